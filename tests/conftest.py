@@ -41,6 +41,8 @@ SAMPLE = {
 _EITHER = {
     "test_a_command_asks_before_it_removes.py",
     "test_bad_input_is_refused.py",
+    "test_calls_become_tasks.py",
+    "test_commands_are_tasks.py",
     "test_command_line.py",
     "test_demo.py",
     "test_examples.py",
@@ -55,6 +57,8 @@ _EITHER = {
     "test_values_are_shown_when_asked_for.py",
     "test_waiting_says_why.py",
     "test_what_is_printed_can_be_typed.py",
+    "test_with_json_nothing_is_unpickled.py",
+    "test_workers_are_told_from_elsewhere.py",
 }
 _KINDS = ("zookeeper", "embedded")
 

@@ -4,6 +4,7 @@ Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Schedules:  Schedule, ScheduleInfo: plans by the clock, of Client.schedule
 Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
 Causes:     Why, Cause: what Plan.why and Task.why return
+Gates:      when, When: tasks that wait for a znode
 Functional: create_plan, add_task, mark_ready, plan_completed
 Commands:   shell, ShellCommand, ShellResult
 Worker:     Worker, Backoff, Statistics
@@ -19,6 +20,8 @@ from .errors import (
     AccessDenied,
     ClientClosed,
     ForeignTask,
+    FunctionNotAllowed,
+    GateTimeout,
     InvalidPlanFile,
     InvalidSettings,
     InvalidTask,
@@ -47,12 +50,14 @@ from .errors import (
     TaskFailed,
     TransactionRejected,
     WaitTimeout,
+    WorkerNotFound,
     ZkplanError,
     ZooKeeperError,
     ZooKeeperUnavailable,
 )
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
+from .gates import When, when
 from .inspection.plan_progress import PlanProgress
 from .inspection.queues import QueueStatus
 from .inspection.task_info import TaskInfo
@@ -60,19 +65,18 @@ from .inspection.view import Cause, Why
 from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
-from .protocol.records import WorkerRecord
+from .protocol.worker_record import WorkerRecord
 from .runtime.context import Context, current
 from .runtime.statistics import Statistics
 from .schedules import Schedule, ScheduleInfo
 from .shell_commands.command import ShellCommand, ShellResult, shell
 from .tasks import Task, TaskSpec
+from .version import __version__ as __version__
 from .waiting.futures import as_completed, wait
 from .worker import Worker
 
 if TYPE_CHECKING:
     from .integrations.executor import Executor
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
@@ -111,6 +115,9 @@ __all__ = [
     "PlanStatus",
     "WorkerRecord",
     "QueueStatus",
+    # Gates
+    "when",
+    "When",
     # Commands
     "shell",
     "ShellCommand",
@@ -143,12 +150,14 @@ __all__ = [
     "ResultNotKept",
     "TaskFailed",
     "ShellFailed",
+    "GateTimeout",
     "TaskCancelled",
     "PayloadError",
     "NotSerialisable",
     "PayloadTooLarge",
     "PayloadRefused",
     "PayloadUndecodable",
+    "FunctionNotAllowed",
     "StoredValueLost",
     "InvalidSettings",
     "StoreUnavailable",
@@ -161,5 +170,6 @@ __all__ = [
     "InvalidPlanFile",
     "AccessDenied",
     "WaitTimeout",
+    "WorkerNotFound",
     "InvariantViolated",
 ]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
-from .connection import Connection
 from .errors import PlanExists
 from .functions.definition import memory_bytes
 from .functions.moments import Moment
@@ -16,7 +15,7 @@ from .functions.new_plan import IfExists, check_if_exists, new_record
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
 from .inspection.queues import QueueStatus, queue_statuses
-from .inspection.workers import living_workers
+from .orders import WorkerOrders
 from .plan import Plan
 from .protection.keys import keys_of, parse_keys
 from .protocol.author import create_plan, ensure_root
@@ -24,7 +23,7 @@ from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records
 from .protocol.options import TaskOptions
-from .protocol.records import OnFailure, WorkerRecord
+from .protocol.records import OnFailure, Serializer
 from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 
-class Client(Connection):
+class Client(WorkerOrders):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
     Do not use it in a signal handler. The handler may interrupt a request of the same thread, and
@@ -99,8 +98,9 @@ class Client(Connection):
         defaults = TaskOptions(
             *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit)
         )
-        times: dict[str, Any] = {"not_before": not_before, "deadline": deadline}
-        record = new_record(name, defaults, on_failure, retention=retention, key=key, **times)
+        more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
+        more["serializer"] = self.codec.serializer
+        record = new_record(name, defaults, on_failure, retention=retention, **more)
         if key is None:
             number = self.transport.run(create_plan(self.paths, record))
             return Plan(self, self.paths.plan(number), record, new=True)
@@ -173,10 +173,6 @@ class Client(Connection):
     def find_schedule(self, name: str) -> Schedule:
         """The schedule of that name. Raises ScheduleNotFound."""
         return find(self, name)
-
-    def workers(self) -> list[WorkerRecord]:
-        """The workers that are registered under the root."""
-        return living_workers(self)
 
     def queues(self) -> list[QueueStatus]:
         """The queues of all active plans and of all workers, by name.
@@ -272,6 +268,7 @@ def connect(
     access: str | None = None,
     store: str | None = None,
     inline_limit: int = INLINE_LIMIT,
+    serializer: str | None = None,
     **kazoo_options: Any,
 ) -> Client:
     """Connect to ZooKeeper.
@@ -300,13 +297,12 @@ def connect(
     `creator`, `open`, or entries such as `creator+read:digest:USER:HASH`. `kazoo_options` go to
     KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
     certificate of a server must be signed by `ca` (with `system_ca=True` by an authority of the
-    system), and name the host given in `hosts` (or `server_name`), unless `verify_hostname` is
-    False.
+    system), and name the host of `hosts` (or `server_name`), unless `verify_hostname` is False.
 
     `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
     and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the store of an
     `embedded:` address counts. Where there is none, a value of more than about 1 MB raises
-    PayloadTooLarge.
+    PayloadTooLarge. With `serializer` "json" nothing is unpickled: functions go by name.
 
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
     InvalidSettings for a profile, a variable or a file that is wrong, ZkplanError for a malformed
@@ -318,7 +314,7 @@ def connect(
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
     given |= {"session_timeout": session_timeout, "connect_timeout": connect_timeout}
     given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
-    settings = resolve(given, profile)
+    settings = resolve(given | {"serializer": serializer}, profile)
     if verify_hostname is not None:
         kazoo_options["verify_hostname"] = verify_hostname
     return connect_with(
@@ -366,7 +362,9 @@ def connect_with(
         )
         at = settings.store or (server.store if server else "")
         kept = Store(at, inline_limit) if at else None
-        made = Client(transport, settings.root, keys or own, settings.hosts if named else "", kept)
+        written: Serializer = "json" if settings.serializer == "json" else "pickle"
+        hosts_told = settings.hosts if named else ""
+        made = Client(transport, settings.root, keys or own, hosts_told, kept, written)
         made.ends_with_process = server is not None and not named
         if settings.profile and isinstance(hosts, str):
             made.profile = settings.profile

@@ -9,6 +9,7 @@ from .errors import ZkplanError
 from .protection.guard import Guard
 from .protection.keys import Key
 from .protocol.layout import Paths
+from .protocol.records import Serializer
 from .serialization.codec import Codec
 from .settings import Settings
 from .store.end import Sweeper
@@ -29,6 +30,7 @@ class Connection:
         keys: Sequence[Key] = (),
         hosts: str = "",
         store: Store | None = None,
+        serializer: Serializer = "pickle",
     ) -> None:
         """With `keys` all that plans consist of is sealed with the first one, and opened with any.
 
@@ -40,7 +42,7 @@ class Connection:
         self.keys = keys
         self.guard = Guard(keys, self.paths.root) if keys else None
         transport.guard = None if self.guard is None else self.guard.step
-        self.codec = Codec()
+        self.codec = Codec(serializer)
         #: The values of plans; large ones lie in the store, if one is given.
         self.values = Values(transport, self.codec, store)
         #: Told of plans that are done: it deletes what they leave in the store.

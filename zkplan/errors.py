@@ -15,12 +15,14 @@ ZkplanError
 │   ├── ResultNotKept
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
+│   ├── GateTimeout           what `zkplan.when` waits for has not come in time
 │   └── TaskCancelled         raised inside a task that asks `current().check()`
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
 │   │   └── PayloadRefused    no key sealed it for the place where it lies
+│   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
 │   └── StoredValueLost       the store has it no more, or it is damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
 ├── StoreUnavailable          the store of large values cannot be used now, or is another one
@@ -32,6 +34,7 @@ ZkplanError
 │       ├── AccessDenied      an access list lacks a right
 │       └── ServerFull        its quota or limit is reached
 ├── InvalidPlanFile           nothing was written
+├── WorkerNotFound            no living worker, or several, have the ID
 ├── WaitTimeout               also a TimeoutError
 └── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
 """
@@ -161,6 +164,14 @@ class ShellFailed(TaskError):
         self.exit_code, self.signal, self.stderr = exit_code, signal, stderr
 
 
+class GateTimeout(TaskError):
+    """What a gate waits for has not come within its `timeout`. `path` is that of the znode."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"when {path}", message)
+        self.path = path
+
+
 class TaskCancelled(TaskError):
     """Raised by `current().check()` inside a task whose result is not wanted any more."""
 
@@ -195,6 +206,18 @@ class PayloadRefused(PayloadUndecodable):
 
     Somebody who may write the tree has changed, moved or made them. Nothing of them was used.
     """
+
+
+class FunctionNotAllowed(PayloadError):
+    """A worker may not run the `function` of that name (MODULE:NAME).
+
+    With serializer json it is not on the worker's list, and its module was not imported for it; or
+    it is none of its module's own, or private.
+    """
+
+    def __init__(self, function: str, message: str) -> None:
+        super().__init__(message)
+        self.function = function
 
 
 class StoredValueLost(PayloadError):
@@ -260,6 +283,14 @@ class InvalidPlanFile(ZkplanError):
 
     The text names the file, the task and the key.
     """
+
+
+class WorkerNotFound(ZkplanError):
+    """No living worker, or several, have the ID or the host. `worker` is what was asked for."""
+
+    def __init__(self, worker: str, message: str) -> None:
+        super().__init__(message)
+        self.worker = worker
 
 
 class WaitTimeout(ZkplanError, TimeoutError):

@@ -12,11 +12,13 @@ from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
 from .functions.moments import Moment
+from .gates import When
 from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
+from .protocol.gates import ensure_gates
 from .protocol.records import PlanRecord
 from .store.end import remove
 from .tasks import Task, TaskSpec
@@ -70,7 +72,7 @@ class Plan(WatchedPlan):
     @told_to_caller
     def add_task(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., Any] | When,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -82,7 +84,7 @@ class Plan(WatchedPlan):
         keep: bool | None = None,
         pure: bool | None = None,
         queue: str | None = None,
-        after: Sequence[Task] = (),
+        after: Sequence[Task | When] = (),
         isolation: Literal["thread", "process"] | None = None,
         memory_limit: str | int | None = None,
         key: str | None = None,
@@ -92,7 +94,8 @@ class Plan(WatchedPlan):
         """Add one task.
 
         Arguments that are tasks of this plan, at any depth in lists, tuples, dicts and sets, become
-        edges: the function gets their results. The add is atomic. It is acknowledged when the call
+        edges: the function gets their results. A gate (`zkplan.when`) may be an argument, stand in
+        `after`, or be added in place of `fn`. The add is atomic. It is acknowledged when the call
         returns, or inside a `with` block when the block ends.
 
         `attempts` is how often the task may run. `retry_delay` is the delay before the second
@@ -149,12 +152,22 @@ class Plan(WatchedPlan):
                 "be there, too: give each task a key, or add tasks only where is_new is True; "
                 "client.plan(key=…) gives a handle that adds them all the same",
             )
-        made = define_all(specs, self.path, self._client.values, self.record.defaults)
+        record = self.record
+        as_json = record.serializer == "json"
+        if self._client.values.codec.is_json_only and not as_json:
+            raise PlanError(
+                self.path,
+                f"{self.path} is a plan with serializer pickle, and this client writes and reads "
+                'JSON alone: create a plan of its own, or connect with serializer="pickle"',
+            )
+        made, gates = define_all(specs, self.path, self._client.values, record.defaults, as_json)
+        if gates or any(new.gate for new in made):
+            self._client.transport.run(ensure_gates(self._client.root))
         with self._lock:
             tasks = [
                 Task(self, "", spec.called, new) for spec, new in zip(specs, made, strict=True)
             ]
-            self._submit(made)
+            self._submit([*gates, *made])
             self._has_added = True
         return tasks
 

@@ -13,12 +13,13 @@ from .errors import (
     PlanError,
     ResultNotKept,
 )
+from .gates import When
 from .inspection.task_info import TaskInfo, task_info
 from .inspection.view import Why
 from .inspection.why import why_task
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
-from .serialization.codec import function_name
+from .serialization.functions import function_name
 from .tracebacks import told_to_caller
 from .waiting.done import has_completed
 from .waiting.futures import completion
@@ -47,7 +48,7 @@ class TaskSpec:
     keep: bool | None = None
     pure: bool | None = None
     queue: str | None = None
-    after: Sequence[Task | TaskSpec] = ()
+    after: Sequence[Task | TaskSpec | When] = ()
     isolation: str | None = None
     memory_limit: str | int | None = None
     key: str | None = None
@@ -159,8 +160,9 @@ class Task:
             return error
         except ResultNotKept:
             return None
-        kind, body = self._plan.client.codec.open(codecs.VALUE + codecs.FAILURE, self._outcome)
-        return failure_in(body, self.path, self.name) if kind == codecs.FAILURE else None
+        codec = self._plan.client.codec
+        kind, body = codec.open(codecs.VALUE + codecs.FAILURE, self._outcome)
+        return failure_in(codec, body, self.path, self.name) if kind == codecs.FAILURE else None
 
     def done(self) -> bool:
         """Whether the task has finished, is out of attempts, or was cancelled with its plan."""

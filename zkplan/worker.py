@@ -15,9 +15,11 @@ from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
+from .serialization.by_name import AllowList
+from .version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from .client import Client
 
@@ -59,7 +61,14 @@ class Worker:
     otherwise; so does a task that says so itself. A child that dies costs one attempt of its task
     alone. `memory_limit` is for each task that has none of its own, in bytes or as a text ("2GB");
     by default it is a share of this machine's memory. After `tasks_per_child` tasks a child is
-    replaced. Raises ZkplanError for a value out of range, and for a wrong name of a queue.
+    replaced.
+
+    With a client of serializer "json" the worker decodes no pickle, and runs only functions that
+    `allow` names, each entry as MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
+    commands). No module is imported for another function. It cannot isolate tasks then.
+
+    Raises ZkplanError for a value out of range, a wrong name of a queue, and a list of functions
+    that is missing, wrong, or given with another serializer.
     """
 
     def __init__(
@@ -72,6 +81,7 @@ class Worker:
         isolation: Literal["thread", "process"] = "thread",
         memory_limit: str | int | None = None,
         tasks_per_child: int = TASKS_PER_CHILD,
+        allow: Iterable[str] = (),
     ) -> None:
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
@@ -84,9 +94,19 @@ class Worker:
             tasks_per_child,
         )
         self.client, self.queues = client, check_queues(queues)
+        allowed = AllowList(allow) if client.codec.is_json_only else None
+        if allowed is None and tuple(allow):
+            raise ZkplanError(
+                "a list of allowed functions needs serializer json: a pickle may call any function"
+            )
+        if allowed is not None and isolation == "process":
+            raise ZkplanError(
+                "a worker with serializer json has no processes for tasks: leave out "
+                'isolation="process"'
+            )
         self._loop = Loop(
             client.transport,
-            client.values.for_worker(),
+            client.values.for_worker(allowed),
             client.paths,
             threads,
             self.queues,
@@ -95,6 +115,7 @@ class Worker:
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,
             self._processes,
+            __version__,
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -107,6 +128,11 @@ class Worker:
     def on_ready(self, callback: Callable[[str], None]) -> None:
         """Call `callback(id)` each time the worker is registered."""
         self._loop.ready = callback
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was told from elsewhere to drain (`Client.drain_worker`)."""
+        return self._loop.membership.state == "draining"
 
     def statistics(self) -> Statistics:
         """What the worker has done since its start, as a snapshot."""

@@ -138,6 +138,8 @@ def test_every_command_of_the_reference_works(
         )
         assert len(run("worker ls -o json").data) == 2
         assert len(run("queue ls -o json").data[0]["workers"]) == 2
+        run("worker pause", registered[0].id)
+        run("worker resume", registered[0].id)
         run("plan wait keeps --timeout 30")
         run("plan wait fails --timeout 30", code=1)
         run("plan check keeps")
@@ -148,6 +150,7 @@ def test_every_command_of_the_reference_works(
         for found in registered:
             hidden(found.pid)
         hidden(worker.pid)
+        run("worker drain", registered[0].id, "--wait")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(WAIT_S) == 0
     run("demo --profile team --workers 1 --threads 2 --no-kill")

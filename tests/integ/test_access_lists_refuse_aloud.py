@@ -59,6 +59,9 @@ WRITING = {
     "schedule resume": ("paused", "write", "{root}/schedules"),
     "schedule trigger": ("rare", "create", "{root}"),
     "schedule rm": ("rare", "write", "{root}/schedules"),
+    "worker drain": ("{worker}", "write", "{root}/workers/{worker}"),
+    "worker pause": ("{worker}", "write", "{root}/workers/{worker}"),
+    "worker resume": ("{halted}", "write", "{root}/workers/{halted}"),
     "plan import": ("{folder}/exported --copy", "create", "{root}"),
 }
 
@@ -103,6 +106,10 @@ def world(
         words = {name: str(int(plan.number)) for name, plan in plans.items()}
         words |= {f"{name}_path": plan.path for name, plan in plans.items()}
         words |= {"dead": dead.number, "root": root, "folder": str(tmp_path)}
+        # One of them was told to pause: so each of three commands has something to write.
+        words |= {"worker": "here", "halted": "halted"}
+        for name, data in (("here", b"{}"), ("halted", b'{"state":"paused"}')):
+            owner.transport.client.create(f"{root}/workers/{name}", data, ephemeral=True)
         yield World((zookeeper_hosts, root), owner, words)
     with plain_client(zookeeper_hosts, auth_data=LOGIN) as plain:
         remove_tree(plain, root)

@@ -85,7 +85,8 @@ def test_a_sound_connection_has_no_problem(hosts: str) -> None:
     found = {finding.check: finding for finding in check(as_team(hosts))}
     assert {finding.state for finding in found.values()} <= {"ok", "note"}
     assert set(found) == {
-        *("login", "server", "version", "root", "rights", "access", "clock", "latency", "limits")
+        *("login", "server", "version", "root", "rights", "access", "clock", "latency", "limits"),
+        "serializer",
     }
     with plain_client(hosts, **login_of("team")) as raw:
         assert [name for name in raw.get_children(ROOT) if "check" in name] == []

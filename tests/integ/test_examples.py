@@ -31,7 +31,8 @@ def chroot(zookeeper_hosts: str, zkplan_root: str, znodes: KazooClient) -> str:
 def test_an_example_prints_what_its_page_says(
     code: str, output: str, chroot: str, tmp_path: Path
 ) -> None:
-    with WorkerProcess(chroot, "/zkplan", tmp_path):
+    with WorkerProcess(chroot, "/zkplan", tmp_path) as worker:
+        worker.wait_ready()
         example = run_python(str(FILES[code]), env={"ZKPLAN_HOSTS": chroot})
     assert example.returncode == 0, example.stderr
     assert example.stdout == output

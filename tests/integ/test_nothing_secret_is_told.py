@@ -274,6 +274,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.AccessDenied: lambda c: zkplan.connect(c.hosts, c.root, secret=SECRET).plans(),
     errors.TransactionRejected: refuse,
     errors.ServerFull: fill,
+    errors.WorkerNotFound: lambda c: c.client.drain_worker("nobody"),
     errors.WaitTimeout: lambda c: c.plans["defining"].wait(0),
     errors.InvalidPlanFile: lambda _: read_plan_file("no-such-file.toml"),
     errors.InvalidSettings: lambda c: zkplan.connect(
@@ -283,8 +284,9 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
 }
 #: Errors that need a fault to come about. Their texts are made of paths, numbers and names.
 FAULTS = {errors.PlanStuck, errors.InvariantViolated, errors.StoredValueLost, errors.TaskCancelled}
-#: A task raises it: what the command wrote stays in the tree, for those who may read it.
-OF_TASKS = {errors.ShellFailed}
+FAULTS |= {errors.FunctionNotAllowed}
+#: A task raises it: what a command wrote stays in the tree, for those who may read it.
+OF_TASKS = {errors.ShellFailed, errors.GateTimeout}
 BASES = {errors.TaskError, errors.PayloadError, errors.ZooKeeperError}
 
 

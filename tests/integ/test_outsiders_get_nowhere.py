@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from zkplan.testing.znodes import remove_tree
 from zkplan.transport.own_login import owner_of_peer
 
 from .outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed, kind_of, strangers
-from .support import plain_client, tree, wait_until, working
+from .support import WAIT_S, plain_client, tree, wait_until, working
 
 ALICE: dict[str, Any] = {"auth_data": [("digest", "alice:wonder")]}
 NOBODY = 65_534
@@ -257,13 +258,22 @@ def test_the_owner_of_the_other_end_is_known() -> None:
                 assert owner_of_peer(ours, listens=False) == os.geteuid()
 
 
+CLOSED = threading.Event()
+
+
+def until_closed() -> None:
+    """A task that runs until the root is closed: its plan cannot end before."""
+    assert CLOSED.wait(WAIT_S)
+
+
 @pytest.mark.timeout(120)
 def test_an_open_root_is_closed_while_its_plans_run(
     zookeeper_hosts: str, zkplan_root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    CLOSED.clear()
     with zkplan.connect(zookeeper_hosts, zkplan_root) as author:
         plan = author.create_plan("open")
-        tasks = [plan.add_task(time.sleep, (0.01,)) for _ in range(300)]
+        tasks = [plan.add_task(until_closed) for _ in range(300)]
         plan.add_task(lambda *done: len(done), tuple(tasks), keep=True, name="last")
         plan.mark_ready()
     with zkplan.connect(zookeeper_hosts, zkplan_root, **ALICE) as client:
@@ -272,6 +282,7 @@ def test_an_open_root_is_closed_while_its_plans_run(
         with working(zookeeper_hosts, zkplan_root, **ALICE):
             assert workers_without_login(client) == []
             assert close_root(client) > 300
+            CLOSED.set()
             found = client.plan("open")
             found.wait(60)
         assert found.task("last").result(timeout=10) == 300

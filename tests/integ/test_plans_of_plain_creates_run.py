@@ -11,7 +11,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client
 from zkplan.protocol.records import TaskRecord
-from zkplan.serialization import codec
+from zkplan.serialization import codec, functions
 
 from .support import blocked_plan, wait_until
 
@@ -36,7 +36,7 @@ class Builder:
         stand_ins = [object() for _ in sources]
         places = {id(stand_in): place for place, stand_in in enumerate(stand_ins)}
         arguments = codec.dump_call(stand_ins, {}, lambda value: places.get(id(value)))
-        record = TaskRecord(len(sources), b"{}", codec.dump_function(function), arguments)
+        record = TaskRecord(len(sources), b"{}", functions.dump_function(function), arguments)
         sealed = self.codec.seal(codec.TASK, record.to_bytes())
         path: str = self.znodes.create(f"{self.path}/task-", sealed, sequence=True)
         name = path.rpartition("/")[2]

@@ -268,3 +268,50 @@ def test_what_is_made_together_with_its_plan_runs_and_is_no_other_plan_later(
         replay(znodes, sealing.root, recorded, number)
         told(f"{path}/ready is not used")
     assert notes(file) == ["paid 5"]
+
+
+def test_a_worker_takes_no_order_that_was_not_sealed_for_it(
+    sealing: Client, here: Here, znodes: KazooClient, told: Told
+) -> None:
+    quick: Any = {"secret": secret_of("ours"), "session_timeout": 2.0}
+    with working(*here, **quick) as one, working(*here, **quick) as other:
+        mine, theirs = (f"{sealing.root}/workers/{each.id}" for each in (one, other))
+        with (
+            zkplan.connect(*here) as stranger,
+            pytest.raises(zkplan.ZkplanError, match="takes no order of this client"),
+        ):
+            stranger.drain_worker(one.id)
+        sealing.pause_worker(other.id)
+        wait_until(lambda: other._loop.claims.paused, "who has the key is heard")
+        znodes.set(mine, b'{"state":"draining"}')
+        told(f"{mine} is not used: it is not sealed")
+        znodes.set(mine, znodes.get(theirs)[0])
+        told(f"{mine} is not used: it was not sealed for this place")
+        znodes.set(theirs, b'{"state":"running"}')
+        told(f"{theirs} is not used: it is not sealed")
+        assert [each._loop.membership.state for each in (one, other)] == ["running", "paused"]
+
+
+def test_a_gate_opens_for_nobody_without_a_key(
+    sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path, told: Told
+) -> None:
+    file, other = str(tmp_path / "paid"), sealing.create_plan()
+    ends = [f"{other.path}/done", "/never", "/never"]
+    with sealing.create_plan(attempts=1) as plan:
+        gates = [plan.add_task(zkplan.when(path)) for path in ends]
+        for gate in gates:
+            plan.add_task(pay, [file, gate])
+    for name in znodes.get_children(f"{sealing.root}/gates"):
+        if gates[2].number in name:
+            znodes.delete(f"{sealing.root}/gates/{name}")
+    znodes.set(f"{gates[1].path}/gate", znodes.get(f"{gates[0].path}/gate")[0])
+    znodes.create(ends[0], b'{"when":1.0,"failed":0}')
+    znodes.create(f"{plan.path}/runnable/5000-{gates[2].number}.0.0")
+    with working(*here, secret=secret_of("ours")):
+        told(f"{gates[1].path}/gate is not used")
+        told(f"{ends[0]} is not used")
+        wait_until(
+            lambda: plan.status().dead == 1, "who was let in without its argument has failed"
+        )
+        assert gates[2].number in dict(plan.dead())
+    assert notes(file) == []

@@ -1,4 +1,5 @@
-"""The invariants S1 to S10, S14, S15, S17 and L1, judged after each transaction on what it touched.
+"""The invariants S1 to S10, S14 to S17, S20 and L1, judged after every accepted transaction on what
+it touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as
@@ -11,16 +12,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zkplan.embedded.tree import Tree
-from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry, parse_gate
 from zkplan.protocol.records import State, control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
+from . import gates
 from .network import Fiber
+from .places import judge_standing
 from .queues import judge_place, judge_ready
 from .sealing import Sealing
 from .store import Blobs, sealed
-from .story import FAILED, Meant, Transaction, Violation
+from .story import FAILED, Meant, Violation
+from .transaction import Transaction
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
@@ -49,6 +53,7 @@ class Auditor:
         self._active = f"{root}/active/"
         #: By claims node, the queues that its worker serves.
         self.served: Callable[[str], Sequence[str]] = lambda claims_node: ()
+        self._gates = f"{root}/gates/"
 
     def expect(self, task: Meant) -> None:
         """Announce a task before anybody sends it."""
@@ -88,6 +93,11 @@ class Auditor:
                 if later is not None:
                     plan = f"{self._plans}{later.plan}"
                     self._place(made, op, path, f"{plan}/task-{later.entry.task}")
+            elif path.startswith(self._gates):
+                gate = parse_gate(path[len(self._gates) :])
+                if gate is not None:
+                    plan = f"{self._plans}{gate.plan}"
+                    self._place(made, op, path, f"{plan}/task-{gate.entry.task}")
         for path in made.edges:
             self._judge_edge(path)
         for path in plans:
@@ -258,6 +268,9 @@ class Auditor:
         self._prov_of[dep] = prov
 
     def _argument(self, task: Meant, position: int, data: bytes) -> None:
+        if task.gate is not None:
+            gates.judge_opening(task, data, gates.seen(self.nodes, task.gate.path))
+            return
         dep = task.deps[position]
         self._fix(dep, data)
         if not dep.commits or task in dep.adds:
@@ -364,7 +377,9 @@ class Auditor:
                 return
             raise Violation(f"S1 {task.name} is half defined")
         judge_ready(task, ready)
-        self._judge_place(
+        # The argument of a gate comes with its opening.
+        arguments -= gates.opened_with(task, node.children)
+        judge_standing(
             task, ready.version, count_from_bytes(ready.data), deps, arguments, incomplete
         )
         claim = next((place for place in task.places if place.startswith(self._claims_nodes)), "")
@@ -374,25 +389,3 @@ class Auditor:
             worker = claim[len(self._claims_nodes) :].partition("/")[0]
             if f"{self._workers}{worker}" in self.nodes:
                 raise Violation(f"S1 {task.name} is claimed by the living {worker}, without owner")
-
-    def _judge_place(
-        self, task: Meant, version: int, k: int, deps: int, arguments: int, incomplete: bool
-    ) -> None:
-        where = f"{task.name} at version {version} of K={k}, {task.places}"
-        if version <= k:
-            if task.places:
-                raise Violation(f"S1 {where}: waiting and somewhere else")
-            if version < k and not incomplete and deps != k - version:
-                raise Violation(f"S1 {where}: {deps} edges are open")
-            if version == k:
-                if deps or incomplete:
-                    raise Violation(f"S1 {where}: complete, with {deps} edges open")
-                if not task.pending_records and not (task.foreign and k == 0):
-                    raise Violation(f"S1 {where}: complete, and no pending record names it")
-            return
-        if version > k + 1:
-            raise Violation(f"S1 {where}: published twice")
-        if len(task.places) != 1:
-            raise Violation(f"S1 {where}: not in exactly one place")
-        if deps or arguments != len(task.deps):
-            raise Violation(f"S3 {where}: {arguments} of {len(task.deps)} arguments")

@@ -15,7 +15,7 @@ from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import DEFAULT_QUEUE, PLAN_FIXED, QUEUES
 from zkplan.protocol.records import OnFailure, PlanRecord, State, ready_to_bytes
 
-from . import store
+from . import gates, store
 from .story import Meant, Violation
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def graph(world: World, plan: Plan, size: int) -> list[Meant]:
         task.pure = world.pure and rng.random() < 0.85
         if not task.pure and world.chance(world.mix.adds):
             task.adds = _inner(rng, task, rng.randint(1, 2), list(tasks))
+        if world.gated and not (deps or task.pure or task.adds) and rng.random() < gates.GATES:
+            task.gate = gates.drawn(rng)
         tasks.append(task)
         world.expect(task)
     plan.tasks += tasks
@@ -87,8 +89,10 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
     for task in tasks:
         deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
         rank = rng.choice(("5000", "4990"))
-        made[task.name] = NewTask(task.name, rank, task.record, deps, queue=task.queue)
-        made[task.name].not_before_ms = rng.randint(1, 300) if rng.random() < 0.05 else 0
+        gate = task.gate.to_bytes() if task.gate is not None else b""
+        made[task.name] = NewTask(task.name, rank, task.record, deps, queue=task.queue, gate=gate)
+        late = not gate and rng.random() < 0.05
+        made[task.name].not_before_ms = rng.randint(1, 300) if late else 0
         made[task.name].key = task.name if task.keyed else ""
     return list(made.values())
 
@@ -138,6 +142,8 @@ def add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator
     going_on = True
     names = [name for task in tasks if (name := store.added_by(task))]
     yield from store.writes(author.plan_path[-10:], names)
+    if any(task.gate is not None for task in tasks):
+        yield from gates.made_before(world)
     try:
         yield from author.add(new)
     except ResultNotKept:
@@ -186,7 +192,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
     for name in (QUEUES, *(f"{QUEUES}/{queue}" for queue in sorted(made))) if made else ():
         put(f"{path}/{name}")
     for task in tasks:
-        task.foreign = True
+        task.foreign, task.gate = True, None
         task.path = put(f"{path}/task-", task.record, True)
         task.number = task.path[-10:]
         for position, dep in enumerate(task.deps):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from zkplan.protocol.layout import PLAN_FIXED, QUEUES, queue_path
 from zkplan.protocol.shared import pending_dependents
 
+from . import gates
 from .authors import Plan
 from .queues import NAMES
 from .story import STORED, Meant, Violation
@@ -72,6 +73,7 @@ def _judge_what_is_left(world: World) -> None:
     paths = world.paths
     if world.nodes[paths.delayed].children:
         raise Violation("L3 delayed entries are left")
+    gates.judge_end(world)
     for claims_node in sorted(world.nodes[paths.claims].children):
         if paths.worker(claims_node) not in world.nodes:
             raise Violation(f"L3 the claims node of {claims_node}, which is gone, is left")

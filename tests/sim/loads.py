@@ -26,5 +26,6 @@ def judge_loaded(world: World, item: Loaded) -> None:
 
 def judge_arguments(world: World, item: Loaded) -> None:
     task = world.auditor.tasks[item.claim.task_path]
-    if item.arguments != [dep.fixed for dep in task.deps]:
+    arguments = item.arguments if task.gate is None else item.arguments[1:]
+    if arguments != [dep.fixed for dep in task.deps]:
         raise Violation(f"S3 {task.name} has the arguments {item.arguments}")

@@ -7,10 +7,18 @@ one; the others change an answer on its way back, or leave a step out.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
 from typing import Any
 
-from zkplan.protocol import adding, clearing, control, keys, publish, wide_delivery, wide_join
+from zkplan.protocol import (
+    adding,
+    clearing,
+    control,
+    keys,
+    publish,
+    retry,
+    wide_delivery,
+    wide_join,
+)
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
@@ -31,11 +39,18 @@ from zkplan.protocol.requests import (
 from zkplan.protocol.shared import Allowance
 from zkplan.store import compare, end
 
-from . import broken_keys, broken_queues, broken_runs, broken_store, runs, store
-from .broken_runs import NOTHING, Rewrite
-from .mix import Patch, replaced
+from . import (
+    broken_gates,
+    broken_keys,
+    broken_queues,
+    broken_runs,
+    broken_store,
+    gates,
+    runs,
+    store,
+)
+from .mutant import Mutant, only, without
 from .network import Fiber
-from .story import Violation
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
@@ -43,47 +58,7 @@ _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps.
-
-    Only worlds that `needs` takes are run: others cannot have what it breaks.
-    """
-
-    name: str
-    rewrite: Rewrite | None = None
-    patches: tuple[Patch, ...] = ()
-    needs: Callable[[World], bool] = lambda world: True
-
-
-def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
-    """The first seed under which an invariant breaks, and which one."""
-    with replaced(mutant.patches):
-        for seed in seeds:
-            world = World(seed)
-            if not mutant.needs(world):
-                continue
-            if mutant.rewrite is not None:
-                world.network.rewrite = _rewriter(mutant.rewrite, world)
-            try:
-                world.run()
-            except Violation as violation:
-                return seed, str(violation)
-            except Exception:  # the protocol itself noticed that something is wrong: not enough
-                continue
-    return None
-
-
-def _rewriter(rewrite: Rewrite, world: World) -> Callable[[Fiber, Any], list[Op]]:
-    return lambda fiber, ops: [rewrite(world, fiber, op) for op in ops]
-
-
 # Operations changed on their way.
-
-
-def _without(leaves_out: Callable[[Fiber, Op], bool]) -> Rewrite:
-    """Every operation is left out of which that is true."""
-    return lambda world, fiber, op: NOTHING if leaves_out(fiber, op) else op
 
 
 def _fence_by_owner_only(world: World, fiber: Fiber, op: Op) -> Op:
@@ -227,10 +202,6 @@ def _add_nothing(*_: object) -> list[Op]:
     return []
 
 
-def _only(needs: Callable[[World], bool], *mutants: Mutant) -> tuple[Mutant, ...]:
-    return tuple(replace(mutant, needs=needs) for mutant in mutants)
-
-
 MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only),
     Mutant(
@@ -241,29 +212,29 @@ MUTANTS = (
         ),
     ),
     Mutant("publish without compare-and-set", _no_compare_and_set),
-    Mutant("no pending record", _without(lambda fiber, op: "/pending-" in op.path)),
+    Mutant("no pending record", without(lambda fiber, op: "/pending-" in op.path)),
     Mutant(
         "pending record cleared without publishing",
         patches=((clearing, "still_full", _nothing_is_full),),
     ),
     Mutant(
         "claim without check of workers/ID",
-        _without(lambda fiber, op: type(op) is Check and op.path.startswith(_WORKERS)),
+        without(lambda fiber, op: type(op) is Check and op.path.startswith(_WORKERS)),
     ),
     Mutant(
         "claim without check of the plan's ready",
-        _without(lambda fiber, op: type(op) is Check and op.path.endswith("/ready")),
+        without(lambda fiber, op: type(op) is Check and op.path.endswith("/ready")),
     ),
     Mutant("release keeps N", _release_keeps_n),
     Mutant(
         "clearer without guard",
-        _without(lambda fiber, op: fiber.kind == "clear" and op.path.startswith(_WORKERS)),
+        without(lambda fiber, op: fiber.kind == "clear" and op.path.startswith(_WORKERS)),
     ),
     Mutant(
         "load without looking for the claim afterwards",
         patches=((loading, "load", _load_without_claim),),
     ),
-    Mutant("add without identity", _without(lambda fiber, op: "/add-ids/" in op.path)),
+    Mutant("add without identity", without(lambda fiber, op: "/add-ids/" in op.path)),
     Mutant(
         "refused repetition taken as fenced", patches=((committing, "commit", _repeat_is_fenced),)
     ),
@@ -273,20 +244,23 @@ MUTANTS = (
     ),
     Mutant(
         "delivery without argument",
-        _without(lambda fiber, op: fiber.kind == "commit" and "/arg-" in op.path),
+        without(lambda fiber, op: fiber.kind == "commit" and "/arg-" in op.path),
     ),
     Mutant(
         "delivery that leaves the dep",
-        _without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
+        without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
     ),
     Mutant("done without the version of adds", _done_without_adds),
-    *_only(
-        lambda world: world.mix.retries > 0,
-        Mutant("retry without its witness", _without(lambda fiber, op: "/retry-" in op.path)),
+    *only(
+        lambda world: world.mix.retries > 0 and world.mix.faults.late > 0,
+        Mutant("retry without its witness", without(lambda fiber, op: "/retry-" in op.path)),
     ),
-    Mutant(
-        "wide join that settles all its positions",
-        patches=((wide_join, "settle_finished", _settle_all),),
+    *only(
+        lambda world: world.mix.narrow,
+        Mutant(
+            "wide join that settles all its positions",
+            patches=((wide_join, "settle_finished", _settle_all),),
+        ),
     ),
     Mutant(
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
@@ -294,14 +268,14 @@ MUTANTS = (
     Mutant("wide delivery that loses adds", patches=((wide_delivery, "added_ops", _add_nothing),)),
     Mutant(
         "wide delivery without its mark",
-        _without(lambda fiber, op: op.path.endswith(f"/{DELIVERED}")),
+        without(lambda fiber, op: op.path.endswith(f"/{DELIVERED}")),
     ),
     Mutant(
         "mark made with the result",
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-OF_RUNS = _only(
+OF_RUNS = only(
     lambda world: world.pure,
     Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
     Mutant(
@@ -318,7 +292,7 @@ OF_RUNS = _only(
         "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
     ),
 )
-OF_QUEUES = _only(
+OF_QUEUES = only(
     lambda world: world.queues is not None,
     Mutant("queue lost in a retry", broken_queues.to_default_queue("fail", "retry")),
     Mutant("queue lost in a clearing", broken_queues.to_default_queue("clear")),
@@ -329,22 +303,41 @@ OF_QUEUES = _only(
         patches=((Allowance, "takes", broken_queues.takes_any),),
     ),
 )
-#: Found here alone: those of runs and of queues, and those of which real processes take no harm:
-#: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
+OF_GATES = only(
+    lambda world: world.gated,
+    Mutant("gate opened without a check of its znode", without(broken_gates.is_check)),
+    Mutant("gate opened at any version", broken_gates.at_any_version),
+    Mutant("gate opened twice", without(broken_gates.leaves_the_entry)),
+    Mutant(
+        "gate retried as any task",
+        patches=((retry, "wait_again_ops", broken_gates.run_at_once),),
+    ),
+    Mutant(
+        "gates made when they are missed",
+        patches=(
+            (gates, "made_before", broken_gates.not_before),
+            (broken_gates.CHAIN, "explain", broken_gates.when_missed),
+        ),
+    ),
+)
+#: Found here alone: those of runs, of queues and of gates, and those of which real processes take
+#: no harm: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for
+#: people.
 SIMULATION_ONLY = (
     *OF_RUNS,
     *OF_QUEUES,
+    *OF_GATES,
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",
-        _without(lambda fiber, op: _is_index_entry(op, Create) and fiber.kind not in _FINDS),
+        without(lambda fiber, op: _is_index_entry(op, Create) and fiber.kind not in _FINDS),
     ),
     Mutant(
-        "end that leaves the index entry", _without(lambda fiber, op: _is_index_entry(op, Delete))
+        "end that leaves the index entry", without(lambda fiber, op: _is_index_entry(op, Delete))
     ),
     Mutant(
         "index entry for what has ended",
-        _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
+        without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
     Mutant(
@@ -353,14 +346,14 @@ SIMULATION_ONLY = (
     Mutant("key moved without compare", broken_keys.not_compared),
     Mutant(
         "removal that leaves the key",
-        _without(lambda fiber, op: type(op) is Delete and op.path.startswith(f"{ROOT}/keys/")),
+        without(lambda fiber, op: type(op) is Delete and op.path.startswith(f"{ROOT}/keys/")),
     ),
     Mutant("next time moved without compare", broken_keys.next_not_compared),
     Mutant(
         "removal that deletes results early",
         patches=((control, "_remove", broken_keys.holds_nothing),),
     ),
-    Mutant("task without its key", _without(lambda fiber, op: "/add-ids/key-" in op.path)),
+    Mutant("task without its key", without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )
 #: Of values in a store. The first two change the store of the simulation; those of real processes
 #: are in tests/chaos/traffic/mutated.py.

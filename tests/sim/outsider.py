@@ -1,6 +1,6 @@
 """Seeded runs with somebody who may write the tree and has no key: he moves, replays and forges.
 
-He may stop, lose and delay what he likes, so the other invariants do not hold here. S17 does: the
+He may stop, lose and delay what he likes, so the other invariants do not hold here. S20 does: the
 clients use only what a holder of the key has sealed for its place. Judged is each use: a plan that
 is looked at (it runs, as its owners say), a task that is about to run (its definition, arguments
 and edges), and an end that is told to who waits.
@@ -193,7 +193,7 @@ class Run:
     def _judge(self, is_true: bool, told: str) -> None:
         self.judged += 1
         if not is_true:
-            raise Violation(f"S17 {told}")
+            raise Violation(f"S20 {told}")
 
     def _judge_task(self, item: Loaded, life: int) -> None:
         """`life` is that of the plan when this worker last read it; it may be another by now."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zkplan.embedded.nodes import Node
-from zkplan.protocol.layout import DEFAULT_QUEUE, parse_delayed
+from zkplan.protocol.layout import DEFAULT_QUEUE, parse_delayed, parse_gate
 from zkplan.protocol.records import Dead, queue_from_bytes
 from zkplan.protocol.requests import Create
 from zkplan.protocol.shared import claim_facts
@@ -51,6 +51,9 @@ def judge_place(task: Meant, op: Create, path: str, served: Sequence[str]) -> No
     elif above == "delayed":
         later = parse_delayed(name)
         queue = later.queue if later is not None else ""
+    elif above == "gates":
+        gate = parse_gate(name)
+        queue = gate.queue if gate is not None else ""
     elif above == "dead":
         queue = Dead.from_bytes(op.data).queue
     else:

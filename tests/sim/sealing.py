@@ -1,6 +1,6 @@
 """Keys in the simulation: each client seals and opens by itself, and the auditor opens all.
 
-S17, as far as honest clients go: whatever one of them writes, a holder of the key opens at the
+S20, as far as honest clients go: whatever one of them writes, a holder of the key opens at the
 place where it now lies.
 """
 
@@ -68,7 +68,7 @@ class Sealing:
             if isinstance(op, Create | SetData) and op.data and self._auditor.covers(path):
                 data = self.opened(path)
                 if isinstance(data, Unproven) and self._alone:
-                    raise Violation(f"S17 {path} is not sealed for its place: {data.error}")
+                    raise Violation(f"S20 {path} is not sealed for its place: {data.error}")
                 op = op if data is None else op._replace(data=data)
             found.append(op)
         return found

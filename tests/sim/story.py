@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from zkplan.protocol.records import Dead
 
 if TYPE_CHECKING:
     from zkplan.protocol.shared import Claim
 
-    from .network import Fiber
+
+from zkplan.protocol.gates import Condition
 
 FAILED = b"F"
 #: The outcome lies in the store, and this refers to it (`store.sealed`).
@@ -29,6 +30,7 @@ class Meant:
     `fixed` is the outcome that the tree accepted, `delivered` says that it went to a dependent.
     `numbers` counts the znodes created for it,
     `commits` the transactions that finished it. `stored` says that its values are large.
+    `gate` is what it waits for outside, and `could_open` says that this has held meanwhile.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Meant:
     pending_records: int = 0
     last_n: int = -1
     released_for: list[str] = field(default_factory=list)
+    gate: Condition | None = None
+    could_open: bool = False
 
     @property
     def record(self) -> bytes:
@@ -62,6 +66,7 @@ class Meant:
 
     def outcome(self, arguments: list[bytes]) -> bytes:
         """What the function of this task makes of its arguments; a failure travels on as one."""
+        arguments = [] if self.gate is not None else arguments
         text = self.record + b"|" + b"|".join(arguments)
         failed = any(argument.startswith(FAILED) for argument in arguments)
         return (FAILED if failed else b"v") + hashlib.md5(text).hexdigest().encode()
@@ -82,16 +87,3 @@ class Meant:
         if outcome.startswith(STORED):
             outcome = b"v" + outcome.rpartition(b"-")[2]
         return outcome in (self.outcome(known), self.failure)
-
-
-class Transaction(NamedTuple):
-    """One accepted transaction: who sent it, and what it touched, as far as that is known.
-
-    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
-    """
-
-    fiber: Fiber
-    claims: dict[str, str]
-    touched: dict[str, Meant]
-    edges: list[str]
-    ended: list[Meant]

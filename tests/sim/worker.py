@@ -22,7 +22,7 @@ from zkplan.protocol.requests import ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
-from . import duties, maintenance, store
+from . import duties, gates, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
 from .queues import draw_served, served
@@ -132,6 +132,8 @@ class Worker:
             options.append(lambda: self._start("clear", maintenance.clear(world)))
         if duties.due(world):
             options.append(lambda: self._start("promote", maintenance.promote(world)))
+        if world.gated and gates.is_one_to_open(world):
+            options.append(lambda: self._start("gates", gates.keep(world)))
         for kind, script, plans in (
             ("finish", maintenance.finish, duties.plans_to_finish(world)),
             ("check", maintenance.check, duties.plans_to_check(world)),
@@ -256,11 +258,9 @@ class Worker:
                 self._run(item)
 
     def _reload(self, parts: list[Part]) -> Script:
-        loaded = yield from loading.load([part.loaded.claim for part in parts])
-        again = {id(item.claim): item for item in loaded}
+        again = yield from loading.load([part.loaded.claim for part in parts])
         for part in parts:
-            item = again.get(id(part.loaded.claim))
-            if item is not None:
+            for item in (each for each in again if each.claim is part.loaded.claim):
                 judge_loaded(self.world, item)
                 part.loaded = item
                 self.finished.append(part)

@@ -17,7 +17,7 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, keyed, queues, scheduled, store
+from . import authors, gates, keyed, queues, scheduled, store
 from .auditor import REMOVES
 from .authors import Plan
 from .ending import judge
@@ -74,6 +74,7 @@ class World:
         #: Draws the queues of tasks and workers, in a run that has any.
         self.queues = drawn if drawn.random() < queues.SHARE else None
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
+        self.gated = random.Random(f"gates {seed}").random() < gates.SHARE
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
@@ -141,6 +142,8 @@ class World:
         paths = self.paths
         for path in (ROOT, paths.workers, paths.claims, paths.delayed, paths.active):
             self.network.tree.apply(server.Create(path))
+        if self.gated:
+            gates.set_up(self)
         self.network.observer = self.auditor
         self.network.faults = self.mix.faults if any(self.mix.faults) else CALM
         self.network.split_reads = rng.random() < 0.1
@@ -291,6 +294,8 @@ class World:
         for _ in range(STORM_STEPS):
             if not self._step() and not self.pending:
                 break
+            if self.gated:
+                gates.storm(self)
         self._say("the faults stop")
         self.calm = True
         self.network.faults = CALM
@@ -351,6 +356,8 @@ class World:
         later = self.nodes[f"{ROOT}/delayed"].children
         if later:
             self.now = max(self.now, min(int(name[:13]) for name in later))
+            return True
+        if self.gated and gates.help_on(self):
             return True
         for plan in self._known():
             path = self.paths.plan(plan.number)

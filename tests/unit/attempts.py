@@ -16,6 +16,7 @@ from zkplan.runtime.failures import VanishedWorkers
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import TASK, VALUE, Codec
 from zkplan.store.values import Values
 from zkplan.transport import Transport
@@ -85,7 +86,7 @@ def job_of(
     record = TaskRecord(
         len(arguments),
         (options or TaskOptions()).to_json(),
-        codecs.dump_function(function),
+        functions.dump_function(function),
         codecs.dump_call(args, kwargs, position_of),
     )
     sealed = codec.seal(TASK, record.to_bytes())

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from zkplan.protocol.options import TaskOptions
-from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, TaskRecord, WorkerRecord
+from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, TaskRecord
+from zkplan.protocol.worker_record import WorkerRecord
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 
 T = TypeVar("T")
@@ -53,7 +55,7 @@ _RECORDS: tuple[bytes, ...] = (
     b"5000.2",
     codecs.dump([1, "two", {"three": (4.0, None)}]),
     codecs.dump(lambda: 1),
-    codecs.dump_function(lambda: 1),
+    functions.dump_function(lambda: 1),
 )
 
 

@@ -37,6 +37,7 @@ class Tree:
             "pending": [node(PENDING)],
             "ready": [node(b"1", 0)],
             "delayed": [[]],
+            "gates": [None],
             "dead": [node(children=2)],
             **changed,
         }
@@ -76,6 +77,7 @@ def test_the_dead_are_counted_where_nothing_can_run() -> None:
         {"queues": [None, ["gpu"]]},
         {"claims": [[CLAIM]]},
         {"delayed": [[DELAYED]]},
+        {"gates": [["0000000003-5000-0000000012.0.0"]]},
         {"claims": [["pending-1"]], "ready": [node(b"1", 1)]},
         # What a pending record owed was published as a claim after the first look at the claims
         # nodes.
@@ -104,7 +106,9 @@ def test_what_others_do_is_no_sign_of_life(changed: dict[str, list[Any]]) -> Non
     assert proved(**changed) == 2
 
 
-@pytest.mark.parametrize("what", ["runnable", "claims", "pending", "ready", "delayed", "dead"])
+@pytest.mark.parametrize(
+    "what", ["runnable", "claims", "pending", "ready", "delayed", "gates", "dead"]
+)
 def test_what_may_not_be_read_proves_nothing(what: str) -> None:
     changed: dict[str, list[Any]] = {"claims": [["pending-1"]], "ready": [node(b"1", 2)]}
     changed[what] = [ZooKeeperError("not allowed")]

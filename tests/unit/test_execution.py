@@ -15,6 +15,7 @@ from zkplan.runtime.failures import LOSSES_MAX
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import RESULT_BYTES_MAX, Runner
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE
 
 from .attempts import (
@@ -56,7 +57,9 @@ def test_a_result_that_will_be_kept_has_its_name_and_takes_no_byte_more(
         job.loaded.edges.append(("prov-0000000000", records.Edge(TASK_NUMBER, "0" * 10, 1, "5000")))
     ended = runner.run(job)
     assert len(ended.outcome) - len(CODEC.seal_value(3)) == (3 + len("sum") if is_named else 0)
-    assert codecs.split_name(CODEC.open(VALUE, ended.outcome)[1])[0] == ("sum" if is_named else "")
+    assert functions.split_name(CODEC.open(VALUE, ended.outcome)[1])[0] == (
+        "sum" if is_named else ""
+    )
     assert outcome(ended) == 3
 
 

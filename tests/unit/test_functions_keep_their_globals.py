@@ -16,7 +16,7 @@ from typing import Any
 import dill.temp
 import pytest
 
-from zkplan.serialization.codec import dump_function, load_function
+from zkplan.serialization.functions import dump_function, load_function
 from zkplan.serialization.global_names import global_names
 
 THREADS, ROUNDS = 4, 30

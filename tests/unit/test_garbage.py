@@ -22,12 +22,14 @@ from zkplan.errors import (
 from zkplan.protocol.active import list_active
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
-from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, WorkerRecord
+from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord
 from zkplan.protocol.requests import Applied, Create, ReadChildren, ReadData, Step
 from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
+from zkplan.protocol.worker_record import WorkerRecord
 from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
 from zkplan.runtime.steps import TOLD_MAX, Complaints, contained
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.transport import wire
 
@@ -94,7 +96,7 @@ def test_data_that_another_python_wrote_is_undecodable_and_says_which(data: byte
     except PayloadUndecodable:
         pass
     with pytest.raises(PayloadUndecodable, match=rf"Python {major}\.{minor + 1}.*{major}\.{minor}"):
-        codecs.load_function(b"F" + other + data)
+        functions.load_function(b"F" + other + data)
 
 
 @given(st.binary(max_size=80))

@@ -24,11 +24,21 @@ from hypothesis import strategies as st
 import zkplan
 from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
-from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
+from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
-from zkplan.protocol import fields, layout, records, schedules, shared
+from zkplan.protocol import (
+    fields,
+    gates,
+    layout,
+    records,
+    schedules,
+    shared,
+    worker_record,
+)
 from zkplan.protocol import options as task_options
+from zkplan.serialization import by_name, json_values
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions as function_bytes
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.store import blob
 from zkplan.store.compare import references_in
@@ -63,6 +73,8 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_number": Fuzzed(layout.parse_number, NAMES),
     "protocol.layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
     "protocol.layout.parse_task": Fuzzed(layout.parse_task, NAMES),
+    "protocol.layout.parse_gate": Fuzzed(layout.parse_gate, NAMES),
+    "protocol.gates.Condition.from_bytes": Fuzzed(gates.Condition.from_bytes, BODIES, RECORD),
     "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
     "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
     "protocol.layout.parse_delayed": Fuzzed(layout.parse_delayed, NAMES),
@@ -79,8 +91,8 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
     "protocol.records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
     "protocol.records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
-    "protocol.records.WorkerRecord.from_bytes": Fuzzed(
-        lambda data: records.WorkerRecord.from_bytes("w", data, 0), BODIES
+    "protocol.worker_record.WorkerRecord.from_bytes": Fuzzed(
+        lambda data: worker_record.WorkerRecord.from_bytes("w", data, 0), BODIES
     ),
     "protocol.records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
     "protocol.records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
@@ -88,8 +100,24 @@ DECODERS: dict[str, Fuzzed] = {
         lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD
     ),
     "serialization.codec.load": Fuzzed(lambda data: codecs.load(b"P" + data), PICKLES, RECORD),
-    "serialization.codec.load_function": Fuzzed(codecs.load_function, PICKLES, RECORD),
-    "serialization.codec.describe_function": Fuzzed(codecs.describe_function, PICKLES),
+    "serialization.functions.load_function": Fuzzed(function_bytes.load_function, PICKLES, RECORD),
+    "serialization.functions.describe_function": Fuzzed(function_bytes.describe_function, PICKLES),
+    "serialization.json_values.load_json": Fuzzed(
+        lambda data: json_values.load_json(b"J" + data), BODIES, RECORD
+    ),
+    "serialization.json_values.load_call_json": Fuzzed(
+        lambda data: json_values.load_call_json(b"J[[[null]],{}," + data + b"]", [1]),
+        BODIES,
+        RECORD,
+    ),
+    "serialization.json_values.load_error": Fuzzed(
+        lambda data: json_values.load_error(b'J["OSError",' + data + b"]"), BODIES
+    ),
+    "serialization.by_name.load_by_name": Fuzzed(
+        lambda data: by_name.load_by_name(b"Jbuiltins:" + data),
+        PICKLES,
+        (*RECORD, FunctionNotAllowed),
+    ),
     "protocol.shared.pending_dependents": Fuzzed(shared.pending_dependents, BODIES),
     "protocol.shared.claim_facts": Fuzzed(shared.claim_facts, BODIES),
     "protocol.records.queue_from_bytes": Fuzzed(records.queue_from_bytes, BODIES),
@@ -116,8 +144,13 @@ ELSEWHERE_FUZZED = {
     "archive.file._Lines._piece": "test_a_line_of_an_archive_is_a_record_or_refused",
     "store.values.Values.load": "codec.load, of a body or of blob.decode",
     "store.values.Values.load_all": "codec.load, of bodies or of blob.decode",
-    "store.values.Values.load_function": "codec.load_function, of a body or of blob.decode",
-    "serialization.codec.Codec.function": "codec.load_function, behind a cache",
+    "store.values.Values.load_function": "functions.load_function, of a body or of blob.decode",
+    "store.values.Values.load_call": "load or load_call_json, of a body or of blob.decode",
+    "serialization.codec.Codec.load": "codec.load, or json_values.load_json",
+    "serialization.codec.Codec.load_call": "codec.load, or json_values.load_call_json",
+    "serialization.codec.Codec.load_function": "functions.load_function, or by_name.load_by_name",
+    "serialization.codec.Codec.load_exception": "codec.load, or json_values.load_error",
+    "serialization.codec.Codec.function": "functions.load_function, behind a cache",
     "protocol.records.PlanRecord.to_bytes": "what it reads it has written",
     "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",
@@ -238,7 +271,7 @@ def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
     for decode, field in (
         (records.PlanRecord.from_bytes, "created"),
         (records.Failure.from_bytes, "when"),
-        (DECODERS["protocol.records.WorkerRecord.from_bytes"].decode, "started"),
+        (DECODERS["protocol.worker_record.WorkerRecord.from_bytes"].decode, "started"),
     ):
         try:
             datetime.fromtimestamp(getattr(decode(data), field))

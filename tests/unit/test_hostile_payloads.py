@@ -20,6 +20,7 @@ from zkplan.runtime.failures import VanishedWorkers, last_failure
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import Runner
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 from zkplan.store.values import Values
 from zkplan.waiting.one_result import open_outcome
@@ -57,8 +58,8 @@ def nothing_ran() -> Iterator[None]:
 def bodies(kind: bytes) -> list[bytes]:
     """What the payloads of a kind hold, with a bomb in it."""
     bomb = pickle.dumps(Bomb())
-    plain = [b"P" + bomb, b"D" + codecs._HERE + bomb, bomb]
-    function = b"F" + codecs._HERE + bomb
+    plain = [b"P" + bomb, b"D" + functions.HERE + bomb, bomb]
+    function = b"F" + functions.HERE + bomb
     if kind == TASK:
         call = codecs.dump(((), {}))
         return [TaskRecord(0, b"{}", part, call).to_bytes() for part in (function, *plain)] + [
@@ -107,7 +108,7 @@ def runner() -> Runner:
 
 def test_the_job_of_these_tests_runs_as_it_is() -> None:
     ended = runner().run(job())
-    assert OURS.open(VALUE, ended.outcome)[1] == codecs.named(codecs.dump(0), "len"), ended
+    assert OURS.open(VALUE, ended.outcome)[1] == functions.named(codecs.dump(0), "len"), ended
 
 
 def test_a_bomb_that_we_signed_would_explode() -> None:

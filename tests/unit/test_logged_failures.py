@@ -69,7 +69,7 @@ def test_what_zkplan_itself_says_of_a_failure_is_logged_whole() -> None:
     job = job_of(pay, (CANARY,), options=TaskOptions(timeout=2.0))
     job.options = TaskOptions(timeout=2.0)
     assert for_log(time_out(job), job) == ("TimeoutError: it ran longer than its time-out of 2 s")
-    refused = describe(PayloadUndecodable("refused"), job)
+    refused = describe(PayloadUndecodable("refused"), job, CODEC)
     assert for_log(refused, job, "refused") == "PayloadUndecodable: refused"
 
 

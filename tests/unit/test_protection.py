@@ -17,7 +17,7 @@ from zkplan.protection.keys import AES, SECRET, SIGNING, Key, new_key, parse_key
 from zkplan.protection.places import Places
 from zkplan.protection.ring import Ring, without_proof
 from zkplan.protocol.records import control_from_bytes
-from zkplan.protocol.requests import Create, Multi, ReadData
+from zkplan.protocol.requests import Create, Multi, Node, ReadData, SetData
 from zkplan.protocol.shared import ask
 from zkplan.protocol.unproven import Unproven
 
@@ -30,14 +30,18 @@ PLACES = [
     f"{PLAN}/task-0000000005/arg-0000000001", f"{PLAN}/task-0000000006/arg-0000000000",
     f"{PLAN}/task-0000000005/prov-0000000000", f"{PLAN}/task-0000000006/prov-0000000000",
     f"{PLAN}/task-0000000005/log-0000000000", f"{PLAN}/task-0000000005/result",
-    f"{PLAN}/results/0000000005", f"{PLAN}/dead/0000000005", f"{PLAN}/queues/gpu",
+    f"{PLAN}/results/0000000005", f"{PLAN}/dead/0000000005", "/r/workers/w",
+    f"{PLAN}/task-0000000005/gate", "/r/gates", "/r/gates/0000000004-5000-0000000005.0.0",
+    "/r/keys/00ff", f"{PLAN}/add-ids/key-00ff", "/r/schedules/nightly/next-1",
     "/r/plan-0000000005/done", "/r/plan-0000000005/task-0000000005", "/r/schedules/nightly",
 ]  # fmt: skip
 OPEN = [
-    "/r", "/r/workers/w", "/r/claims/w/0000000004-0000000005.0.0", "/r/active/0000000004",
+    "/r", f"{PLAN}/queues/gpu", "/r/claims/w/0000000004-0000000005.0.0", "/r/active/0000000004",
     f"{PLAN}/runnable/5000-0000000005.0.0", f"{PLAN}/add-count", f"{PLAN}/task-0000000005/ready",
     f"{PLAN}/task-0000000005/dep-0000000000", f"{PLAN}/task-0000000005/owner", "/other/plan-1",
 ]  # fmt: skip
+
+REFUSED = bytes(Unproven(PayloadRefused("")))
 
 
 def place_of(path: str) -> bytes:
@@ -141,9 +145,31 @@ def run(guard: Guard, step: Any, answers: list[Any]) -> Any:
     raise AssertionError("the step asks for more")
 
 
-def test_a_step_gets_what_no_parser_takes_and_may_not_write_it_back() -> None:
-    from zkplan.protocol.requests import Node
+def test_an_order_counts_for_its_worker_and_version_and_no_other() -> None:
+    root, first = Node(b"", 0, 0, 1, 0, 0, 0, 1), Node(b"{}", 0, 0, 0, 0, 0, 0, 7)
 
+    def sealed(path: str) -> bytes:
+        step: Any = Guard(KEYS, "/r").step(ask(Multi([SetData(path, b"stop", 0)])))
+        next(step)
+        step.send(first)
+        return bytes(step.send(root).ops[0].data)
+
+    def opened(path: str, node: Node) -> bytes:
+        return bytes(run(Guard(KEYS, "/r"), ask(ReadData(path)), [node, root, root]).data)
+
+    data = sealed("/r/workers/w")
+    assert opened("/r/workers/w", first._replace(data=data, version=1)) == b"stop"
+    for path, node in (
+        ("/r/workers/x", first._replace(version=1)),
+        ("/r/workers/w", first._replace(version=2)),
+        ("/r/workers/w", first._replace(version=1, czxid=8)),
+    ):
+        assert opened(path, node._replace(data=data)) == REFUSED
+    made: Any = next(Guard(KEYS, "/r").step(ask(Multi([Create("/r/workers/w", b"{}")]))))
+    assert (made.ops[0].data, opened("/r/workers/w", first)) == (b"{}", b"{}")
+
+
+def test_a_step_gets_what_no_parser_takes_and_may_not_write_it_back() -> None:
     node = Node(b'{"state":"running"}', 1, 0, 0, 0, 0, 0, 9)
     answers = [node, *[node] * 4]
     found = run(Guard(KEYS, "/r"), ask(ReadData(f"{PLAN}/ready")), answers)

@@ -17,6 +17,7 @@ AUTHOR |= {"QueueStatus"}
 SCHEDULES = {"Schedule", "ScheduleInfo"}
 FUTURES = {"task", "as_completed", "wait", "Executor", "TaskInfo", "PlanProgress", "Why", "Cause"}
 FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
+GATES = {"when", "When"}
 COMMANDS = {"shell", "ShellCommand", "ShellResult"}
 WORKER = {"Worker", "Backoff", "Statistics"}
 WITHIN = {"current", "Context"}
@@ -33,7 +34,7 @@ RECORD = {"to_bytes", "from_bytes"}
 def test_the_public_names_are_exactly_these() -> None:
     assert (
         set(zkplan.__all__)
-        == AUTHOR | SCHEDULES | FUTURES | FUNCTIONAL | COMMANDS | WORKER | WITHIN | ERRORS
+        == AUTHOR | SCHEDULES | FUTURES | GATES | FUNCTIONAL | COMMANDS | WORKER | WITHIN | ERRORS
     )
     assert len(zkplan.__all__) == len(set(zkplan.__all__))
     assert all(hasattr(zkplan, name) for name in zkplan.__all__)

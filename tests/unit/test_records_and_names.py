@@ -31,7 +31,6 @@ from zkplan.protocol.records import (
     Failure,
     PlanRecord,
     TaskRecord,
-    WorkerRecord,
     control_from_bytes,
     control_to_bytes,
     count_from_bytes,
@@ -45,6 +44,7 @@ from zkplan.protocol.shared import (
     pending_bytes,
     pending_dependents,
 )
+from zkplan.protocol.worker_record import WorkerRecord
 
 from .hostile_bytes import NAMES
 
@@ -99,7 +99,11 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         through_bytes,
     ),
     "worker": (
-        st.builds(WorkerRecord, TEXT, TEXT, COUNTS, st.integers(1, 500), SECONDS, COUNTS, SERVED),
+        st.builds(
+            WorkerRecord,
+            *(TEXT, TEXT, COUNTS, st.integers(1, 500), SECONDS, COUNTS, SERVED, TEXT, TEXT),
+            st.sampled_from(["running", "paused", "draining"]),
+        ),
         lambda found: WorkerRecord.from_bytes(found.id, found.to_bytes(), found.claims),
     ),
     "pending record": (

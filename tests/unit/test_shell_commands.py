@@ -21,7 +21,8 @@ from zkplan.errors import InvalidTask, ShellFailed
 from zkplan.functions.definition import define
 from zkplan.protocol.options import DEFAULT_OPTIONS
 from zkplan.protocol.records import TaskRecord
-from zkplan.serialization.codec import TASK, Codec, describe_function, task_options
+from zkplan.serialization.codec import TASK, Codec, task_options
+from zkplan.serialization.functions import describe_function
 from zkplan.shell_commands import command, process, stderr_log
 from zkplan.shell_commands.process import Group
 from zkplan.store.values import Values

@@ -24,6 +24,7 @@ from zkplan.protocol.layout import rank_of
 from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.protocol.records import TaskRecord
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import TASK, Codec
 from zkplan.store.values import Values
 from zkplan.tasks import Task, TaskSpec
@@ -72,7 +73,7 @@ def test_constants_make_no_edges() -> None:
     new = made(math.hypot, (3, 4))
     assert (new.deps, new.k) == ([], 0)
     assert call(new) == ((3, 4), {})
-    assert codecs.load_function(record(new).function) is math.hypot
+    assert functions.load_function(record(new).function) is math.hypot
 
 
 def test_tasks_at_any_depth_become_edges_in_the_order_they_are_met() -> None:

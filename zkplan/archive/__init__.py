@@ -29,7 +29,7 @@ from ..protocol.clearing import clear_claims, orphaned_claims
 from ..protocol.layout import Paths, number_of
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
-from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
+from ..serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
 from ..store.end import remove as remove_plan
 from .blobs import Complete, Packer, Piece, Unpacker
 from .file import ArchiveWriter, Header, open_archive
@@ -44,7 +44,7 @@ READINGS_MAX = 5
 #: Seconds between two checks of the claims that an export waits for.
 LOOK_S = 0.1
 #: The kinds of envelope that the children of a plan and of a task hold.
-_SEALED = {"arg": VALUE + FAILURE, "log": FAILURE + LOG, "result": VALUE + FAILURE}
+_SEALED = {"arg": VALUE + FAILURE, "log": FAILURE + LOG, "result": VALUE + FAILURE, "gate": GATE}
 
 
 class Exported(NamedTuple):

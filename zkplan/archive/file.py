@@ -55,7 +55,8 @@ _ENTRY = rf"[0-9]{{4}}-{_NUMBER}\.(0|[1-9][0-9]{{0,9}})\.(0|[1-9][0-9]{{0,9}})"
 _QUEUE = r"(?!\.\.?(/|$))[a-z0-9._-]{1,40}"
 _SHAPE = re.compile(
     rf"|add-count|done|ready|(runnable|queues/{_QUEUE})/{_ENTRY}|queues(/{_QUEUE})?|"
-    rf"delayed/[0-9]{{13}}-{_ENTRY}(\.{_QUEUE})?|dead/{_NUMBER}|results/{_NUMBER}|"
+    rf"delayed/[0-9]{{13}}-{_ENTRY}(\.{_QUEUE})?|gates/{_ENTRY}(\.{_QUEUE})?|"
+    rf"dead/{_NUMBER}|results/{_NUMBER}|"
     rf"add-ids/key-[0-9a-f]{{32}}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
     re.ASCII,
 )

@@ -24,8 +24,10 @@ from ..protocol.layout import (
     active_entry,
     delayed_name,
     entry_path,
+    gate_name,
     parse_claim,
     parse_delayed,
+    parse_gate,
 )
 from ..protocol.load import VALUES_FIRST, read_all, values_next
 from ..protocol.look import names_on_claims_nodes
@@ -54,13 +56,15 @@ from ..protocol.shared import READS_PER_REQUEST, pending_dependents
 TASKS_PER_READ = 300
 #: The children of a plan that are created in the last transaction of its import, in this order.
 LAST = ("add-count", "done", "ready")
+#: In place of a due time: the entry is that of a gate.
+GATED = -1
 
 
 class Znode(NamedTuple):
     """One znode of a plan: its path below the plan, its data, for a task's `ready` its version.
 
-    A delayed entry is `delayed/DUE-ENTRY`: the plan's number is left out, for it changes. Its data
-    are its delay.
+    A gate is `gates/ENTRY`. A delayed entry is `delayed/DUE-ENTRY`, and its data are its delay. The
+    plan's number is left out, for it changes.
     """
 
     path: str
@@ -131,8 +135,11 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     being defined.
     """
     path = paths.plan(plan)
-    # `delayed` first: an entry that becomes due meanwhile is seen in both places, not in none.
-    names, delayed = yield ReadMany([ReadChildren(path), ReadChildren(paths.delayed)])
+    # `delayed` and `gates` first: an entry that becomes due, or a gate that opens meanwhile is seen
+    # in both places, not in none.
+    names, delayed, gates = yield ReadMany(
+        [ReadChildren(path), ReadChildren(paths.delayed), ReadChildren(paths.gates)]
+    )
     runnable = yield from read_entries(path)
     indexes = ("dead", "results", "add-ids")
     dead, results, ids = yield ReadMany([ReadChildren(f"{path}/{name}") for name in indexes])
@@ -143,12 +150,16 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     control = [name for name in LAST if name in names]
     later = [found for found in map(parse_delayed, delayed or ()) if found and found.plan == plan]
     entries = {(found.queue, found.entry): found.due_ms for found in later}
+    gated = [found for found in map(parse_gate, gates or ()) if found and found.plan == plan]
+    entries |= {(found.queue, found.entry): GATED for found in gated}
     entries |= dict.fromkeys(runnable, 0)
     dead = sorted(dead or ())
     placed = {entry.task for _, entry in entries}.union(dead)
     walk = _Walk(path, sink, ranks, entries, placed, queues)
     standing = sorted(f"{queue}/{entry.name}" for queue, entry in entries)
     walk.note(*control, "", *queues, "", *standing, "", *dead, "")
+    waiting = [entry.name for (_, entry), due_ms in entries.items() if due_ms == GATED]
+    walk.note(*sorted(waiting), "")
     for start in range(0, len(tasks), TASKS_PER_READ):
         yield from walk.read_tasks(tasks[start : start + TASKS_PER_READ])
     keys = sorted(name for name in ids or () if name.startswith(TASK_KEY))
@@ -167,8 +178,8 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
 class _Walk:
     """One reading of a plan.
 
-    `entries` maps those that run or wait to when they are due, or 0. `placed` are the tasks that
-    are in an index.
+    `entries` maps those that run or wait to when they are due, or 0, or GATED. `placed` are the
+    tasks that are in an index.
     """
 
     path: str
@@ -253,16 +264,18 @@ class _Walk:
             names = [
                 delayed_name(due_ms, plan, entry, queue)
                 for (queue, entry), due_ms in batch
-                if due_ms
+                if due_ms > 0
             ]
             reads = [ReadData(f"{paths.delayed}/{name}") for name in names]
             nodes = iter((yield ReadMany(reads)) if reads else ())
             for (queue, entry), due_ms in batch:
-                node = next(nodes) if due_ms else None
+                node = next(nodes) if due_ms > 0 else None
                 place = entry_path("", queue, entry)[1:]
-                if due_ms:
+                if due_ms > 0:
                     name = delayed_name(due_ms, plan, entry, queue)
                     place = f"delayed/{name[:14]}{name[25:]}"
+                elif due_ms == GATED:
+                    place = f"gates/{gate_name(plan, entry, queue)[11:]}"
                 self.sink(Znode(place, node.data if node is not None else b""))
 
 

@@ -15,6 +15,7 @@ from itertools import repeat
 
 from ..errors import PlanExists, PlanNotFound
 from ..protocol.author import create_plan
+from ..protocol.gates import ensure_gates, is_gate_entry
 from ..protocol.keys import ensure_keys, find_key, key_ops
 from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
 from ..protocol.look import plan_records
@@ -75,8 +76,11 @@ def fill(
     number that it would have got there. If the iterator raises, the plan stays half imported.
     """
     path, last = paths.plan(plan), dict[str, bytes]()
-    step, ops, size = 0, list[Op](), 0
+    step, ops, size, has_gates = 0, list[Op](), 0, False
     for op in _operations(paths, plan, creates, znodes, last):
+        if not has_gates and is_gate_entry(op.path, path):
+            yield from ensure_gates(paths.root)
+            has_gates = True
         added = OP_OVERHEAD + len(op.path) + len(getattr(op, "data", b""))
         if ops and (len(ops) >= BATCH_OPS or size + added > GROUP_BYTES_MAX):
             yield from _write(path, step, mark, ops)
@@ -134,10 +138,12 @@ def _operations(
         elif not name:
             made, children = made + 1, 0
             yield Create(f"{path}/{here}", znode.data)
+        elif here == "gates":
+            yield Create(f"{paths.gates}/{plan}-{name}")
         elif here == "delayed":
             delayed = delayed_of(znode.path, plan)
             if delayed is not None:
-                due = delayed_name(delayed.due_ms, plan, delayed.entry)
+                due = delayed_name(delayed.due_ms, plan, delayed.entry, delayed.queue)
                 # An archive of an older version has no delay: its due time alone counts then.
                 yield Create(f"{paths.delayed}/{due}", znode.data)
         else:

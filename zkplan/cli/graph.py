@@ -20,6 +20,7 @@ _COLOURS = {
     "runnable": "#cfe8ff",
     "claimed": "#c8f0c8",
     "delayed": "#ffe9b3",
+    "gated": "#e0d4ff",
     "dead": "#ffc9c9",
     "waiting": "#eeeeee",
     "being defined": "#ffffff",

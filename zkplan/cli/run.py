@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
 from ..plan_files.builder import create, tasks_of
@@ -19,6 +16,7 @@ from .common import (
     print_facts,
     wait_timeout_option,
 )
+from .imports import import_path_option, set_import_path
 from .plan import status_row
 
 
@@ -40,6 +38,7 @@ from .plan import status_row
 )
 @wait_timeout_option
 @click.option("--check", is_flag=True, help="Only read and check the file; write nothing.")
+@import_path_option
 @output_option
 @connection_options
 def run(
@@ -49,13 +48,15 @@ def run(
     waits: bool,
     timeout: float | None,
     check: bool,
+    import_path: tuple[str, ...],
     output: str,
     settings: Settings,
 ) -> None:
     """Create the plan that FILE describes, and start it. FILE is TOML with a table for each task.
 
     The whole file is checked before anything is written; functions that it calls are imported, also
-    from the current folder. A plan that is waited for is not cancelled by Ctrl-C.
+    from the current folder (with --serializer json only if --import-path names it). A plan that is
+    waited for is not cancelled by Ctrl-C.
     """
     given = {}
     for param in params:
@@ -63,7 +64,7 @@ def run(
         if not separator:
             raise click.UsageError(f"--param is NAME=VALUE, unlike {param!r}")
         given[key] = value
-    sys.path.insert(0, os.getcwd())  # as a worker
+    set_import_path(settings, import_path)  # as a worker
     described = read_plan_file(file)
     tasks = tasks_of(described, given)
     if check:

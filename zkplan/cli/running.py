@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..errors import AccessDenied, ZkplanError
 from ..settings import Settings
+from ..settings.settings import JSON
 from ..testing.embedded_process import EmbeddedServerProcess
 from ..testing.loopback import server_version
 from ..testing.provide import Provided, of_our_own
@@ -27,6 +28,8 @@ def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, 
     it as Ctrl-C does, so that it cleans up.
     """
     # SIGINT too: a shell without job control starts what runs in its background with it ignored.
+    if settings.serializer == JSON:
+        end(f"zkplan {command} runs pickles: give --serializer pickle", EXIT_USAGE)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:

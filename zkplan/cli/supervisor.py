@@ -12,11 +12,14 @@ import signal
 import sys
 import time
 
+from ..log import get_logger
 from ..processes.crew import YOUNG_S, Crew
 from ..processes.signing_off import SigningOff
 from ..processes.worker import WorkerProcess
 from ..settings import Settings
 from . import EXIT_UNREACHABLE, EXIT_USAGE
+
+logger = get_logger("zkplan.processes")
 
 _POLL_S = 0.2
 #: How long a process may take after its grace to hand back and end, before it is killed.
@@ -27,6 +30,8 @@ _SIGN_OFF_S = 5.0
 
 class Supervisor:
     """Runs `count` processes of this command until a signal arrives; a second signal hurries them.
+
+    SIGHUP replaces them, so that they load their code anew.
 
     They connect as `settings` say, whatever options were given to this command. When a process
     dies, its worker is signed off, so that others take over its tasks at once.
@@ -51,9 +56,12 @@ class Supervisor:
         """Returns when told to stop; raises SystemExit where all processes must fail alike."""
         self._crew.start()
         try:
-            while not self._signals.told:
+            while not (self._signals.told or self._crew.is_empty):
                 for process in self._crew.processes:
                     self._prove(process)
+                if self._signals.take_reload():
+                    logger.info("SIGHUP: new worker processes replace the old ones, one by one")
+                    self._crew.renew()
                 self._crew.tend()
                 self._signals.wait(_POLL_S)
         finally:
@@ -79,11 +87,22 @@ class Supervisor:
         self._signing_off.has_ended(process)
 
 
+def _has_terminal() -> bool:
+    """Whether this process has a terminal that controls it, and that is open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 class _Signals:
-    """Counts SIGTERM and SIGINT. These signals and the end of a child end a wait at once."""
+    """Counts SIGTERM and SIGINT, and notes SIGHUP. These, and the end of a child, end a wait."""
 
     def __init__(self) -> None:
         self.told = 0
+        self._reload = False
+        self._has_terminal = _has_terminal()
         self._arrived, arrive = os.pipe()
         for end in (self._arrived, arrive):
             os.set_blocking(end, False)
@@ -93,6 +112,19 @@ class _Signals:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count)
+        signal.signal(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self, *_: object) -> None:
+        # The kernel sends it, too, when the terminal is closed: then nobody wants new workers.
+        if self._has_terminal and not _has_terminal():
+            self.told += 1
+        else:
+            self._reload = True
+
+    def take_reload(self) -> bool:
+        """Whether new code was asked for since the last call."""
+        asked, self._reload = self._reload, False
+        return asked
 
     def _count(self, *_: object) -> None:
         self.told += 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -25,6 +23,7 @@ from .common import (
     print_rows,
     print_why,
 )
+from .imports import set_import_path
 
 _plan = click.argument("plan", metavar="PLAN")
 _task = click.argument("task", metavar="TASK")
@@ -89,7 +88,7 @@ def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
 def show(plan: str, task: str, values: bool, output: str, settings: Settings) -> None:
     """Show one task: state, options, edges, log, outcome, and the traceback of its last failure."""
     if values:
-        sys.path.insert(0, os.getcwd())  # as a worker: the classes of values are where it was found
+        set_import_path(settings, ())  # as a worker: the classes of values are where it was found
     with open_client(settings) as client:
         found = client.plan(plan).task(task)
         facts = describe_task(client, found.path, people=output == "table", values=values)

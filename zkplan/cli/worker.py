@@ -17,11 +17,13 @@ from ..isolation.processes import TASKS_PER_CHILD
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
-from ..protocol.records import WorkerRecord
+from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
+from ..serialization.by_name import AllowList
 from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
+from ..settings.settings import JSON
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
@@ -33,7 +35,9 @@ from .common import (
     print_rows,
     tell_none,
 )
+from .imports import import_path_option, set_import_path
 from .supervisor import Supervisor
+from .worker_orders import drain, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
 #: A worker whose loop has broken ends within this time plus the session time-out. If nothing else
@@ -98,6 +102,14 @@ _ENDS_WITHIN_S = 30
     help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
     "arguments.",
 )
+@import_path_option
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="MODULE:PATTERN",
+    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
+    "commands). Repeat the option for others.",
+)
 def worker(
     threads: int,
     processes: int,
@@ -107,13 +119,18 @@ def worker(
     tasks_per_child: int,
     quiet: bool,
     log_messages: bool,
+    import_path: tuple[str, ...],
+    allow: tuple[str, ...],
     settings: Settings,
 ) -> None:
     """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
-    at once. Tasks can import the modules in the current folder.
+    at once. With --processes, SIGHUP starts new processes, which load the code of tasks anew, and
+    drains the old ones one by one. Tasks can import the modules in the current folder.
+
+    With --serializer json nothing is unpickled, and only what --allow names runs.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -121,11 +138,8 @@ def worker(
         if given:
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
-    log_to_stderr()
-    if quiet:
-        logging.getLogger("zkplan").setLevel(logging.WARNING)
-    if log_messages:
-        MESSAGES.setLevel(logging.INFO)
+    _check_allowed(settings, allow)
+    _set_up_logs(quiet, log_messages)
     # What is read is taken away: tasks see the environment of their worker.
     for name in SECRET_VARIABLES:
         os.environ.pop(name, None)
@@ -136,7 +150,7 @@ def worker(
         _supervise(settings, processes, grace)
         return
     line = LowerEnd()
-    sys.path.insert(0, os.getcwd())
+    set_import_path(settings, import_path)
     client = open_client(settings, creates=True)
     try:
         made = Worker(
@@ -146,10 +160,13 @@ def worker(
             isolation=isolation,
             memory_limit=limit,
             tasks_per_child=tasks_per_child,
+            allow=allow,
         )
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
         made.run()
+        if made.drained:
+            line.tell_drained()
     except BaseException:
         # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
         # never released. It needs neither a thread nor memory.
@@ -182,6 +199,22 @@ def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
     # This does not hurry a worker that drains already: a later `stop` can only shorten the
     # grace.
     line.leave_with_supervisor(leave)
+
+
+def _set_up_logs(quiet: bool, log_messages: bool) -> None:
+    log_to_stderr()
+    if quiet:
+        logging.getLogger("zkplan").setLevel(logging.WARNING)
+    if log_messages:
+        MESSAGES.setLevel(logging.INFO)
+
+
+def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
+    """A wrong list is wrong usage, said before anything starts."""
+    if settings.serializer == JSON:
+        AllowList(allow)
+    elif allow:
+        raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
 def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
@@ -218,10 +251,14 @@ def list_workers(output: str, settings: Settings) -> None:
     with open_client(settings) as client:
         rows = [
             found._asdict()
-            | {"started": date_time(found.started, output != "json")}
+            | {"busy": found.busy, "started": date_time(found.started, output != "json")}
             | {"queues": found.queues if output == "json" else ", ".join(found.queues)}
             for found in client.workers()
         ]
-        print_rows(rows, output, WorkerRecord._fields)
+        print_rows(rows, output, (*WorkerRecord._fields, "busy"))
         if not rows:
             tell_none("worker", client, settings.hosts)
+
+
+for command in (drain, pause, resume):
+    worker.add_command(command)

@@ -9,6 +9,7 @@ from ..errors import InvalidSettings, ZkplanError
 from ..protection.keys import keys_of
 from ..settings import Settings
 from ..settings.login import with_password
+from ..settings.settings import JSON
 from ..transport.addresses import is_embedded
 from . import servers, tree
 from .findings import Finding, note, ok, problem
@@ -70,14 +71,17 @@ def _settings(settings: Settings) -> Iterator[Finding]:
 
 
 def _keys(settings: Settings) -> Iterator[Finding]:
+    yield ok("serializer", settings.serializer)
     try:
         keys_of(settings)
     except InvalidSettings as error:
         yield problem("keys", str(error), "see docs/operate/security.md#keys")
+    is_json = settings.serializer == JSON
     if not (settings.secret or settings.secret_files or is_embedded(settings.hosts)):
         yield note(
             "keys",
-            "payloads are not signed: whoever may write the tree runs code in the workers",
+            "payloads are not signed: whoever may write the tree runs "
+            + ("any function that a worker allows" if is_json else "code in the workers"),
             "set secret-files",
         )
 

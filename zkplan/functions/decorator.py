@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, Protocol, overload
 
 from ..errors import InvalidTask
-from ..serialization.codec import function_name
+from ..serialization.functions import function_name
 from ..tasks import Task
 
 

@@ -10,16 +10,19 @@ from math import ceil
 from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from ..gates import When
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
-from ..serialization.codec import NAME_CHARS_MAX, function_name
+from ..serialization.functions import NAME_CHARS_MAX, dump_function, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
 from ..text import size, size_from
+from .gates import Gates
+from .json_task import dump_call_json, dump_function_json
 from .moments import seconds_of
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
@@ -29,6 +32,10 @@ EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
 #: The bounds of a memory limit: a process needs some for Python itself.
 MEMORY_MIN, MEMORY_MAX = 64 * 1024 * 1024, 2**50
+NO_PROCESS = (
+    'a task with serializer json has no process of its own: leave out isolation="process" and '
+    "memory_limit"
+)
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
 _MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}
@@ -38,13 +45,24 @@ Calls = set[tuple[object, ...]]
 
 
 def define_all(
-    specs: Sequence[TaskSpec], plan_path: str, values: Values, defaults: TaskOptions
-) -> list[NewTask]:
-    """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
+    specs: Sequence[TaskSpec],
+    plan_path: str,
+    values: Values,
+    defaults: TaskOptions,
+    as_json: bool = False,
+) -> tuple[list[NewTask], list[NewTask]]:
+    """Check and serialise tasks, each of which may have those before it as arguments.
+
+    Returns the tasks, and the gates that they have as arguments. Raises as `define`.
+    """
+    gates = Gates(plan_path, values, defaults, as_json)
     functions: dict[int, bytes] = {}
     checked: Calls = set()
     try:
-        return [define(spec, plan_path, values, defaults, functions, checked) for spec in specs]
+        made = [
+            define(spec, plan_path, values, defaults, functions, checked, gates) for spec in specs
+        ]
+        return made, gates.made
     finally:
         for spec in specs:
             spec._new = None  # it is an argument within this call only
@@ -57,25 +75,30 @@ def define(
     defaults: TaskOptions,
     functions: dict[int, bytes],
     checked: Calls | None = None,
+    gates: Gates | None = None,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` caches the bytes of functions, and `checked` has the calls, that were met earlier in
-    the same call.
+    `functions` has the bytes of those met before, `checked` the calls; `gates` gets the gates.
     """
     options = check_spec(spec, defaults, set() if checked is None else checked)
-    fn, args = spec.fn, spec.args
+    gates = gates or Gates(plan_path, values, defaults)
+    as_json, fn, args = gates.as_json, spec.fn, spec.args
+    if type(fn) is When:
+        spec._new = gates.define(spec, fn)
+        return spec._new
+    if as_json and options.is_isolated:
+        raise InvalidTask(spec.label, f"{spec.label}: {NO_PROCESS}")
     if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
-        with _serialising(f"{spec.label}: the function {function_name(fn)}"):
-            dumped = codecs.dump_function(fn)
-        function = functions[id(fn)] = values.function(plan_path, dumped)
+        function = _dump_function(spec, fn, plan_path, values, as_json)
+        functions[id(fn)] = function
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
-    def position_of(value: Any) -> int | None:
+    def position_of(value: Any, take: bool = True) -> int | None:
         kind = type(value)
         if kind is Task:
             if value.plan.path != plan_path:
@@ -92,6 +115,8 @@ def define(
                 )
             key = value._new
             key.feeds = True
+        elif kind is When:
+            key = gates.of(value, spec, options, len(deps), take=take)
         else:
             return None
         place = places.get(key)
@@ -101,16 +126,11 @@ def define(
         return place
 
     for each in spec.after:
-        # An edge whose value no argument refers to: it only orders the two tasks.
-        if position_of(each) is None:
+        # An edge that no argument refers to: it only orders the two tasks.
+        if position_of(each, take=False) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
-    arguments = _dump_call(spec, args, plan_path, values, position_of)
-    if len(deps) > EDGES_MAX:
-        raise InvalidTask(
-            spec.label,
-            f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
-            "in groups first",
-        )
+    dump_call = dump_call_json if as_json else _dump_call
+    arguments = dump_call(spec, args, plan_path, values, position_of)
     task = TaskRecord(len(deps), options.to_json(), function, arguments)
     spec._new = _new_task(spec, options, values.codec.seal(codecs.TASK, task.to_bytes()), deps)
     return spec._new
@@ -119,6 +139,12 @@ def define(
 def _new_task(
     spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask]
 ) -> NewTask:
+    if len(deps) > EDGES_MAX:
+        raise InvalidTask(
+            spec.label,
+            f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
+            "in groups first",
+        )
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
@@ -137,6 +163,8 @@ def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Calls) -> TaskOpt
     options = _options(spec, defaults)
     check_key(spec.key, spec.label, f"{spec.label}: its key")
     _check_arguments(spec)
+    if type(spec.fn) is When:
+        return options  # `Gates` checks the rest
     call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
     if call not in checked:
         _check_call(spec)
@@ -322,6 +350,16 @@ def _serialising(what: str) -> Iterator[None]:
         raise NotSerialisable(
             f"{what} cannot be serialised: {type(error).__name__}: {error}"
         ) from error
+
+
+def _dump_function(
+    spec: TaskSpec, fn: Callable[..., Any], plan_path: str, values: Values, as_json: bool
+) -> bytes:
+    if as_json:
+        return dump_function_json(spec, fn)
+    with _serialising(f"{spec.label}: the function {function_name(fn)}"):
+        dumped = dump_function(fn)
+    return values.function(plan_path, dumped)
 
 
 def _dump_call(

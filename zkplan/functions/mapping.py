@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, overload
 
 from ..errors import NotSerialisable, ZkplanError
-from ..serialization.codec import function_name
+from ..serialization.functions import function_name
 from ..tasks import Task, TaskSpec
 from ..waiting.outcomes import read_outcomes
 

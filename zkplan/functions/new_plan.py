@@ -10,7 +10,7 @@ from ..errors import InvalidTask
 from ..inspection.find_plan import KEY_PREFIX
 from ..protocol.fields import NUMBER_MAX
 from ..protocol.options import TaskOptions
-from ..protocol.records import OnFailure, PlanRecord
+from ..protocol.records import OnFailure, PlanRecord, Serializer
 from .definition import check_key, check_options
 from .moments import Moment, seconds_of
 
@@ -26,6 +26,7 @@ def new_record(
     key: str | None = None,
     not_before: Moment | None = None,
     deadline: Moment | None = None,
+    serializer: Serializer = "pickle",
 ) -> PlanRecord:
     """Raises InvalidTask for an option, a name or a key out of range."""
     check_options(defaults, "the plan's defaults")
@@ -46,6 +47,7 @@ def new_record(
         *(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure),
         retention=retention,
         key=key or "",
+        serializer=serializer,
         **times,
     )
 

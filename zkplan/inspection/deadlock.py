@@ -9,7 +9,7 @@ from ..errors import UNREACHABLE, PayloadUndecodable, PlanFailed, PlanStuck, Zoo
 from ..protocol.check import check
 from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
-from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed
+from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_gate
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.queues import read_entries, read_queues
@@ -78,7 +78,7 @@ def refusal(client: Connection, task: str) -> str:
     except PayloadUndecodable:
         return (
             f"{name} has a log that cannot be read here: a worker that has another secret "
-            "(ZKPLAN_SECRET) than this client cannot decode the task"
+            "(secret-files) than this client cannot decode the task"
         )
     if failure.kind == "StoreUnavailable":
         return f"{name} waits for the store of {failure.worker}: {failure.message}"
@@ -90,8 +90,8 @@ def refusal(client: Connection, task: str) -> str:
 def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
     """Prove that no task of a plan can run. Returns the number of dead tasks, or None if one can.
 
-    A task can run if it is runnable, claimed, delayed or about to be published. Raises
-    ZooKeeperError if this client may not read a znode that may hold a task of the plan.
+    A task can run if it is runnable, claimed, delayed, a gate that waits, or about to be published.
+    Raises ZooKeeperError if this client may not read a znode that may hold a task of the plan.
 
     The proof holds if the status of the plan is the same before and after it, for then no task was
     committed. If two reads of the queues show the same last changes, no task entered or left one
@@ -106,11 +106,17 @@ def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
         return None
     if (yield from _pending_where_nothing_is_claimed(paths, plan_path)) is None:
         return None
-    reads = ReadChildren(paths.delayed), ReadData(f"{plan_path}/dead")
-    later, dead = yield ReadMany(reads, strict=True)
+    reads = (
+        *(ReadChildren(paths.delayed), ReadChildren(paths.gates)),
+        ReadData(f"{plan_path}/dead"),
+    )
+    later, gates, dead = yield ReadMany(reads, strict=True)
     second = yield from read_queues(plan_path)  # last: what was delayed may be runnable by now
     changes = [{queue: node.pzxid for queue, node in each.items()} for each in (first, second)]
     if not first or changes[0] != changes[1] or any(n.child_count for n in second.values()):
+        return None
+    gated = map(parse_gate, gates or ())
+    if any(each is not None and each.plan == number_of(plan_path) for each in gated):
         return None
     delayed = map(parse_delayed, later or ())
     if any(each is not None and each.plan == number_of(plan_path) for each in delayed):

@@ -49,7 +49,7 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
         told = (
             f"{plan_path} has no task with the readable name {name!r}, and "
             f"{count(unread, 'task')} whose name cannot be read here: the secret "
-            "(ZKPLAN_SECRET) may be missing or wrong; give the number of the task instead"
+            "(secret-files) may be missing or wrong; give the number of the task instead"
         )
     else:
         told = (

@@ -12,7 +12,8 @@ from ..protocol.layout import parse_task
 from ..protocol.load import read_all
 from ..protocol.records import TaskRecord
 from ..protocol.requests import ReadChildren, ReadData
-from ..serialization.codec import TASK, Codec, describe_function
+from ..serialization.codec import TASK, Codec
+from ..serialization.functions import describe_function
 from .neighbours import sources_of
 from .unfinished import places_of, state_of
 

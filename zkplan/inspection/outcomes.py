@@ -12,7 +12,8 @@ from ..protocol.load import VALUES_FIRST, values_next
 from ..protocol.look import index_names
 from ..protocol.records import Dead
 from ..protocol.requests import Node, ReadData, ReadMany
-from ..serialization.codec import FAILURE, VALUE, Codec, split_name
+from ..serialization.codec import FAILURE, VALUE, Codec
+from ..serialization.functions import split_name
 from ..store.reference import value_size
 from ..transport import Transport
 

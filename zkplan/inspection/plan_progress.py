@@ -13,7 +13,8 @@ from .unfinished import places_of
 class PlanProgress(NamedTuple):
     """The tasks of a plan, counted by state. The counts were not all read at one moment.
 
-    `running` counts the claimed tasks, `waiting` those that wait for others or are being defined.
+    `running` counts the claimed tasks, `waiting` those that wait for others or are being defined,
+    `gated` those that wait for a znode.
     """
 
     added: int
@@ -23,6 +24,7 @@ class PlanProgress(NamedTuple):
     delayed: int
     waiting: int
     dead: int
+    gated: int = 0
 
     @property
     def fraction(self) -> float:
@@ -44,4 +46,5 @@ def plan_progress(client: Connection, plan_path: str) -> PlanProgress:
         states["delayed"],
         seen.tasks - placed,
         states["dead"],
+        states["gated"],
     )

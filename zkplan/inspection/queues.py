@@ -13,9 +13,10 @@ from ..protocol.layout import DEFAULT_QUEUE, QUEUES, entry_path, parse_claim, pa
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.queues import read_entries, read_queues
-from ..protocol.records import WorkerRecord, queue_from_bytes
+from ..protocol.records import queue_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..protocol.shared import claim_facts
+from ..protocol.worker_record import WorkerRecord
 from .workers import living_workers
 
 

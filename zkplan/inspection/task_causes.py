@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from ..text import count, date_time
 from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
+from .gates import GateInfo, gates_of
 from .task_info import TaskInfo
 from .view import Cause, View
+from .workers import keys_fit
 
 #: How many tasks a sentence names, and how many root causes are told.
 NAMED = 5
@@ -49,6 +51,25 @@ def delayed(view: View, task: TaskInfo) -> Cause | None:
         f"when {attempts} may begin{error}"
     )
     return Cause("delayed", sentence(text), "", task.number, when=task.due)
+
+
+def gated(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "gated":
+        return None
+    found = next(iter(gates_of(view.client, view.plan_path, [task.number])), None)
+    return told_of_gate(view, found) if found is not None else None
+
+
+def told_of_gate(view: View, gate: GateInfo) -> Cause:
+    text = f"{view.label(gate.task)} waits for {gate.waits_for}"
+    if gate.error:
+        text += f"; worker {gate.worker} cannot look at it: {gate.error}"
+    elif gate.looked is not None:
+        text += f"; last looked at {date_time(gate.looked, True)} by worker {gate.worker}"
+    else:
+        text += "; no worker has looked at it yet"
+    advice = "It takes no slot meanwhile, and opens by itself." if not gate.error else ""
+    return Cause("gated", sentence(text), advice, gate.task, gate.worker, gate.looked)
 
 
 def worker_gone(view: View, task: TaskInfo) -> Cause | None:
@@ -95,7 +116,7 @@ def being_defined(view: View, task: TaskInfo) -> Cause | None:
 
 
 def no_living_worker(view: View, task: TaskInfo) -> Cause | None:
-    if not view.runs or view.workers or task.state not in ("runnable", "delayed"):
+    if not view.runs or view.workers or task.state not in ("runnable", "delayed", "gated"):
         return None
     text = f"no worker is registered under {view.client.root}, so nothing takes the tasks"
     advice = f"Start one: `{view.client.command('worker')}`."
@@ -135,9 +156,8 @@ def keys_differ(view: View, task: TaskInfo) -> Cause | None:
     if not view.runs or not view.workers or task.state != "runnable":
         return None
     ours = view.client.keys[0].name if view.client.keys else ""
-    for worker in view.workers:
-        if ours in worker.keys.split() if ours else not worker.keys:
-            return None
+    if any(keys_fit(view.client, worker) for worker in view.workers):
+        return None
     text = f"no worker has the key {ours} (secret-files), and they leave what it has sealed alone"
     if not ours:
         text = "its workers use keys (secret-files), and this client has none: they leave it alone"
@@ -166,7 +186,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
-    *(finished, dead, worker_gone, claimed, being_defined, delayed),
+    *(finished, dead, worker_gone, claimed, being_defined, delayed, gated),
     *(no_living_worker, unserved_queue, refused, keys_differ, all_slots_busy),
 )
 

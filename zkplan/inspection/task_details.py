@@ -9,7 +9,8 @@ from ..errors import InvalidTask, PayloadUndecodable
 from ..protocol.layout import number_of
 from ..protocol.records import Failure
 from ..protocol.requests import Node
-from ..serialization.codec import FAILURE, LOG, VALUE, Codec, split_name
+from ..serialization.codec import FAILURE, LOG, VALUE, Codec
+from ..serialization.functions import split_name
 from ..store.reference import value_size
 from ..store.values import Values
 from ..text import date_time

@@ -12,17 +12,9 @@ from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.load import read_all
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from ..serialization.codec import (
-    FAILURE,
-    LOG,
-    TASK,
-    VALUE,
-    Codec,
-    describe_function,
-    load,
-    split_name,
-    task_options,
-)
+from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, load, task_options
+from ..serialization.functions import describe_function, split_name
+from ..serialization.json_values import load_json
 from .unfinished import TaskSummary, summaries
 
 _OPTIONS = (
@@ -71,13 +63,16 @@ class TaskInfo:
     not_before: float | None = None
     deadline: float | None = None
     _notes: tuple[bytes, ...] = ()
+    _is_json_only: bool = False
 
     def progress(self) -> list[Any]:
         """What the running task has told with `current().log`, oldest first.
 
-        It decodes the values, which runs code of whoever wrote them. Raises PayloadUndecodable.
+        It decodes the values, which runs code of whoever wrote them, unless the client decodes
+        JSON alone. Raises PayloadUndecodable.
         """
-        return [load(note) for note in self._notes]
+        decode = load_json if self._is_json_only else load
+        return [decode(note) for note in self._notes]
 
 
 class TaskRead(NamedTuple):
@@ -158,6 +153,7 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
         arrived=read.count("arg-"),
         **options,
         _notes=notes,
+        _is_json_only=codec.is_json_only,
     )
 
 

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanNotFound
-from ..protocol.layout import DEFAULT_QUEUE, Paths, number_of, parse_claim, parse_delayed
+from ..protocol.layout import (
+    DEFAULT_QUEUE,
+    Paths,
+    number_of,
+    parse_claim,
+    parse_delayed,
+    parse_gate,
+)
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.queues import read_entries
@@ -26,11 +33,12 @@ INDEXES_AGE_S = 1.0
 class TaskSummary(NamedTuple):
     """An unfinished task, as it was when it was read.
 
-    `state` is `being defined`, `waiting` (for other tasks), `runnable`, `delayed`, `claimed` or
-    `dead`. `attempts` counts the attempts that are used up. `worker` is the worker that has claimed
-    it, or empty. `due` is when a `delayed` task becomes runnable, in wall-clock seconds. `name` is
-    the name given to the task, or the name of its function. It is None if it cannot be read here,
-    because another client wrote the task or it is signed with another secret.
+    `state` is `being defined`, `waiting` (for other tasks), `gated` (it waits for a znode: see
+    `zkplan.when`), `runnable`, `delayed`, `claimed` or `dead`. `attempts` counts the attempts that
+    are used up. `worker` is the worker that has claimed it, or empty. `due` is when a `delayed`
+    task becomes runnable, in wall-clock seconds. `name` is the name given to the task, or the name
+    of its function. It is None if it cannot be read here, because another client wrote the task or
+    it is signed with another secret.
     """
 
     number: str
@@ -76,7 +84,8 @@ def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterato
 def places_of(paths: Paths, plan_path: str) -> Step[dict[str, Place]]:
     """What the indexes say about the tasks of the plan, by task number."""
     plan = number_of(plan_path)
-    dead, later = yield ReadMany([ReadChildren(f"{plan_path}/dead"), ReadChildren(paths.delayed)])
+    indexes = ReadChildren(f"{plan_path}/dead"), ReadChildren(paths.delayed)
+    dead, later, gates = yield ReadMany([*indexes, ReadChildren(paths.gates)])
     runnable = yield from read_entries(plan_path)
     places = dict.fromkeys(dead or (), Place("dead"))
     for queue, entry in runnable:
@@ -85,6 +94,10 @@ def places_of(paths: Paths, plan_path: str) -> Step[dict[str, Place]]:
         if delayed is not None and delayed.plan == plan:
             due = delayed.due_ms / 1000
             places[delayed.entry.task] = Place("delayed", delayed.entry.a, due, queue=delayed.queue)
+    for gate in map(parse_gate, gates or ()):
+        if gate is not None and gate.plan == plan:
+            place = Place("gated", gate.entry.a, queue=gate.queue)
+            places.setdefault(gate.entry.task, place)
     # Claims are read last: a task that is claimed after its entry was read counts as claimed.
     for worker, name in (yield from names_on_claims_nodes(paths)):
         claim = parse_claim(name)

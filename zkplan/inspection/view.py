@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..connection import Connection
 from ..protocol.layout import number_of
-from ..protocol.records import WorkerRecord
+from ..protocol.worker_record import WorkerRecord
 from .deadlock import status_of
 from .task_info import TaskInfo, task_info
 from .unfinished import Place, places_of
@@ -19,8 +19,8 @@ class Cause(NamedTuple):
 
     `code` is one word for programs, `text` one sentence, and `advice` says what to do; it is empty
     if nothing has to be done. `task` is the number of the task that the cause is about, empty if it
-    is the plan. `worker` is the worker concerned. `when` is when it began, or, for a delayed task,
-    when it ends, in wall-clock seconds since 1970.
+    is the plan. `worker` is the worker concerned. `when` is when it began (for a gate: when
+    it was looked at last), or, for a delayed task, when it ends, in wall-clock seconds since 1970.
     """
 
     code: str

@@ -10,7 +10,8 @@ from ..connection import Connection
 from ..text import count, date_time
 from .dead_letters import dead_letters
 from .deadlock import dead_if_deadlocked
-from .task_causes import NAMED, causes_of, sentence, waits
+from .gates import gates_of
+from .task_causes import NAMED, causes_of, no_living_worker, sentence, told_of_gate, waits
 from .view import Cause, View, Why
 
 #: How many runnable tasks of a plan are asked for the reason of a worker that handed them back.
@@ -151,6 +152,17 @@ def delayed_tasks(view: View) -> Iterator[Cause]:
         yield Cause("delayed", sentence(text + date_time(first, True)), when=first)
 
 
+def gated_tasks(view: View) -> Iterator[Cause]:
+    numbers = view.in_state("gated")
+    first = gates_of(view.client, view.plan_path, numbers[:NAMED])
+    yield from (told_of_gate(view, gate) for gate in first)
+    if len(numbers) > NAMED:
+        more = f"{count(len(numbers) - NAMED, 'more gate')} are not told here"
+        yield Cause("more", sentence(more), f"{_listing(view)}.")
+    if numbers and view.runs and not view.workers:
+        yield from filter(None, [no_living_worker(view, view.task(numbers[0]))])
+
+
 def claimed_tasks(view: View) -> Iterator[Cause]:
     living = {worker.id for worker in view.workers}
     workers = [view.places[number].worker for number in view.in_state("claimed")]
@@ -176,7 +188,7 @@ def stuck(view: View) -> Iterator[Cause]:
 #: What is told of the tasks of a plan, in this order.
 CONTENT_CAUSES: tuple[Callable[[View], Iterator[Cause]], ...] = (
     *(empty, dead_tasks, claims_of_workers_gone, runnable_tasks, delayed_tasks),
-    *(claimed_tasks, stuck),
+    *(gated_tasks, claimed_tasks, stuck),
 )
 #: Of a cancelled plan, nothing but what has been claimed goes on.
 _CONTENT_OF = {"done": (), "defining": (), "cancelled": (claims_of_workers_gone, claimed_tasks)}

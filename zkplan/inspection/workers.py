@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from ..connection import Connection
 from ..protocol.layout import parse_claim
-from ..protocol.records import WorkerRecord
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.worker_record import WorkerRecord
+
+
+def keys_fit(client: Connection, worker: WorkerRecord) -> bool:
+    """Whether that worker opens what this client seals, by what it says of itself."""
+    known = worker.keys.split()
+    return client.keys[0].name in known if client.keys else not known
 
 
 def living_workers(client: Connection) -> list[WorkerRecord]:

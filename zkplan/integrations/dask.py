@@ -21,7 +21,7 @@ from ..errors import InvalidTask, PlanError, PlanFailed, PlanNotFound, ZkplanErr
 from ..log import get_logger
 from ..plan import Plan
 from ..protocol.layout import PRIORITY_MAX
-from ..serialization.codec import NAME_CHARS_MAX
+from ..serialization.functions import NAME_CHARS_MAX
 from ..tasks import Task, TaskSpec
 
 logger = get_logger("zkplan.plan")

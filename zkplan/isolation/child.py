@@ -23,6 +23,7 @@ from ..protocol.shared import Claim
 from ..runtime.context import running
 from ..runtime.failures import MESSAGES, describe, undecodable_for_log
 from ..runtime.job import Job
+from ..serialization.codec import Codec
 from ..store.carried import carried_function, carried_value, carry
 from ..text import size
 from .adds import to_plain
@@ -35,6 +36,8 @@ OOM_SCORE = 500
 #: A process may reserve twice its memory limit and so much more: numpy and threads reserve more
 #: than they use. So one huge allocation fails at once, and does not wait for the next look.
 RESERVE_BYTES = 1024**3
+#: It encodes exceptions, and signs nothing. A task in JSON never comes here.
+_CODEC = Codec()
 
 
 def serve(end: socket.socket, output: int) -> NoReturn:
@@ -149,7 +152,7 @@ class _Run:
         if isinstance(error, MemoryError) and not error.args:
             limit = size(self._head["limit"])
             error.args = (f"its process may reserve no more memory (its limit is {limit})",)
-        failure = describe(error, self._job)
+        failure = describe(error, self._job, _CODEC)
         head = {
             "cancelled": isinstance(error, TaskCancelled),
             "full": error is self._context.refused,

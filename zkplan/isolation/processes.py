@@ -63,6 +63,11 @@ class Processes:
         self._share = self._share or fair_share(self._slots)
         return self._share
 
+    @property
+    def default(self) -> str:
+        """See Isolation."""
+        return "process" if self._is_default else "thread"
+
     def start(self) -> None:
         """Start the guards ahead, if tasks need them by default, and say what holds for tasks."""
         if not self._is_default:

@@ -11,6 +11,7 @@ from ..errors import InvalidTask
 from ..functions.by_path import function_at
 from ..functions.definition import check_options, check_spec
 from ..functions.new_plan import check_plan_name
+from ..gates import When, when
 from ..plan import Plan
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..shell_commands.command import ShellCommand, shell
@@ -35,8 +36,9 @@ def tasks_of(file: PlanFile, given: Mapping[str, str]) -> list[TaskSpec]:
         # It tells each task behind the one that needs it.
         file.refuse("[tasks]", f"tasks wait for one another: {' → '.join(error.args[1])}")
     specs: dict[str, TaskSpec] = {}
+    gates: dict[str, When] = {}
     for name in order:
-        specs[name] = _spec(file, file.tasks[name], specs, params)
+        specs[name] = _spec(file, file.tasks[name], specs, params, gates)
     return list(specs.values())
 
 
@@ -101,22 +103,35 @@ def _needed(file: PlanFile, table: TaskTable) -> list[str]:
 
 
 def _replaced(value: Any, replace: Callable[[str, Any], Any]) -> Any:
-    """The value with what `replace` gives for each table `{task = …}` or `{param = …}` in it."""
+    """The value with what `replace` gives for `{task = …}`, `{param = …}`, `{when = …}` in it."""
     if isinstance(value, list):
         return [_replaced(each, replace) for each in value]
     if isinstance(value, dict):
-        if len(value) == 1 and (kind := next(iter(value))) in ("task", "param"):
+        if len(value) == 1 and (kind := next(iter(value))) in ("task", "param", "when"):
             return replace(kind, value[kind])
         return {key: _replaced(each, replace) for key, each in value.items()}
     return value
 
 
 def _spec(
-    file: PlanFile, table: TaskTable, specs: Mapping[str, TaskSpec], params: Mapping[str, Any]
+    file: PlanFile,
+    table: TaskTable,
+    specs: Mapping[str, TaskSpec],
+    params: Mapping[str, Any],
+    gates: dict[str, When],
 ) -> TaskSpec:
     where = f"[tasks.{table.name}]"
 
+    def gate(table: Any) -> When:
+        # One for each znode and condition of the file, however many tasks wait for it.
+        key = repr(sorted(table.items())) if isinstance(table, dict) else ""
+        if key not in gates:
+            gates[key] = when(**table)
+        return gates[key]
+
     def replace(kind: str, name: Any) -> Any:
+        if kind == "when":
+            return gate(name)
         known: Mapping[str, Any] = specs if kind == "task" else params
         if not isinstance(name, str) or name not in known:
             names = ", ".join(known) or "none"
@@ -130,7 +145,7 @@ def _spec(
             _replaced(table.kwargs, replace),
             table.name,
             **table.options,
-            after=[specs[name] for name in table.after],
+            after=[*(specs[name] for name in table.after), *(gate(each) for each in table.when)],
         )
         check_spec(spec, DEFAULT_OPTIONS, set())
         if isinstance(spec.fn, ShellCommand):
@@ -145,7 +160,7 @@ def _check_words(spec: TaskSpec, command: ShellCommand) -> None:
     bound = command.__signature__.bind(*spec.args, **(spec.kwargs or {}))
     for name, value in bound.arguments.items():
         for each in value if isinstance(value, list) else [value]:
-            if not isinstance(each, TaskSpec):
+            if not isinstance(each, TaskSpec | When):
                 words(name, each)
 
 

@@ -32,6 +32,7 @@ _CALL_KEYS: dict[str, tuple[type, ...]] = {
     "args": (list,),
     "kwargs": (dict,),
     "after": (list,),
+    "when": (dict, list),
     **_TASK_OPTIONS,
 }
 _SHELL_KEYS: dict[str, tuple[type, ...]] = {
@@ -40,6 +41,14 @@ _SHELL_KEYS: dict[str, tuple[type, ...]] = {
     "input": (str,),
     "output_limit": (int,),
     "check": (bool,),
+}
+_WHEN_KEYS: dict[str, tuple[type, ...]] = {
+    "path": (str,),
+    "exists": (bool,),
+    "absent": (bool,),
+    "value": (str,),
+    "children": (int,),
+    "timeout": _NUMBER,
 }
 _TOLD = {
     bool: "true or false",
@@ -64,6 +73,8 @@ class TaskTable:
     args: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
     after: list[str] = field(default_factory=list)
+    #: Tables of what `zkplan.when` takes.
+    when: list[dict[str, Any]] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -134,8 +145,20 @@ def _task(file: PlanFile, name: str, table: Any) -> TaskTable:
         table.get("args", []),
         table.get("kwargs", {}),
         table.get("after", []),
+        _gates(file, f"{where} when", table.get("when", [])),
         {key: table[key] for key in _TASK_OPTIONS if key in table},
     )
+
+
+def _gates(file: PlanFile, where: str, value: Any) -> list[dict[str, Any]]:
+    tables = [value] if isinstance(value, dict) else value
+    for table in tables:
+        if not isinstance(table, dict) or "path" not in table:
+            file.refuse(
+                where, f"it is a table with a path, or an array of such, not {value!r:.100}"
+            )
+        _check_keys(file, where, table, _WHEN_KEYS)
+    return tables
 
 
 def _check_keys(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,6 +32,17 @@ class _Seat:
     process: WorkerProcess | None = None
     deaths: int = 0
     due: float = 0.0
+    #: Its process was told to end, and is not replaced here.
+    leaves: bool = False
+
+
+@dataclass(eq=False)
+class _Renewal:
+    """The replacement of all processes, one by one: `new` is to take the place of `old`."""
+
+    seats: deque[_Seat]
+    old: _Seat | None = None
+    new: _Seat | None = None
 
 
 class Crew:
@@ -51,6 +63,12 @@ class Crew:
         self._seats = [_Seat() for _ in range(size)]
         self._lock = threading.Lock()
         self._closed = False
+        self._renewal: _Renewal | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all workers were drained from elsewhere: no process is left or will come."""
+        return not self._seats
 
     @property
     def processes(self) -> list[WorkerProcess]:
@@ -89,20 +107,56 @@ class Crew:
 
     def tend(self) -> None:
         """Check each process once, and replace an ended one if its replacement is due."""
-        for seat in self._seats:
+        for seat in list(self._seats):
             now, process = time.monotonic(), seat.process
             if process is not None:
                 if not process.is_running():
                     self._replace(seat, process, now)
             elif now >= seat.due:
-                try:
-                    self._fill(seat)
-                except (OSError, RuntimeError) as error:
-                    # The system has no memory, processes, threads or descriptors left for the
-                    # moment.
-                    seat.deaths += 1
-                    seat.due = now + self._delay_s(seat)
-                    logger.error("a worker process cannot be started; it is tried again: %s", error)
+                self._start_in(seat, now)
+        if self._renewal is not None:
+            self._renew(self._renewal)
+
+    def _start_in(self, seat: _Seat, now: float) -> None:
+        try:
+            self._fill(seat)
+        except (OSError, RuntimeError) as error:
+            # The system has no memory, processes, threads or descriptors left for the moment.
+            seat.deaths += 1
+            seat.due = now + self._delay_s(seat)
+            logger.error("a worker process cannot be started; it is tried again: %s", error)
+
+    def renew(self) -> None:
+        """Have `tend` replace each process by a new one, which loads the code anew, one by one.
+
+        A process is told to end when the worker of its successor has registered. If a new one ends
+        before that, the other old ones stay.
+        """
+        self._renewal = _Renewal(deque(self._seats))
+
+    def _renew(self, renewal: _Renewal) -> None:
+        """One turn of `tend` while the processes are replaced."""
+        old, new = renewal.old, renewal.new
+        if new is not None and (new.process is None or new.deaths):
+            logger.error("a new worker process has ended at its start: the others are not replaced")
+            self._seats.remove(new)
+            self._renewal = None
+        elif new is not None and old is not None and new.process and new.process.worker:
+            renewal.new, old.leaves = None, True
+            if old.process is None:
+                self._seats.remove(old)
+            else:
+                old.process.terminate()
+        elif new is None and old not in self._seats:
+            renewal.old = next((seat for seat in renewal.seats if seat in self._seats), None)
+            if renewal.old is None:
+                logger.info("all worker processes have been replaced by new ones")
+                self._renewal = None
+                return
+            renewal.seats.remove(renewal.old)
+            renewal.new = _Seat()
+            self._seats.append(renewal.new)
+            self._start_in(renewal.new, time.monotonic())
 
     def kill(self, process: WorkerProcess, for_good: bool = False) -> None:
         """Kill one with SIGKILL. Unless it is `for_good`, the next `tend` replaces it."""
@@ -161,6 +215,14 @@ class Crew:
     def _replace(self, seat: _Seat, process: WorkerProcess, now: float) -> None:
         process.end(0)
         seat.process = None
+        if process.drained and process.exit_code == 0:
+            logger.info("worker process %d was drained, and is not replaced", process.pid)
+            self._seats.remove(seat)
+            return
+        if seat.leaves:
+            self._seats.remove(seat)
+            self._has_ended(process)
+            return
         seat.deaths = seat.deaths + 1 if now - process.born < YOUNG_S else 0
         delay_s = self._delay_s(seat)
         seat.due = now + delay_s

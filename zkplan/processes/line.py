@@ -19,6 +19,8 @@ logger = get_logger("zkplan.processes")
 
 #: The environment variable that holds the descriptor of the lower end.
 _LINE_FD = "ZKPLAN_SUPERVISOR_FD"
+#: In place of an ID, which is never so short: the worker was drained from elsewhere.
+_DRAINED = b"drained"
 
 
 class UpperEnd:
@@ -30,6 +32,8 @@ class UpperEnd:
         self._begun = b""
         #: The last ID under which the worker of that process registered; empty before the first.
         self.worker = ""
+        #: Whether that worker was drained from elsewhere, so that nobody replaces its process.
+        self.drained = False
 
     @property
     def to_pass(self) -> int:
@@ -55,8 +59,9 @@ class UpperEnd:
         try:
             while told := self._upper.recv(4096):
                 *names, self._begun = (self._begun + told).split(b"\n")
-                if names:
-                    self.worker = names[-1].decode()
+                for name in names:
+                    self.drained = self.drained or name == _DRAINED
+                    self.worker = self.worker if name == _DRAINED else name.decode()
         except BlockingIOError:
             pass
 
@@ -83,6 +88,12 @@ class LowerEnd:
             # all.
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._lower.send(f"{worker}\n".encode(), socket.MSG_DONTWAIT)
+
+    def tell_drained(self) -> None:
+        """Report that the worker ends because somebody drained it from elsewhere."""
+        if self._lower is not None:
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                self._lower.send(_DRAINED + b"\n", socket.MSG_DONTWAIT)
 
     def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
         """Call `leave` on a thread of its own when the supervisor is gone.

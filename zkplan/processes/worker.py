@@ -63,6 +63,12 @@ class WorkerProcess(WatchedProcess):
         self.line.listen()
         return self.line.worker
 
+    @property
+    def drained(self) -> bool:
+        """Whether its worker was drained from elsewhere. Still known after its end."""
+        self.line.listen()
+        return self.line.drained
+
     def is_running(self) -> bool:
         """See WatchedProcess."""
         now = time.monotonic()

@@ -49,7 +49,7 @@ class Guard:
     def __init__(self, keys: Sequence[Key], root: str) -> None:
         self._keys, self._places = keys, Places(root)
         self._ring: Ring | None = None
-        #: By path of a plan: the CZXID of its znode. By path of a `ready`: its own.
+        #: By path of a plan: the CZXID of its znode. By path of what is ordered: its own.
         self._lives: dict[str, int] = {}
         self._states: dict[str, int] = {}
         self._told: set[tuple[str, int]] = set()
@@ -104,6 +104,8 @@ class Guard:
             place = self._places.of(path)
             if place is None or not (op.data or place.ordered):
                 continue
+            if place.introduces and type(op) is Create:
+                continue
             if type(op) is Create and op.sequence and path is op.path and not _is_unnumbered(place):
                 raise InvariantViolated(f"{path} is sealed for a number that nobody has predicted")
             if not place.plan and type(op) is Create and op.becomes:
@@ -136,7 +138,7 @@ class Guard:
     def _where(self, place: Place, order: str = "") -> Step[bytes]:
         plan = place.plan
         if not plan:
-            return place.rest.encode()
+            return f"{place.rest}{order}".encode()
         life = self._lives.get(plan)
         if life is None:
             life = yield from self._learn(plan)
@@ -183,6 +185,9 @@ class Guard:
     def _open(self, path: str, node: Node) -> Step[Node]:
         place = self._places.of(path)
         if place is None or not (node.data or place.needed):
+            return node
+        if place.introduces and not node.version:
+            self._note(self._states, path, node.czxid)
             return node
         if not place.plan and place.needed:
             self._note(self._lives, path, node.czxid)  # whoever reads a plan means this one

@@ -7,6 +7,7 @@ A place is text without null bytes, after the uid of the root:
     plan-NUMBER@CZXID/task-NUMBER/prov          each `prov-` and each `log-` of a task: their
     plan-NUMBER@CZXID/task-NUMBER/log           numbers are given by the server
     plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Place.ordered`
+    workers/ID@CZXID.VERSION                    what a worker was told: each version but the first
     …                                           the path, for anything else below the root
 
 CZXID is that of the plan's znode: a plan that somebody makes anew from what he has recorded is
@@ -20,7 +21,7 @@ from typing import NamedTuple
 from ..protocol.layout import PLAN_FIXED, TASK_KEY
 
 #: Rooms whose names alone count, and whose data no key covers.
-_OPEN_ROOMS = frozenset(("workers", "claims", "delayed", "active"))
+_OPEN_ROOMS = frozenset(("claims", "delayed", "active"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
 _OPEN_IN_TASK = frozenset(("ready", "dep", "owner", "incomplete", "delivered", "started", "retry"))
 #: Children of a task whose numbers the server gives.
@@ -34,12 +35,15 @@ class Place(NamedTuple):
 
     `ordered`: the data change, and an older state must not come back. So they are sealed for the
     znode's own CZXID and for the version that the write makes. `needed`: it is never empty.
+    `introduces`: in its first version a worker says who it is, to whoever has which keys. That is
+    not sealed, and nobody acts on it; later versions are orders.
     """
 
     plan: str
     rest: str
     ordered: bool = False
     needed: bool = True
+    introduces: bool = False
 
 
 class Places:
@@ -58,6 +62,8 @@ class Places:
         if not head.startswith("plan-"):
             if head in _OPEN_ROOMS:
                 return None
+            if head == "workers" and rest:
+                return Place("", path[self._cut :], ordered=True, introduces=True)
             return Place("", path[self._cut :], needed=False)
         if not rest:
             return Place("", head)

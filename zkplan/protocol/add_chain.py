@@ -7,6 +7,7 @@ import os
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
 from .adding import NewTask, next_number, settle_finished
 from .foreign import skip_number
+from .gates import is_gate_entry
 from .layout import TASK_KEY
 from .records import control_from_bytes
 from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
@@ -55,7 +56,8 @@ class AddChain:
 
     def explain(self, answer: Refused, task: NewTask | None) -> Step[None]:
         """Learn from a refusal what to change. Raises if the add can never succeed."""
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+        is_strange = is_gate_entry(answer.path, self.plan_path)  # `gates` was made before
+        if is_strange or answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"adding to {self.plan_path}", answer)
         if task is not None and f"/add-ids/{TASK_KEY}" in answer.path:
             node = yield ReadData(answer.path)

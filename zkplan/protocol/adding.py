@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from .edges import edge_ops
-from .layout import DEFAULT_QUEUE, PLAN_FIXED, Entry, delayed_name, entry_path, number_of, task_key
+from .layout import (
+    DEFAULT_QUEUE,
+    PLAN_FIXED,
+    Entry,
+    delayed_name,
+    entry_path,
+    gate_name,
+    number_of,
+    task_key,
+)
 from .records import control_from_bytes, ready_to_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
@@ -28,6 +37,8 @@ class NewTask:
     added after it takes its result: its author knows by these whether the result will be kept.
     With a `key`, the plan has one task of that key; `existed` says that it had it before.
     `not_before_ms` is the wall-clock time before which it does not run, or 0.
+    `gate` is the sealed condition of a task that is a gate; it has no `deps`, and no
+    `not_before_ms`. It is `implied` where its author gave it as an argument.
     """
 
     label: str
@@ -42,6 +53,8 @@ class NewTask:
     key: str = ""
     existed: bool = False
     not_before_ms: int = 0
+    gate: bytes = b""
+    implied: bool = False
 
     @property
     def k(self) -> int:
@@ -50,12 +63,13 @@ class NewTask:
 
     @property
     def op_count(self) -> int:
-        return 4 + bool(self.key) + 2 * len(self.deps)
+        return 4 + bool(self.key) + 2 * len(self.deps) + bool(self.gate)
 
     @property
     def size(self) -> int:
         known = sum(map(len, self.known.values())) if self.known else 0
-        return 500 + len(self.record) + 400 * len(self.deps) + known + 2 * len(self.key)
+        own = 500 + len(self.record) + len(self.gate) + 2 * len(self.key)
+        return own + 400 * len(self.deps) + known
 
     def is_there(self, data: bytes) -> None:
         """Take the number of the task that has the key, which `data` of its znode says."""
@@ -94,16 +108,20 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
         ops += edge_ops(plan_path, source, number, position, k, task.rank, queue)
     if k == 0:
         ops.append(SetData(f"{path}/ready", ready_to_bytes(0, queue)))
+        if task.gate:
+            ops.append(Create(f"{path}/gate", task.gate))
         ops.append(Create(_first_place(plan_path, task, number)))
     return ops
 
 
 def _first_place(plan_path: str, task: NewTask, number: str) -> str:
-    """Where a task that waits for nothing stands: runnable, or delayed until it may run."""
+    """Where a task without edges stands: runnable, delayed until it may run, or among the gates."""
     entry = Entry(task.rank, number, 0, 0)
+    root, _, plan = plan_path.rpartition("/")
+    if task.gate:
+        return f"{root}/gates/{gate_name(number_of(plan), entry, task.queue)}"
     if not task.not_before_ms:
         return entry_path(plan_path, task.queue, entry)
-    root, _, plan = plan_path.rpartition("/")
     name = delayed_name(task.not_before_ms, number_of(plan), entry, task.queue)
     return f"{root}/delayed/{name}"
 

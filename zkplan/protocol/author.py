@@ -129,9 +129,10 @@ class Author(AddChain):
         try:
             yield from self._add_all(tasks)
         except ZkplanError as error:
-            error.added = sum(bool(task.number) for task in tasks)
+            given = [bool(task.number) for task in tasks if not task.implied]
+            error.added = sum(given)
             if error.added:
-                told = f"{error.added} of the {len(tasks)} tasks of this add are in the plan"
+                told = f"{error.added} of the {len(given)} tasks of this add are in the plan"
                 error.args = (f"{error}; the first {told}",)
             raise
 

@@ -24,6 +24,7 @@ from .layout import (
     parse_claim,
     parse_delayed,
     parse_entry,
+    parse_gate,
     parse_task,
 )
 from .queues import make_queues, read_names
@@ -198,7 +199,8 @@ def _read_edges(plan_path: str, edges: list[tuple[str, str]], feeds: Feeds) -> S
 
 
 def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
-    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, runnable or dead.
+    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, gated, runnable or
+    dead.
 
     The indexes are read in the order in which tasks move, so that a task that moves meanwhile is
     seen at least once.
@@ -220,8 +222,11 @@ def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
         for names in held:
             claims = map(parse_claim, names or ())
             place(claim.task for claim in claims if claim is not None and claim.plan == plan)
-        delayed = map(parse_delayed, (yield ReadChildren(paths.delayed)) or ())
+        later, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
+        delayed = map(parse_delayed, later or ())
         place(item.entry.task for item in delayed if item is not None and item.plan == plan)
+        gated = map(parse_gate, gates or ())
+        place(item.entry.task for item in gated if item is not None and item.plan == plan)
         for _, runnable in (yield from read_names(plan_path)):
             place(entry.task for entry in map(parse_entry, runnable) if entry is not None)
         dead = yield ReadChildren(f"{plan_path}/dead")

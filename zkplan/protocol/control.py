@@ -20,8 +20,9 @@ from .active import cleared, leaving
 from .adding import task_count
 from .fields import to_json
 from .foreign import below, delete_below
+from .gates import remove_gates
 from .keys import freeing
-from .layout import PLAN_FIXED, QUEUES, active_entry, number_of, parse_delayed
+from .layout import PLAN_FIXED, QUEUES, active_entry, parse_delayed, parse_plan
 from .queues import read_queues
 from .records import (
     PlanRecord,
@@ -175,10 +176,8 @@ def mark_ready(plan_path: str) -> Step[None]:
     if answer.reason is not Reason.NODE_EXISTS or answer.path == entry:
         raise rejected(f"marking {plan_path} ready", answer)
     ready = yield ReadData(f"{plan_path}/ready")
-    if ready is None:
-        return
-    require_proven(ready.data)
-    if control_from_bytes(ready.data) == "cancelled":
+    require_proven(ready.data if ready is not None else b"")
+    if ready is not None and control_from_bytes(ready.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
 
@@ -383,13 +382,14 @@ def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
 
 
 def _remove_delayed(plan_path: str) -> Step[None]:
-    """Delete the delayed entries of the plan. Its tasks are gone, so no more can be made."""
+    """Delete the delayed entries and the gates of the plan, whose tasks are gone: no more come."""
     root, _, name = plan_path.rpartition("/")
     entries = (yield ReadChildren(f"{root}/delayed")) or []
     for entry in entries:
         delayed = parse_delayed(entry)
-        if delayed is not None and delayed.plan == number_of(name):
+        if delayed is not None and delayed.plan == parse_plan(name):
             yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
+    yield from remove_gates(root, parse_plan(name) or "")
 
 
 def _too_busy(what: str) -> TransactionRejected:

@@ -35,6 +35,7 @@ _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
 _PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
 _NUMBER = re.compile("[0-9]{10}")
 _DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
+_GATE = re.compile("([0-9]{10})-")
 _QUEUE = re.compile(r"[a-z0-9._-]{1,40}")
 
 
@@ -67,6 +68,14 @@ class Delayed(NamedTuple):
     """
 
     due_ms: int
+    plan: str
+    entry: Entry
+    queue: str = DEFAULT_QUEUE
+
+
+class GateEntry(NamedTuple):
+    """The entry of a gate, parsed: PLAN-ENTRY.N.A, and .QUEUE where it is not the default."""
+
     plan: str
     entry: Entry
     queue: str = DEFAULT_QUEUE
@@ -150,13 +159,19 @@ def parse_delayed(name: str) -> Delayed | None:
     >>> parse_delayed("0000000001000-0000000003-5000-0000000012.1.1").due_ms
     1000
     """
-    head, parts = _DELAYED.match(name), name[25:].split(".", 3)
+    head, found = _DELAYED.match(name), _queued(name[25:])
+    return Delayed(int(head[1]), head[2], *found) if head and found else None
+
+
+def _queued(name: str) -> tuple[Entry, str] | None:
+    """The entry, and the queue, of a name ENTRY.N.A or ENTRY.N.A.QUEUE."""
+    parts = name.split(".", 3)
     entry, queue = parse_entry(".".join(parts[:3])), DEFAULT_QUEUE
     if len(parts) > 3:
         queue = parse_queue(parts[3]) or DEFAULT_QUEUE
         if queue == DEFAULT_QUEUE:
             return None  # no queue, or one that has no name here: each entry has one name
-    return Delayed(int(head[1]), head[2], entry, queue) if head and entry else None
+    return (entry, queue) if entry else None
 
 
 #: What an error says of the names of queues.
@@ -186,6 +201,20 @@ def entry_path(plan_path: str, queue: str, entry: Entry) -> str:
     return f"{queue_path(plan_path, queue)}/{entry.name}"
 
 
+def gate_name(plan: str, entry: Entry, queue: str = DEFAULT_QUEUE) -> str:
+    name = f"{plan}-{entry.name}"
+    return name if queue == DEFAULT_QUEUE else f"{name}.{queue}"
+
+
+def parse_gate(name: str) -> GateEntry | None:
+    """
+    >>> parse_gate("0000000003-5000-0000000012.0.0.gpu").queue
+    'gpu'
+    """
+    head, found = _GATE.match(name), _queued(name[11:])
+    return GateEntry(head[1], *found) if head and found else None
+
+
 def active_entry(plan_path: str) -> str:
     """The entry of a plan in the index of active plans.
 
@@ -213,7 +242,7 @@ def task_key(plan_path: str, key: str) -> str:
 class Paths:
     """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
 
-    __slots__ = ("active", "claims", "delayed", "keys", "root", "schedules", "workers")
+    __slots__ = ("active", "claims", "delayed", "gates", "keys", "root", "schedules", "workers")
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -223,6 +252,7 @@ class Paths:
         self.active = f"{root}/active"
         self.keys = f"{root}/keys"
         self.schedules = f"{root}/schedules"
+        self.gates = f"{root}/gates"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"

@@ -1,11 +1,10 @@
-"""The records in znodes, to and from bytes: plan, task, edge, failure, dead letter, worker."""
+"""The records in znodes, to and from bytes: plan, task, edge, failure, dead letter."""
 
 from __future__ import annotations
 
 import json
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
@@ -13,7 +12,6 @@ from ..errors import PayloadUndecodable
 from .fields import (
     as_moment,
     as_queue,
-    as_queues,
     as_rank,
     as_retention,
     as_seconds,
@@ -28,6 +26,7 @@ from .options import DEFAULT_OPTIONS, TaskOptions
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
+Serializer = Literal["pickle", "json"]
 
 _TASK_HEAD = struct.Struct(">III")
 _FAILURE_HEAD = struct.Struct(">I")
@@ -45,6 +44,7 @@ class PlanRecord:
     `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
     it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
     it, `due` is the time for which it did, in the schedule's `timezone`.
+    `serializer` is what the tasks are written as that are added to it.
     """
 
     name: str
@@ -60,6 +60,7 @@ class PlanRecord:
     schedule: str = ""
     due: float | None = None
     timezone: str = ""
+    serializer: Serializer = "pickle"
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
@@ -67,6 +68,8 @@ class PlanRecord:
         for name in ("retention", "key", "not_before", "deadline", "schedule", "due", "timezone"):
             if not value[name] and value[name] != 0:
                 del value[name]
+        if self.serializer == "pickle":
+            del value["serializer"]
         return to_json(value)
 
     @classmethod
@@ -92,6 +95,7 @@ class PlanRecord:
             schedule=as_text(value.get("schedule")),
             due=as_moment(value.get("due")),
             timezone=as_text(value.get("timezone")),
+            serializer="json" if value.get("serializer") == "json" else "pickle",
         )
 
 
@@ -160,7 +164,7 @@ class Edge(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed. `exception` is pickled, or empty if it cannot be."""
+    """Why an attempt failed. `exception` is encoded, or empty if it cannot be."""
 
     kind: str
     message: str
@@ -237,49 +241,6 @@ class Dead(NamedTuple):
             as_text(value.get("worker")),
             as_queue(value.get("queue")),
         )
-
-
-class WorkerRecord(NamedTuple):
-    """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed. `queues` are those that it serves, the preferred one first. `keys` names its keys, the
-    one that it seals with first, as far as it says."""
-
-    id: str
-    host: str
-    pid: int
-    slots: int
-    started: float
-    claims: int = 0
-    queues: Sequence[str] = (DEFAULT_QUEUE,)
-    keys: str = ""
-
-    def to_bytes(self) -> bytes:
-        names = ["host", "pid", "slots", "started"]
-        if tuple(self.queues) != (DEFAULT_QUEUE,):
-            names.append("queues")
-        value = self._asdict()
-        if self.keys:
-            names.append("keys")
-        return to_json({name: value[name] for name in names})
-
-    @classmethod
-    def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
-        """Never raises, because one damaged record must not hide the other workers."""
-        what = f"the record of worker {worker}"
-        try:
-            value = from_json(data, what) if data else {}
-            return cls(
-                worker,
-                as_text(value.get("host")),
-                as_whole(value.get("pid", 0), what),
-                as_whole(value.get("slots", 0), what),
-                as_seconds(value.get("started", 0.0), what),
-                claims,
-                as_queues(value.get("queues")),
-                as_text(value.get("keys")),
-            )
-        except PayloadUndecodable:
-            return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
 
 
 def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import PayloadUndecodable
 from . import failpoints
+from .gates import wait_again_ops
 from .layout import Entry, entry_path
 from .records import Dead
 from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Reason, Step
@@ -15,8 +16,9 @@ def retry(plan_path: str, task: str) -> Step[bool]:
 
     Raises PayloadUndecodable if its dead letter is damaged, and TransactionRejected.
     """
-    names = (f"dead/{task}", f"results/{task}", f"task-{task}")
-    dead, outcome, node = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
+    task_path = f"task-{task}"
+    names = (f"dead/{task}", f"results/{task}", task_path, f"{task_path}/gate")
+    dead, outcome, node, gate = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
     if dead is None or node is None:
         return False
     letter = Dead.from_bytes(dead.data)
@@ -33,6 +35,8 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         Delete(f"{plan_path}/dead/{task}"),
         Create(entry_path(plan_path, letter.queue, entry)),
     ]
+    if gate is not None:
+        ops[-1:] = wait_again_ops(plan_path, entry, letter.queue)
     if outcome is not None:
         ops.insert(1, Delete(f"{plan_path}/results/{task}"))
     failpoints.reach("retry.between")

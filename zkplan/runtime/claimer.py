@@ -38,7 +38,7 @@ class Claimer:
     def wants(self) -> Registration | None:
         """The registration that this worker claims with now, or None while it may not claim."""
         claims = self.claims
-        if claims.claiming or not self.membership.answers:
+        if claims.claiming or claims.paused or not self.membership.answers:
             return None
         free = claims.free()
         if free <= 0:
@@ -124,7 +124,7 @@ class Claimer:
             if view is not None and view.running:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
-        if self.membership.me is None or claims.draining or not self.membership.answers:
+        if self.membership.me is None or claims.starts_nothing or not self.membership.answers:
             return Allowance(0, versions)  # the versions are for runs of pure tasks
         free = claims.free(plenty=plenty) - taken
         most = min(most, max(0, free, ending if plenty else 0))

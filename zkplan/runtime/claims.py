@@ -64,6 +64,13 @@ class Claims:
         self.uncommitted_bytes = 0
         #: The worker stops: it claims and starts nothing more.
         self.draining = False
+        #: It was told to claim and start nothing more until it is told to run on.
+        self.paused = False
+
+    @property
+    def starts_nothing(self) -> bool:
+        """Whether what is claimed and has not started goes back."""
+        return self.draining or self.paused
 
     @property
     def held(self) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import PayloadUndecodable, ServerFull, TaskCancelled, TaskError, ZkplanError
 from ..protocol.running import write_log
-from ..serialization.codec import LOG, VALUE, Codec, load
+from ..serialization.codec import LOG, VALUE, Codec
+from ..serialization.functions import is_json
 from ..transport import Transport
 from .job import Job
 
@@ -91,7 +92,7 @@ class Context:
             raise TaskError(
                 self.name, f"{self.name} has written {LOGS_PER_ATTEMPT} log entries, the limit"
             )
-        _, body = codec.open(VALUE, codec.seal_value(value))
+        _, body = codec.open(VALUE, codec.seal_value(value, as_json=is_json(job.function)))
         entry = self._start_log(body)
         if not _in_coroutine():
             entry.wait()
@@ -118,7 +119,7 @@ class Context:
         found = []
         for sealed in self._job.loaded.logs:
             try:
-                found.append(load(self._codec.open(LOG, sealed)[1]))
+                found.append(self._codec.load(self._codec.open(LOG, sealed)[1]))
             except PayloadUndecodable:
                 continue
         return found

@@ -11,7 +11,8 @@ from ..errors import PayloadUndecodable
 from ..log import get_logger
 from ..protocol.records import Failure
 from ..protocol.shared import Claim
-from ..serialization.codec import FAILURE, Codec, dump
+from ..serialization.codec import FAILURE, Codec
+from ..serialization.functions import is_json
 from ..text import date_time
 from .job import Job
 
@@ -56,16 +57,16 @@ class VanishedWorkers:
         return worker if n == claim.n else ""
 
 
-def describe(error: BaseException, job: Job) -> Failure:
+def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
     """The failure record of an exception, without the frames of the worker itself."""
     frames = error.__traceback__
     while frames is not None and _is_own(frames.tb_frame.f_globals.get("__name__")):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     try:
-        pickled = dump(error.with_traceback(None))
+        dumped = codec.dump_exception(error, is_json(job.function))
     except BaseException:
-        pickled = b""  # it cannot be pickled, for whatever reason; its text is kept
+        dumped = b""  # it cannot travel, for whatever reason; its text is kept
     return Failure(
         kind=type(error).__qualname__,
         message=_message(error)[:2000],
@@ -73,7 +74,7 @@ def describe(error: BaseException, job: Job) -> Failure:
         worker=job.worker,
         n=job.claim.n,
         when=time.time(),
-        exception=pickled if len(pickled) <= EXCEPTION_BYTES_MAX else b"",
+        exception=dumped if len(dumped) <= EXCEPTION_BYTES_MAX else b"",
     )
 
 

@@ -15,7 +15,8 @@ from ..log import get_logger
 from ..protocol.adding import NewTask
 from ..protocol.options import TaskOptions
 from ..protocol.records import Failure, TaskRecord
-from ..serialization.codec import LOG, Codec, split_name
+from ..serialization.codec import LOG, Codec
+from ..serialization.functions import split_name
 from ..store.blob import Bytes
 from ..store.values import Values
 from .context import Context
@@ -60,6 +61,11 @@ class Came:
 
 class Isolation(Protocol):
     """The processes of a worker's tasks. `zkplan.isolation` has the real one."""
+
+    @property
+    def default(self) -> str:
+        """Where a task runs that does not say: `thread` or `process`."""
+        ...
 
     def takes(self, options: TaskOptions) -> bool:
         """Whether such a task runs in a process of its own."""

@@ -54,7 +54,7 @@ class Loader:
             for claim in claims:
                 if claim.path not in standing:
                     self.claims.lost(claim, UNSTARTED)
-        if self.claims.draining:
+        if self.claims.starts_nothing:
             self.claims.hand_back([Job(item) for item in loaded])  # nothing new starts
         else:
             self.start(loaded)

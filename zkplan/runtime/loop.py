@@ -18,6 +18,7 @@ from ..log import get_logger
 from ..protocol.layout import Paths
 from ..protocol.requests import Delete, Multi
 from ..protocol.shared import Registration
+from ..protocol.worker_record import WorkerState
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.mailbox import Empty, Mailbox
@@ -29,6 +30,7 @@ from .clearing import Clearing
 from .committer import Committer
 from .delays import Promotion
 from .failures import VanishedWorkers
+from .gates import GateWatch
 from .isolated import Isolation
 from .job import Ended, Job
 from .kept_results import KeptResults
@@ -43,7 +45,7 @@ from .publisher import Publisher
 from .runner import Runner
 from .schedules import Schedules
 from .settler import Settler
-from .shutdown import Shutdown
+from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
@@ -69,6 +71,7 @@ class Loop:
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
         isolation: Isolation,
+        version: str,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -79,14 +82,14 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, queues, keys, self._registered
+            *(transport, steps, paths, threads, queues, keys, version, isolation.default),
+            *(self._registered, self._told_state),
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
             *(transport, values, plan_within, vanished, queues),
             lambda: self.pool.waiting > 0,
-            isolation,
-            membership.clock,
+            *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
@@ -96,9 +99,7 @@ class Loop:
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(
-            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
-            times,
-            queues,
+            *(steps, paths, membership, claims, kept, candidates, vanished, counters, times, queues)
         )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
@@ -117,10 +118,10 @@ class Loop:
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
         self.promotion = Promotion(steps, paths, membership)
         self.schedules = Schedules(steps, paths, membership)
+        self.gates = GateWatch(steps, paths, membership, values.codec)
         self.duties: list[Duty] = [
             Heartbeat(steps, membership, claims, session_s / 6),
-            self.clearing,
-            self.promotion,
+            *(self.clearing, self.promotion, self.gates),
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             times,
             self.schedules,
@@ -206,11 +207,22 @@ class Loop:
         elif draining:
             self.shutdown.drain(now)
         else:
+            if self.claims.paused:
+                self.claims.hand_back(self.pool.take_waiting())
             self.claims.hand_back_stalled(now)
             me = self.claimer.wants()
             self.poller.advance(now, claims_next=me is not None)
             if me is not None:
                 self.claimer.claim(now, me)
+
+    def _told_state(self, state: WorkerState) -> None:
+        """Somebody has told this worker, from elsewhere, to drain, to pause or to run on."""
+        logger.info("worker %s was told from elsewhere: %s", self.membership.worker, state)
+        self.claims.paused = state == "paused"
+        if state == "draining":
+            self.shutdown.begin(PATIENT_S)
+        elif state == "running":
+            self.poller.look_again()
 
     # ---- what arrives
 
@@ -227,6 +239,7 @@ class Loop:
         """A watch fired. None: the connection changed, so any watch may have fired."""
         if path is None:
             self._all_told = False
+        self.gates.touched(path)
         if self.poller.touched(path):
             return
         if path is None or path == self._paths.workers:

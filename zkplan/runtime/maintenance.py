@@ -96,6 +96,8 @@ class Heartbeat:
         self.membership.clock.see_registration(me.worker_path, registration)
         if registration is None:
             self.membership.lost(me)
+        else:
+            self.membership.ordered(registration)
         standing = {
             f"{claims_node}/{name}"
             for claims_node, names in zip(claims_nodes, listed, strict=True)

@@ -12,9 +12,10 @@ from ..errors import TransactionRejected, ZooKeeperUnavailable
 from ..log import get_logger
 from ..protocol.layout import Paths
 from ..protocol.membership import register, unregister
-from ..protocol.records import WorkerRecord
-from ..protocol.requests import Step
+from ..protocol.requests import Node, Step
 from ..protocol.shared import Registration
+from ..protocol.unproven import Unproven
+from ..protocol.worker_record import WorkerRecord, WorkerState, worker_state
 from ..transport import Transport
 from ..transport.complaints import why
 from ..transport.kazoo_private import thread_has_ended
@@ -37,13 +38,19 @@ class Membership:
         threads: int,
         queues: Sequence[str],
         keys: str,
+        version: str,
+        isolation: str,
         registered: Callable[[Registration], None],
+        told: Callable[[WorkerState], None],
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
         #: After so long without an answer the session may have ended.
         self._silence_s = transport.session_timeout_s * 2 / 3
         self._threads, self._queues, self._keys = threads, queues, keys
-        self._on_registered = registered
+        self._version, self._isolation = version, isolation
+        self._on_registered, self._on_told = registered, told
+        #: What the worker was told last. It says so again when it registers anew.
+        self.state: WorkerState = "running"
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -111,6 +118,9 @@ class Membership:
             *(worker, host, os.getpid(), self._threads, time.time()),
             queues=self._queues,
             keys=self._keys,
+            version=self._version,
+            isolation=self._isolation,
+            state=self.state,
         )
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)
@@ -135,6 +145,15 @@ class Membership:
 
     def _rested(self) -> None:
         self._registering = False
+
+    def ordered(self, registration: Node) -> None:
+        """Hear what somebody has written into the registration, if that is new."""
+        if registration.version == 0 or isinstance(registration.data, Unproven):
+            return  # as this worker made it, or no holder of a key has written it
+        state = worker_state(registration.data)
+        if state != self.state and self.state != "draining":
+            self.state = state
+            self._on_told(state)
 
     def lost(self, me: Registration) -> None:
         """The session expired: register under a new ID. The old claims stand until they are

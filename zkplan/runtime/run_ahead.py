@@ -18,7 +18,8 @@ from ..protocol.options import TaskOptions
 from ..protocol.part import Part
 from ..protocol.records import TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
-from ..serialization.codec import TASK, Codec, split_name, task_options, unsealed
+from ..serialization.codec import TASK, Codec, task_options, unsealed
+from ..serialization.functions import split_name
 from ..store.reference import is_stored
 from ..transport import Transport
 from .job import Ended, Job

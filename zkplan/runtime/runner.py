@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backoff import CHANCE, Backoff
 from ..errors import (
+    FunctionNotAllowed,
     InvariantViolated,
     PayloadRefused,
     PayloadTooLarge,
@@ -29,6 +30,7 @@ from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization.codec import FAILURE, TASK, VALUE, task_options
+from ..serialization.functions import is_json
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.server_clock import ServerClock
@@ -92,18 +94,24 @@ class Runner:
             ended = self._attempt(job)
         except PayloadRefused as error:
             # Another worker with this key would refuse it, too. Its words are zkplan's own.
-            ended = Ended(job, failure=describe(error, job), final=True, shown=str(error))
+            ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
         except PayloadUndecodable as error:
             ended = Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
         except StoreUnavailable as error:
             ended = Ended(job, store_away=str(error))
         except InvariantViolated as error:
             # zkplan's own words, of znodes: an operator must see them.
-            ended = Ended(job, failure=describe(error, job), shown=str(error))
+            ended = Ended(job, failure=self._describe(error, job), shown=str(error))
+        except FunctionNotAllowed as error:
+            # It would be refused as well the next time: nobody has allowed it.
+            ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
         except BaseException as error:
-            ended = Ended(job, failure=describe(error, job))
+            ended = Ended(job, failure=self._describe(error, job))
         ended.seconds = time.monotonic() - started
         return ended
+
+    def _describe(self, error: BaseException, job: Job) -> Failure:
+        return describe(error, job, self._codec)
 
     def close(self) -> None:
         self._event_loop.close()
@@ -145,7 +153,7 @@ class Runner:
                 return Ended(job, failure=failure, final=True)
             bodies.append(body)
         try:
-            if self._isolation.takes(options):
+            if self._isolation.takes(options) and not is_json(record.function):
                 ended = self._run_isolated(job, record, bodies)
                 if ended is not None:
                     return ended
@@ -156,7 +164,7 @@ class Runner:
                 f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
                 f"task (`zkplan plan retry {int(loaded.claim.plan)}`), or create the plan anew"
             )
-            return Ended(job, failure=describe(lost, job), final=True, shown=str(lost))
+            return Ended(job, failure=self._describe(lost, job), final=True, shown=str(lost))
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
@@ -192,7 +200,7 @@ class Runner:
         function = self._codec.function(record.function, partial(stored.load_function, plan_path))
         job.preparing = "decoding its arguments"
         values = stored.load_all(plan_path, bodies)
-        args, kwargs = stored.load(plan_path, record.arguments, values)
+        args, kwargs = stored.load_call(plan_path, record.arguments, values)
         # What comes next, such as a turn among last attempts, is no fault of the task.
         job.deadline = float("inf")
         job.preparing = ""
@@ -250,7 +258,7 @@ class Runner:
         except ServerFull as full:
             if not context._is_refused_log(full):
                 # The function met the full server itself, for example while it built a plan.
-                return Ended(job, failure=describe(full, job))
+                return Ended(job, failure=self._describe(full, job))
             # The server has no room for its log entries: the task is not to blame.
             return Ended(job, server_full=True)
         except TaskCancelled:
@@ -260,11 +268,10 @@ class Runner:
         except PayloadUndecodable as error:
             # The function raised this, because it asked for the result of another task. This task
             # was decoded.
-            return Ended(job, failure=describe(error, job))
-        plan_path, name = job.claim.plan_path, self._kept_name(job)
-        return self._with_outcome(
-            job, partial(self._values.seal, plan_path, self._key(job), result, name)
-        )
+            return Ended(job, failure=self._describe(error, job))
+        plan_path, name, as_json = job.claim.plan_path, self._kept_name(job), is_json(job.function)
+        seal = partial(self._values.seal, plan_path, self._key(job), result, name, as_json)
+        return self._with_outcome(job, seal)
 
     def _kept_name(self, job: Job) -> str:
         """A kept result holds the name of its task. A result with edges is kept only on request."""
@@ -287,7 +294,7 @@ class Runner:
             # It would be as large the next time.
             what = f"the result of task {job.name}"
             too_large = PayloadTooLarge(what, len(outcome), RESULT_BYTES_MAX)
-            failure = describe(too_large, job)
+            failure = self._describe(too_large, job)
             return Ended(job, failure=failure, final=True, shown=str(too_large))
         return Ended(job, outcome=outcome)
 

@@ -191,7 +191,7 @@ class Settler:
         job = self.claims.job_of(part.loaded)
         # A failure that cannot be delivered either makes the task dead: it would be retried for
         # ever.
-        failure = failures.describe(error, job)
+        failure = failures.describe(error, job, self.codec)
         self._failed(job, failure, held=bool(part.dead), shown=str(error))
 
     def _keep(self, part: Part, error: ZkplanError) -> None:

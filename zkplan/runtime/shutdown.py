@@ -18,6 +18,9 @@ SIGN_OFF_S = 2.0
 #: How long after its grace a worker waits at least for the answers to its commits.
 DELIVER_S = 5.0
 
+#: The grace of a worker that is drained from elsewhere: its tasks have as long as they take.
+PATIENT_S = 10 * 365 * 24 * 3600.0
+
 logger = get_logger("zkplan.worker")
 
 
@@ -44,9 +47,9 @@ class Shutdown:
         hurry_at = time.monotonic() + grace_s
         if not self.begun:
             logger.info(
-                "draining: %s running, %g s to end; a second signal hands them back at once",
+                "draining: %s running, %s to end; a second signal hands them back at once",
                 count(len(self.pool.running), "task"),
-                grace_s,
+                f"{grace_s:g} s" if grace_s < PATIENT_S else "with as long as they take",
             )
         elif hurry_at >= self._hurry_at:
             return

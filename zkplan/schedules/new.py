@@ -26,7 +26,8 @@ from ..protocol.schedules import (
 )
 from ..protocol.schedules import Schedule as Found
 from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.codec import TASK, describe_function
+from ..serialization.codec import TASK
+from ..serialization.functions import describe_function
 from ..store.values import Values
 from ..tasks import TaskSpec
 from .due import next_ms
@@ -82,11 +83,19 @@ def new_schedule(
 ) -> Schedule:
     """See Client.schedule."""
     cron = wanted.checked()
-    record = new_record(wanted.name, TaskOptions(), wanted.on_failure, retention=wanted.retention)
+    record = new_record(
+        *(wanted.name, TaskOptions(), wanted.on_failure),
+        retention=wanted.retention,
+        serializer=client.codec.serializer,
+    )
     # A store has folders for plans only, so the builder and its arguments lie in the tree.
     inline = Values(client.transport, client.codec)
     spec = TaskSpec(builder, args, kwargs, name=wanted.name)
-    (task,) = define_all([spec], client.paths.root, inline, record.defaults)
+    as_json = client.codec.is_json_only
+    (task,), gates = define_all([spec], client.paths.root, inline, record.defaults, as_json)
+    if gates or task.gate:
+        told = "takes no gate (zkplan.when): let it add tasks that wait for one"
+        raise InvalidTask("", f"the builder of {wanted.name} {told}")
     if len(task.record) > REQUEST_BYTES_MAX // 2:
         raise InvalidTask("", f"the builder of {wanted.name} and its arguments are too large")
     body = TaskRecord.from_bytes(client.codec.open(TASK, task.record)[1])

@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import io
 import pickle
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,13 +21,23 @@ import dill
 
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from ..protocol.options import TaskOptions
-from ..protocol.records import TaskRecord
+from ..protocol.records import Serializer, TaskRecord
 from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
+from .by_name import AllowList, load_by_name
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
+from .functions import HERE, load_function, name_of_function, named, split_name
+from .json_values import (
+    JSON,
+    dump_error,
+    dump_json,
+    load_call_json,
+    load_error,
+    load_json,
+)
 
 MAGIC = b"z1"
-TASK, VALUE, FAILURE, LOG = b"T", b"V", b"E", b"L"
+TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
 _DIGEST = 16
 _HEAD = len(MAGIC) + 1 + _DIGEST
 #: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
@@ -36,10 +45,10 @@ _HEAD = len(MAGIC) + 1 + _DIGEST
 FUNCTIONS_CACHED = 512
 #: Sealed results without a value that are kept ready, for as many names of tasks.
 NOTHINGS_CACHED = 512
-#: The longest name of a task.
-NAME_CHARS_MAX = 200
 FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
-_HERE = bytes(sys.version_info[:2])
+#: What a client decodes: pickles and JSON, or JSON alone.
+PICKLE: Serializer = "pickle"
+JSON_ONLY: Serializer = "json"
 
 _loading = threading.local()
 
@@ -106,8 +115,8 @@ def dump(
     except Exception:  # dill may be able to carry it, else its error is the one to tell
         if buffers is not None:
             buffers.clear()  # dill puts all into the pickle
-        return dump_by_value(value, b"D" + _HERE, _task_reducer(position_of))
-    return (b"P" if pickler.is_plain else b"C" + _HERE) + file.getvalue()
+        return dump_by_value(value, b"D" + HERE, _task_reducer(position_of))
+    return (b"P" if pickler.is_plain else b"C" + HERE) + file.getvalue()
 
 
 def _task_reducer(position_of: Callable[[Any], int | None] | None) -> ReduceTask | None:
@@ -119,20 +128,6 @@ def _task_reducer(position_of: Callable[[Any], int | None] | None) -> ReduceTask
         return None if position is None else (argument_at, (position,))
 
     return reduce_task
-
-
-def named(body: bytes, name: str) -> bytes:
-    """A function by value with its name before it, or a kept value with that of its task."""
-    told = name.encode(errors="replace")
-    return b"N" + len(told).to_bytes(2, "big") + told + body
-
-
-def split_name(body: bytes) -> tuple[str, bytes]:
-    """(name, body) of what `named` made; the name is empty where none was given."""
-    if body[:1] != b"N":
-        return "", body
-    start = 3 + int.from_bytes(body[1:3], "big")
-    return body[3:start].decode(errors="replace"), body[start:]
 
 
 def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()) -> Any:
@@ -153,94 +148,23 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
             return dill.loads(blob[3:])
         if encoding == b"C":
             return pickle.loads(memoryview(blob)[3:], buffers=buffers)
+        if blob[:1] == JSON:
+            return load_json(blob)
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:
         if encoding == b"P":
             # Builtin data runs no code of a user: the payload is damaged.
             raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
-        if blob[1:3] != _HERE:
+        if blob[1:3] != HERE:
             raise PayloadUndecodable(
                 f"written by Python {blob[1]}.{blob[2]}, here is "
-                f"{_HERE[0]}.{_HERE[1]}: {type(error).__name__}: {error}"
+                f"{HERE[0]}.{HERE[1]}: {type(error).__name__}: {error}"
             ) from error
         raise
     finally:
         _loading.values = ()
     raise PayloadUndecodable("the payload has an unknown encoding: written by a newer zkplan?")
-
-
-def function_name(function: Any) -> str:
-    """What a task is called that has no name of its own.
-
-    >>> function_name(str.upper), function_name(functools.partial(print, 1))
-    ('str.upper', 'print')
-    """
-    while isinstance(function, functools.partial):
-        function = function.func
-    name = getattr(function, "__qualname__", None)
-    if not isinstance(name, str):
-        name = type(function).__qualname__
-    if not name.isprintable():
-        name = "".join(each if each.isprintable() else "?" for each in name)
-    return name[:NAME_CHARS_MAX]
-
-
-def importable(function: Any) -> bool:
-    """Whether its module and name lead to this very object."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
-        return False
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is function
-
-
-def dump_function(function: Callable[..., Any]) -> bytes:
-    """By reference where it can be imported, otherwise by value (lambdas, `__main__`)."""
-    if importable(function):
-        return f"R{function.__module__}:{function.__qualname__}".encode()
-    return named(dump_by_value(function, b"F" + _HERE), function_name(function))
-
-
-def load_function(blob: bytes) -> Callable[..., Any]:
-    """The function that `dump_function` was given. Raises PayloadUndecodable."""
-    blob = split_name(blob)[1]
-    if blob[:1] == b"R":
-        module, _, name = blob[1:].decode(errors="replace").partition(":")
-        try:
-            found: Any = importlib.import_module(module)
-            for part in name.split("."):
-                found = getattr(found, part)
-        except Exception as error:
-            raise PayloadUndecodable(
-                f"the function {module}.{name} cannot be imported: {type(error).__name__}: {error}"
-            ) from error
-    elif blob[:1] == b"F" and blob[1:3] == _HERE:
-        try:
-            found = dill.loads(blob[3:])
-        except Exception as error:
-            raise PayloadUndecodable(
-                f"the function cannot be decoded here: {type(error).__name__}: {error}"
-            ) from error
-    elif blob[:1] == b"F" and len(blob) >= 3:
-        raise PayloadUndecodable(
-            f"the function was written by value under Python {blob[1]}.{blob[2]}; here is "
-            f"{_HERE[0]}.{_HERE[1]}"
-        )
-    else:
-        raise PayloadUndecodable("the function has an unknown encoding: written by a newer zkplan?")
-    if not callable(found):
-        raise PayloadUndecodable(f"{found!r} cannot be called here")
-    return found  # type: ignore[no-any-return]
-
-
-def name_of_function(blob: bytes) -> str:
-    """The name that a dumped function has, without decoding it; empty where it tells none."""
-    if blob[:1] == b"R":
-        return blob.partition(b":")[2].decode(errors="replace")
-    return split_name(blob)[0]
 
 
 def task_options(record: TaskRecord) -> TaskOptions:
@@ -257,13 +181,6 @@ def _options(options: bytes, function: bytes) -> TaskOptions:
     return found if found.name else replace(found, name=name_of_function(function))
 
 
-def describe_function(blob: bytes) -> str:
-    """A name for people, without decoding anything."""
-    if blob[:1] == b"R":
-        return blob[1:].decode(errors="replace").replace(":", ".")
-    return f"{name_of_function(blob)} (by value)".strip()
-
-
 def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
     """(kind, body) of a payload, damaged or not: nothing of it may be decoded. Raises
     PayloadUndecodable."""
@@ -274,14 +191,64 @@ def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
 
 
 class Codec:
-    """Puts payloads into envelopes, and opens them; caches decoded functions."""
+    """Puts payloads into envelopes, and opens them; caches decoded functions.
 
-    def __init__(self) -> None:
+    With serializer "json" it decodes JSON alone: no pickle, whoever has written it.
+    """
+
+    def __init__(self, serializer: Serializer = PICKLE, allowed: AllowList | None = None) -> None:
+        """`allowed` are the functions that may be imported; with None any of a module."""
+        self.serializer: Serializer = serializer
+        self._allowed = allowed
         self._functions: dict[bytes, Callable[..., Any]] = {}
         self._cached = 0
         #: Sealed None by the name of its task: most functions of one plan return nothing.
         self._nothings: dict[str, bytes] = {}
         self.none = self._nothing("")
+
+    def for_worker(self, allowed: AllowList | None) -> Codec:
+        """The same for a worker, with a cache of its own."""
+        return Codec(self.serializer, allowed)
+
+    @property
+    def is_json_only(self) -> bool:
+        return self.serializer == JSON_ONLY
+
+    def load(
+        self, blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()
+    ) -> Any:
+        """See `load` of this module."""
+        if self.serializer == PICKLE:
+            return load(blob, values, buffers)
+        return load_json(split_name(bytes(blob))[1] if blob[:1] == b"N" else blob)
+
+    def load_call(
+        self, blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()
+    ) -> Any:
+        """(args, kwargs) of a call, with `values` in place of its tasks. Raises as `load`."""
+        if blob[:1] == JSON or self.is_json_only:
+            return load_call_json(blob, values)
+        return load(blob, values, buffers)
+
+    def load_function(self, blob: bytes) -> Callable[..., Any]:
+        """See `load_function` of this module. Raises FunctionNotAllowed, too."""
+        if self.is_json_only:
+            return load_by_name(blob, self._allowed)
+        return load_function(blob)
+
+    def load_exception(self, blob: bytes) -> Exception | None:
+        """The exception of a failure; None where it did not travel, or is none. Raises as
+        `load`."""
+        if blob[:1] == JSON:
+            return load_error(blob)
+        found = load(blob) if blob and not self.is_json_only else None
+        return found if isinstance(found, Exception) else None
+
+    def dump_exception(self, error: BaseException, as_json: bool) -> bytes:
+        """Raises whatever dill raises."""
+        if as_json or self.is_json_only:
+            return dump_error(error)
+        return dump(error.with_traceback(None))
 
     def _digest(self, kind: bytes, body: bytes) -> bytes:
         return hashlib.blake2b(body, digest_size=_DIGEST, person=kind).digest()
@@ -302,12 +269,13 @@ class Codec:
             raise PayloadUndecodable("the digest does not fit: the payload is damaged")
         return kind, body
 
-    def seal_value(self, value: Any, name: str = "") -> bytes:
+    def seal_value(self, value: Any, name: str = "", as_json: bool = False) -> bytes:
         """Raises NotSerialisable for a value that cannot travel. `name`: see `named`."""
-        if value is None:
+        as_json = as_json or self.is_json_only
+        if value is None and not as_json:
             return self._nothings.get(name) or self._nothing(name)
         try:
-            body = dump(value)
+            body = dump_json(value) if as_json else dump(value)
             return self.seal(VALUE, named(body, name) if name else body)
         except Exception as error:
             raise NotSerialisable(
@@ -324,12 +292,12 @@ class Codec:
         return sealed
 
     def function(
-        self, blob: bytes, load: Callable[[bytes], Callable[..., Any]] = load_function
+        self, blob: bytes, load: Callable[[bytes], Callable[..., Any]] | None = None
     ) -> Callable[..., Any]:
         """The decoded function; from the cache if the same bytes were decoded before."""
         found = self._functions.get(blob)
         if found is None:
-            found = load(blob)
+            found = (load or self.load_function)(blob)
             if len(self._functions) >= FUNCTIONS_CACHED or self._cached > FUNCTION_BYTES_CACHED:
                 self._functions.clear()
                 self._cached = 0

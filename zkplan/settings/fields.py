@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidSettings
 from .access import check_access
-from .settings import LOGIN_TYPES
+from .settings import LOGIN_TYPES, SERIALIZERS
 
 _TIME_MAX_S = 3600.0
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -149,6 +149,12 @@ def _login_type(given: Any, _: Path) -> str:
     return str(given)
 
 
+def _serializer(given: Any, _: Path) -> str:
+    if given not in SERIALIZERS:
+        raise ValueError(f"one of {', '.join(SERIALIZERS)}")
+    return str(given)
+
+
 _TEXT, _PATH, _FLAG = Kind("text", _text), Kind("path", _path), Kind("flag", _flag)
 _SECONDS = Kind("seconds", _seconds)
 
@@ -234,6 +240,14 @@ FIELDS = (
         "file:///FOLDER or s3://BUCKET/FOLDER.",
         is_common=True,
         metavar="URL",
+    ),
+    Field(
+        "serializer",
+        Kind("serializer", _serializer),
+        "What tasks are written as: pickle, or json. With json nothing is unpickled, and functions "
+        "go by name.",
+        is_common=True,
+        metavar="NAME",
     ),
     Field(
         "queue",

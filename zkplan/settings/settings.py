@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 #: What `login.type` may be.
 DIGEST, SASL_DIGEST, SASL_GSSAPI = "digest", "sasl-digest-md5", "sasl-gssapi"
+#: What `serializer` may be.
+PICKLE, JSON = "pickle", "json"
+SERIALIZERS = (PICKLE, JSON)
 LOGIN_TYPES = (DIGEST, SASL_DIGEST, SASL_GSSAPI)
 
 
@@ -38,6 +41,7 @@ class Settings:
     secret: bytes = field(default=b"", repr=False)
     secret_files: tuple[str, ...] = ()
     store: str = ""
+    serializer: str = PICKLE
     queue: tuple[str, ...] = ()
     session_timeout: float = 10.0
     connect_timeout: float = 10.0

@@ -25,6 +25,10 @@ STDERR_BYTES = 16 * 1024
 #: How much of stderr the text of a failure has.
 _STDERR_TOLD = 1500
 _COMMAND_TOLD = 300
+_NOT_JSON = (
+    "with check=False a command gives a ShellResult, which does not travel as JSON (serializer "
+    "json): leave check=False out, or let the command print its exit code"
+)
 #: Not below "zkplan": `zkplan worker --quiet` silences zkplan's own messages only.
 logger = logging.getLogger("shell")
 
@@ -50,6 +54,8 @@ class ShellCommand:
         #: What the task calls instead: a function that each worker can import, and its first
         #: argument. So the task needs no function by value.
         self.zkplan_stands_for = (run_command, definition)
+        #: Why it cannot be a task of a plan with serializer json; empty if it can.
+        self.zkplan_not_json = "" if definition["check"] else _NOT_JSON
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         plans = open_plans.get()

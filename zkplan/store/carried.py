@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import NotSerialisable, ZkplanError
-from ..serialization.codec import dump, load, load_function
+from ..serialization.codec import dump, load
+from ..serialization.functions import load_function
 from .blob import Bytes, Part, decode, encode
 from .values import dumped, loaded
 
 
 def carried_value(is_blob: bool, data: Bytes, values: Sequence[Any] = ()) -> Any:
     """The value of what `Values.carried` returned. Raises as `codec.load`."""
-    return loaded(data, values) if is_blob else load(bytes(data), values)
+    return loaded(load, data, values) if is_blob else load(bytes(data), values)
 
 
 def carried_function(is_blob: bool, data: Bytes) -> Callable[..., Any]:

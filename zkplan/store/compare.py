@@ -12,7 +12,8 @@ from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import TaskRecord, control_from_bytes
 from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
-from ..serialization.codec import TASK, VALUE, split_name, task_options, unsealed
+from ..serialization.codec import TASK, VALUE, task_options, unsealed
+from ..serialization.functions import split_name
 from ..transport import Transport
 from .files import Store
 from .reference import ADDED, PART, Reference, digest_of, is_stored, key_of

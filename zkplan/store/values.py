@@ -22,16 +22,10 @@ from ..errors import (
 from ..protocol.layout import number_of
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
-from ..serialization.codec import (
-    VALUE,
-    Codec,
-    dump,
-    dump_call,
-    load,
-    load_function,
-    named,
-    split_name,
-)
+from ..serialization.by_name import AllowList
+from ..serialization.codec import VALUE, Codec, dump, dump_call
+from ..serialization.functions import load_function, named, split_name
+from ..serialization.json_values import dump_call_json, dump_json
 from ..transport import Transport
 from .blob import Bytes, Part, decode, digest, encode
 from .cache import Cache
@@ -68,9 +62,9 @@ class Values:
         self._cache = Cache()
         self._folders: dict[str, str] = {}
 
-    def for_worker(self) -> Values:
-        """The same, but it waits for ZooKeeper as long as it takes."""
-        found = Values(self._transport, self.codec, self.store, True)
+    def for_worker(self, allowed: AllowList | None = None) -> Values:
+        """The same, but it waits for ZooKeeper as long as it takes. `allowed`: see Codec."""
+        found = Values(self._transport, self.codec.for_worker(allowed), self.store, True)
         found._cache = self._cache
         return found
 
@@ -120,17 +114,20 @@ class Values:
 
     # ---- seal
 
-    def seal(self, plan_path: str, key: str, value: Any, name: str = "") -> bytes:
+    def seal(
+        self, plan_path: str, key: str, value: Any, name: str = "", as_json: bool = False
+    ) -> bytes:
         """The envelope of a value. `name` is that of its task, if the value will be kept.
 
         Without a `key` nothing is written to the store: empty for a value that belongs there.
 
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
-        if self.store is None or value is None:
-            return self.codec.seal_value(value, name)
+        as_json = as_json or self.codec.is_json_only
+        if self.store is None or (value is None and not as_json):
+            return self.codec.seal_value(value, name, as_json)
         try:
-            body, buffers = dumped(value)
+            body, buffers = (dump_json(value), []) if as_json else dumped(value)
             store = self._store_for(body, buffers)
             if store is not None:
                 if not key:
@@ -146,6 +143,18 @@ class Values:
                 f"{type(error).__name__}: {error}"
             ) from error
         return self.codec.seal(VALUE, named(body, name) if name else body)
+
+    def dump_call_json(
+        self,
+        plan_path: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        position_of: Callable[[Any], int | None],
+    ) -> bytes:
+        """The same as JSON. Raises NotJson, and StoreUnavailable."""
+        body = dump_call_json(args, kwargs, position_of)
+        store = self._store_for(body, [])
+        return body if store is None else self._stored(store, plan_path, ADDED, body, [])
 
     def dump_call(
         self,
@@ -209,12 +218,19 @@ class Values:
         classes raise.
         """
         if body[:1] in _AS_IT_IS:
-            return load(body, values)
+            return self.codec.load(body, values)
         body = split_name(body)[1]
         if not is_stored(body):
-            return load(body, values)
+            return self.codec.load(body, values)
         reference = Reference.from_bytes(body)
-        return loaded(self.blob(plan_path, reference), values)
+        return loaded(self.codec.load, self.blob(plan_path, reference), values)
+
+    def load_call(self, plan_path: str, body: bytes, values: Sequence[Any]) -> Any:
+        """(args, kwargs) of a definition, with `values` in place of its tasks. Raises as `load`."""
+        if not is_stored(body):
+            return self.codec.load_call(body, values)
+        blob = self.blob(plan_path, Reference.from_bytes(body))
+        return loaded(self.codec.load_call, blob, values)
 
     def load_all(self, plan_path: str, bodies: Sequence[bytes]) -> list[Any]:
         """The values of the arguments of one task. Stored ones are read several at once."""
@@ -229,7 +245,8 @@ class Values:
                 batch = plain[start : start + READERS]
                 blobs = pool.map(lambda body: self._blob_of(plan_path, body), batch)
                 for body, blob in zip(batch, blobs, strict=True):
-                    found.append(load(body) if blob is None else loaded(blob, ()))
+                    load = self.codec.load
+                    found.append(load(body) if blob is None else loaded(load, blob, ()))
         return found
 
     def _blob_of(self, plan_path: str, body: bytes) -> Bytes | None:
@@ -238,8 +255,8 @@ class Values:
     def load_function(self, plan_path: str, body: bytes) -> Callable[..., Any]:
         """The function of a definition. Raises as `load`."""
         reference = split_name(body)[1]
-        if not is_stored(reference):
-            return load_function(body)
+        if not is_stored(reference) or self.codec.is_json_only:
+            return self.codec.load_function(body)
         blob = self.blob(plan_path, Reference.from_bytes(reference))
         return load_function(bytes(decode(blob)[0]))
 
@@ -314,6 +331,6 @@ def dumped(
     return body, buffers
 
 
-def loaded(blob: Bytes, values: Sequence[Any]) -> Any:
+def loaded(load: Callable[..., Any], blob: Bytes, values: Sequence[Any]) -> Any:
     body, *buffers = decode(blob)
     return load(memoryview(body), values, buffers)

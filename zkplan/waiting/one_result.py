@@ -11,7 +11,7 @@ from ..protocol.control import status as read_status
 from ..protocol.records import Failure, control_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.unproven import require_proven
-from ..serialization.codec import FAILURE, VALUE, load
+from ..serialization.codec import FAILURE, VALUE, Codec
 from ..store.values import Values
 from .kept import Keeps, is_kept, will_not_be_kept
 from .patience import Patience
@@ -86,10 +86,10 @@ def open_outcome(values: Values, sealed: bytes, path: str, name: str) -> Any:
         except StoredValueLost as error:
             told = f"the result of {label_of(path, name)} is gone: {error}. Restore the file"
             raise StoredValueLost(told) from None
-    raise failure_in(body, path, name)
+    raise failure_in(values.codec, body, path, name)
 
 
-def failure_in(body: bytes, path: str, name: str) -> Exception:
+def failure_in(codec: Codec, body: bytes, path: str, name: str) -> Exception:
     """The exception of the function, caused by a TaskFailed; that one if it cannot be restored."""
     failure, label = Failure.from_bytes(body), label_of(path, name)
     remote = TaskFailed(
@@ -100,10 +100,10 @@ def failure_in(body: bytes, path: str, name: str) -> Exception:
     original = None
     if failure.exception:
         try:
-            original = load(failure.exception)
+            original = codec.load_exception(failure.exception)
         except Exception:
             logger.debug("the exception of %s cannot be restored here", label, exc_info=True)
-    if not isinstance(original, Exception):
+    if original is None:
         return remote
     original.__cause__ = remote
     return original

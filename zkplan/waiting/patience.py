@@ -24,7 +24,7 @@ from ..inspection.workers import living_workers
 from ..log import get_logger
 from ..protocol.control import PlanStatus
 from ..protocol.layout import number_of
-from ..protocol.records import WorkerRecord
+from ..protocol.worker_record import WorkerRecord
 
 logger = get_logger("zkplan.plan")
 

@@ -1,0 +1,59 @@
+"""A broken variant of the protocol, and the search for a seed under which it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zkplan.protocol.requests import Op
+
+from .broken_runs import NOTHING, Rewrite
+from .mix import Patch, replaced
+from .network import Fiber
+from .story import Violation
+from .world import World
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps.
+
+    Only worlds that `needs` takes are run: others cannot have what it breaks.
+    """
+
+    name: str
+    rewrite: Rewrite | None = None
+    patches: tuple[Patch, ...] = ()
+    needs: Callable[[World], bool] = lambda world: True
+
+
+def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
+    """The first seed under which an invariant breaks, and which one."""
+    with replaced(mutant.patches):
+        for seed in seeds:
+            world = World(seed)
+            if not mutant.needs(world):
+                continue
+            if mutant.rewrite is not None:
+                world.network.rewrite = _rewriter(mutant.rewrite, world)
+            try:
+                world.run()
+            except Violation as violation:
+                return seed, str(violation)
+            except Exception:  # the protocol itself noticed that something is wrong: not enough
+                continue
+    return None
+
+
+def _rewriter(rewrite: Rewrite, world: World) -> Callable[[Fiber, Any], list[Op]]:
+    return lambda fiber, ops: [rewrite(world, fiber, op) for op in ops]
+
+
+def without(leaves_out: Callable[[Fiber, Op], bool]) -> Rewrite:
+    """Every operation is left out of which that is true."""
+    return lambda world, fiber, op: NOTHING if leaves_out(fiber, op) else op
+
+
+def only(needs: Callable[[World], bool], *mutants: Mutant) -> tuple[Mutant, ...]:
+    return tuple(replace(mutant, needs=needs) for mutant in mutants)

@@ -1,0 +1,21 @@
+"""What the auditor knows of one accepted transaction."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .network import Fiber
+from .story import Meant
+
+
+class Transaction(NamedTuple):
+    """One accepted transaction: who sent it, and what it touched, as far as that is known.
+
+    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
+    """
+
+    fiber: Fiber
+    claims: dict[str, str]
+    touched: dict[str, Meant]
+    edges: list[str]
+    ended: list[Meant]
