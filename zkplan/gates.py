@@ -47,10 +47,11 @@ def when(
     `children` or more.
 
     `path` is absolute, below the chroot of the connection, inside or outside the root (with keys,
-    inside only what zkplan has sealed). A worker watches it; no slot is taken meanwhile. As an argument of a task, the gate stands for the data
-    of the znode as bytes, for the sorted names of its children (`children`), or for None
-    (`absent`). After `timeout` seconds since its add the gate fails with GateTimeout; without one
-    it waits as long as the plan stands. `value` may be a text, which is compared as UTF-8.
+    inside only what zkplan has sealed). A worker watches it; no slot is taken meanwhile. As an
+    argument of a task, the gate stands for the data of the znode as bytes, for the sorted names of
+    its children (`children`), or for None (`absent`). After `timeout` seconds since its add the
+    gate fails with GateTimeout; without one it waits as long as the plan stands. `value` may be a
+    text, which is compared as UTF-8.
 
     Raises InvalidTask for what makes no condition.
     """

@@ -130,9 +130,9 @@ async def coroutine() -> None:
 
 
 def options_of(fn: Any, defaults: TaskOptions = DEFAULT_OPTIONS, **options: Any) -> TaskOptions:
-    from zkplan.functions.definition import check_spec
+    from zkplan.functions.definition import Checked, check_spec
 
-    return check_spec(TaskSpec(fn, **options), defaults, set())
+    return check_spec(TaskSpec(fn, **options), defaults, Checked())
 
 
 def test_a_memory_limit_is_a_size_and_means_a_process() -> None:

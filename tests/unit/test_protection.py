@@ -169,6 +169,11 @@ def test_an_order_counts_for_its_worker_and_version_and_no_other() -> None:
     assert (made.ops[0].data, opened("/r/workers/w", first)) == (b"{}", b"{}")
 
 
+def test_what_was_read_of_a_plan_that_is_gone_is_not_there_and_no_forgery() -> None:
+    step = ask(ReadData(f"{PLAN}/done"))
+    assert run(Guard(KEYS, "/r"), step, [Node(b"z2", 0, 0, 0, 0, 0, 0, 9), None]) is None
+
+
 def test_a_step_gets_what_no_parser_takes_and_may_not_write_it_back() -> None:
     node = Node(b'{"state":"running"}', 1, 0, 0, 0, 0, 0, 9)
     answers = [node, *[node] * 4]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from math import ceil
+from operator import attrgetter
 from typing import Any
 
-from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from ..errors import ForeignTask, InvalidTask, PayloadTooLarge
 from ..gates import When
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
@@ -17,13 +17,14 @@ from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
-from ..serialization.functions import NAME_CHARS_MAX, dump_function, function_name
+from ..serialization.functions import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
 from ..text import size, size_from
 from .gates import Gates
 from .json_task import dump_call_json, dump_function_json
 from .moments import seconds_of
+from .pickle_task import dump_call_pickled, dump_function_pickled, kind_of
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -37,11 +38,21 @@ NO_PROCESS = (
     "memory_limit"
 )
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
+_options_in: Callable[[TaskSpec], tuple[Any, ...]] = attrgetter(*_OPTIONS)
 _MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}
-#: Calls that fit: a function, the number of its arguments, and the names of the others. What else
-#: fits is equal to one of them, and needs no look at a signature.
-Calls = set[tuple[object, ...]]
+
+
+class Checked:
+    """What was checked for earlier tasks of the same call: an equal one is not checked again."""
+
+    __slots__ = ("calls", "options")
+
+    def __init__(self) -> None:
+        #: Calls that fit: a function, the number of its arguments, and the names of the others.
+        self.calls: set[tuple[object, ...]] = set()
+        #: The options, by the function and those that its task gives.
+        self.options: dict[tuple[object, ...], TaskOptions] = {}
 
 
 def define_all(
@@ -57,7 +68,7 @@ def define_all(
     """
     gates = Gates(plan_path, values, defaults, as_json)
     functions: dict[int, bytes] = {}
-    checked: Calls = set()
+    checked = Checked()
     try:
         made = [
             define(spec, plan_path, values, defaults, functions, checked, gates) for spec in specs
@@ -74,14 +85,14 @@ def define(
     values: Values,
     defaults: TaskOptions,
     functions: dict[int, bytes],
-    checked: Calls | None = None,
+    checked: Checked | None = None,
     gates: Gates | None = None,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` has the bytes of those met before, `checked` the calls; `gates` gets the gates.
+    `functions` has the bytes of those met before, `checked` what fits; `gates` gets the gates.
     """
-    options = check_spec(spec, defaults, set() if checked is None else checked)
+    options = check_spec(spec, defaults, checked or Checked())
     gates = gates or Gates(plan_path, values, defaults)
     as_json, fn, args = gates.as_json, spec.fn, spec.args
     if type(fn) is When:
@@ -93,7 +104,10 @@ def define(
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
-        function = _dump_function(spec, fn, plan_path, values, as_json)
+        if as_json:
+            function = dump_function_json(spec, fn)
+        else:
+            function = dump_function_pickled(spec, fn, plan_path, values)
         functions[id(fn)] = function
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
@@ -129,7 +143,7 @@ def define(
         # An edge that no argument refers to: it only orders the two tasks.
         if position_of(each, take=False) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
-    dump_call = dump_call_json if as_json else _dump_call
+    dump_call = dump_call_json if as_json else dump_call_pickled
     arguments = dump_call(spec, args, plan_path, values, position_of)
     task = TaskRecord(len(deps), options.to_json(), function, arguments)
     spec._new = _new_task(spec, options, values.codec.seal(codecs.TASK, task.to_bytes()), deps)
@@ -158,23 +172,35 @@ def _new_task(
     )
 
 
-def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Calls) -> TaskOptions:
+def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Checked) -> TaskOptions:
     """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
-    options = _options(spec, defaults)
-    check_key(spec.key, spec.label, f"{spec.label}: its key")
+    options = _known_options(spec, defaults, checked)
+    if spec.key is not None:
+        check_key(spec.key, spec.label, f"{spec.label}: its key")
     _check_arguments(spec)
     if type(spec.fn) is When:
         return options  # `Gates` checks the rest
     call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
-    if call not in checked:
+    if call not in checked.calls:
         _check_call(spec)
-        checked.add(call)
+        checked.calls.add(call)
+    return options
+
+
+def _known_options(spec: TaskSpec, defaults: TaskOptions, checked: Checked) -> TaskOptions:
+    given = (id(spec.fn), *_options_in(spec))
+    try:
+        options = checked.options.get(given)
+    except TypeError:  # an option that is wrong, or a list
+        return _options(spec, defaults)
+    if options is None:
+        options = checked.options[given] = _options(spec, defaults)
     return options
 
 
 def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     if not callable(spec.fn):
-        raise InvalidTask(spec.label, f"a task needs a function, not {_kind(spec.fn)}")
+        raise InvalidTask(spec.label, f"a task needs a function, not {kind_of(spec.fn)}")
     # A function that `@zkplan.task` has decorated has options of its own.
     own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
@@ -223,11 +249,11 @@ def _check_arguments(spec: TaskSpec) -> None:
     ):
         raise InvalidTask(
             spec.label,
-            f"{spec.label}: its arguments must be a list or tuple, not {_kind(spec.args)}",
+            f"{spec.label}: its arguments must be a list or tuple, not {kind_of(spec.args)}",
         )
     if type(spec.after) not in (list, tuple):
         raise InvalidTask(
-            spec.label, f"{spec.label}: after is a list of tasks, not {_kind(spec.after)}"
+            spec.label, f"{spec.label}: after is a list of tasks, not {kind_of(spec.after)}"
         )
     if spec.kwargs is not None and not (
         isinstance(spec.kwargs, Mapping) and all(isinstance(name, str) for name in spec.kwargs)
@@ -235,7 +261,7 @@ def _check_arguments(spec: TaskSpec) -> None:
         raise InvalidTask(
             spec.label,
             f"{spec.label}: its keyword arguments must be a dict with names, not "
-            f"{_kind(spec.kwargs)}",
+            f"{kind_of(spec.kwargs)}",
         )
 
 
@@ -327,57 +353,3 @@ def check_options(options: TaskOptions, label: str) -> None:
         options.memory_limit is None or options.isolation != "thread",
         'only a task in a process of its own can have a memory_limit: leave out isolation="thread"',
     )
-
-
-def _kind(value: Any) -> str:
-    """What an error says of a value: its type. Errors go to logs, and values may be secret."""
-    name = type(value).__qualname__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-@contextmanager
-def _serialising(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ZkplanError:
-        raise
-    except RecursionError as error:
-        raise NotSerialisable(
-            f"{what} cannot be serialised: it is nested too deeply, or holds itself in a way that "
-            "pickle cannot follow; keep it flat, for example as a list of its parts"
-        ) from error
-    except Exception as error:
-        raise NotSerialisable(
-            f"{what} cannot be serialised: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _dump_function(
-    spec: TaskSpec, fn: Callable[..., Any], plan_path: str, values: Values, as_json: bool
-) -> bytes:
-    if as_json:
-        return dump_function_json(spec, fn)
-    with _serialising(f"{spec.label}: the function {function_name(fn)}"):
-        dumped = dump_function(fn)
-    return values.function(plan_path, dumped)
-
-
-def _dump_call(
-    spec: TaskSpec,
-    args: Sequence[Any],
-    plan_path: str,
-    values: Values,
-    position_of: Callable[[Any], int | None],
-) -> bytes:
-    kwargs = spec.kwargs or {}
-    try:
-        return values.dump_call(plan_path, args, dict(kwargs), position_of)
-    except ZkplanError:
-        raise
-    except Exception as error:
-        failure = error
-    for name, value in (*enumerate(args), *kwargs.items()):
-        with _serialising(f"{spec.label}: its argument {name!r}, {_kind(value)},"):
-            codecs.dump(value, position_of)
-    with _serialising(f"{spec.label}: its arguments"):
-        raise failure

@@ -9,7 +9,7 @@ from typing import Any
 from ..client import Client
 from ..errors import InvalidTask
 from ..functions.by_path import function_at
-from ..functions.definition import check_options, check_spec
+from ..functions.definition import Checked, check_options, check_spec
 from ..functions.new_plan import check_plan_name
 from ..gates import When, when
 from ..plan import Plan
@@ -147,7 +147,7 @@ def _spec(
             **table.options,
             after=[*(specs[name] for name in table.after), *(gate(each) for each in table.when)],
         )
-        check_spec(spec, DEFAULT_OPTIONS, set())
+        check_spec(spec, DEFAULT_OPTIONS, Checked())
         if isinstance(spec.fn, ShellCommand):
             _check_words(spec, spec.fn)
     except (InvalidTask, TypeError, ValueError) as error:

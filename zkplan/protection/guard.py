@@ -20,6 +20,7 @@ from ..protocol.requests import (
     Multi,
     Node,
     Op,
+    ReadChildren,
     ReadData,
     ReadMany,
     Reason,
@@ -40,6 +41,10 @@ T = TypeVar("T")
 KNOWN_MAX = 10_000
 
 
+class _Gone(Exception):
+    """What was read lay in a plan, or a root, that is not there any more: its place is unknown."""
+
+
 class Guard:
     """Seals and opens for the steps of one client under one root.
 
@@ -49,7 +54,7 @@ class Guard:
     def __init__(self, keys: Sequence[Key], root: str) -> None:
         self._keys, self._places = keys, Places(root)
         self._ring: Ring | None = None
-        #: By path of a plan: the CZXID of its znode. By path of what is ordered: its own.
+        #: By name of a plan: the CZXID of its znode. By path of what is ordered: its own.
         self._lives: dict[str, int] = {}
         self._states: dict[str, int] = {}
         self._told: set[tuple[str, int]] = set()
@@ -73,17 +78,21 @@ class Guard:
                     return stop.value  # type: ignore[no-any-return]
                 answer, failure = None, None
                 try:
+                    asked: Any = request
                     if type(request) is Send:
-                        answer = yield Send((yield from self._sealed(request.request)))
-                        sent[answer] = request.request
+                        asked = request.request
+                        if type(asked) is Multi:
+                            request = Send((yield from self._sealed(asked)))
+                        answer = yield request
+                        sent[answer] = asked
                         continue
                     if type(request) is Await:
                         asked = sent.pop(request.ticket)
-                        answer = yield request
-                    else:
-                        asked = request
-                        answer = yield (yield from self._sealed(request))
-                    answer = yield from self._opened(asked, answer)
+                    elif type(request) is Multi:
+                        request = yield from self._sealed(request)
+                    answer = yield request
+                    if type(asked) is not ReadChildren:
+                        answer = yield from self._opened(asked, answer)
                 except Exception as error:
                     failure = error
         finally:
@@ -91,28 +100,48 @@ class Guard:
 
     # ---- out
 
-    def _sealed(self, request: Any) -> Step[Any]:
-        if type(request) is not Multi:
-            return request
+    # Most operations and answers need nothing that is not known yet. Those ask nobody, and take no
+    # generator: each would cost them as much as the proof itself.
+
+    def _sealed(self, request: Multi) -> Step[Multi]:
         ops: list[Op] | None = None
-        #: The path of a plan that this very transaction makes.
+        #: The name of a plan that this very transaction makes.
         born = ""
         for at, op in enumerate(request.ops):
-            if type(op) is not Create and type(op) is not SetData:
+            if type(op) is Create:
+                path = op.becomes or op.path
+            elif type(op) is SetData:
+                path = op.path
+            else:
                 continue
-            path = op.becomes or op.path if type(op) is Create else op.path
+            if not (op.data or path.endswith("/ready")):
+                continue
             place = self._places.of(path)
-            if place is None or not (op.data or place.ordered):
+            if place is None:
                 continue
-            if place.introduces and type(op) is Create:
-                continue
-            if type(op) is Create and op.sequence and path is op.path and not _is_unnumbered(place):
-                raise InvariantViolated(f"{path} is sealed for a number that nobody has predicted")
-            if not place.plan and type(op) is Create and op.becomes:
-                born = op.becomes
+            if type(op) is Create:
+                if place.introduces:
+                    continue
+                if op.sequence and path is op.path and not _is_unnumbered(place):
+                    raise InvariantViolated(f"{path} is sealed for a number nobody has predicted")
+                if not place.plan and op.becomes:
+                    born = place.rest
+            sealed = self._seal_now(place, op.data, born)
+            if sealed is None:
+                sealed = yield from self._seal(place, path, op, born)
             ops = ops or list(request.ops)
-            ops[at] = op._replace(data=(yield from self._seal(place, path, op, born)))
+            ops[at] = type(op)(op.path, sealed, *op[2:])
         return request if ops is None else Multi(ops)
+
+    def _seal_now(self, place: Place, data: bytes, born: str) -> bytes | None:
+        """None if something has to be asked first, or the place is of a kind that is rare."""
+        if self._ring is None or place.ordered or not place.plan or place.plan == born:
+            return None
+        life = self._lives.get(place.plan)
+        if life is None:
+            return None
+        require_proven(data)
+        return self._ring.seal(self._with_life(place, life), data)
 
     def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
@@ -137,15 +166,15 @@ class Guard:
 
     def _where(self, place: Place, order: str = "") -> Step[bytes]:
         plan = place.plan
-        if not plan:
-            return f"{place.rest}{order}".encode()
-        life = self._lives.get(plan)
-        if life is None:
-            life = yield from self._learn(plan)
-        return f"{plan[len(self._places.root) + 1 :]}@{life:x}/{place.rest}{order}".encode()
+        life = self._lives.get(plan) or (yield from self._learn(plan)) if plan else 0
+        return self._with_life(place, life, order)
+
+    def _with_life(self, place: Place, life: int, order: str = "") -> bytes:
+        inside = f"{place.plan}@{life:x}/" if place.plan else ""
+        return f"{inside}{place.rest}{order}".encode()
 
     def _learn(self, plan: str) -> Step[int]:
-        node = yield ReadData(plan)
+        node = yield ReadData(f"{self._places.root}/{plan}")
         life = node.czxid if node is not None else 0
         if life:
             self._note(self._lives, plan, life)
@@ -161,10 +190,10 @@ class Guard:
                 self._ring = ring
         return ring
 
-    def _note(self, known: dict[str, int], path: str, czxid: int) -> None:
+    def _note(self, known: dict[str, int], name: str, czxid: int) -> None:
         if len(known) >= KNOWN_MAX:
             known.clear()
-        known[path] = czxid
+        known[name] = czxid
 
     # ---- in
 
@@ -175,14 +204,37 @@ class Guard:
         if kind is ReadMany:
             for at, read in enumerate(request.reads):
                 if type(read) is ReadData and answer[at] is not None:
-                    answer[at] = yield from self._open(read.path, answer[at])
+                    node = self._open_now(read.path, answer[at])
+                    answer[at] = node or (yield from self._open(read.path, answer[at]))
         elif kind is Multi:
             for op in request.ops:
                 if type(op) is Create and op.path.endswith("/ready"):
                     yield from self._start(op, answer)
         return answer
 
-    def _open(self, path: str, node: Node) -> Step[Node]:
+    def _open_now(self, path: str, node: Node) -> Node | None:
+        """None if something has to be asked or told first, or its place is of a rare kind."""
+        place = self._places.of(path)
+        if place is None or not (node.data or place.needed):
+            return node
+        life = self._lives.get(place.plan)
+        if life is None or self._ring is None or place.ordered or self.older is not None:
+            return None
+        is_born = not node.version and node.czxid == life
+        where = _with_plan(place) if is_born else self._with_life(place, life)
+        try:
+            return Node(self._ring.open(where, node.data), *node[1:])
+        except PayloadUndecodable:
+            return None
+
+    def _open(self, path: str, node: Node) -> Step[Node | None]:
+        """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone."""
+        try:
+            return (yield from self._checked(path, node))
+        except _Gone:
+            return None
+
+    def _checked(self, path: str, node: Node) -> Step[Node]:
         place = self._places.of(path)
         if place is None or not (node.data or place.needed):
             return node
@@ -190,7 +242,7 @@ class Guard:
             self._note(self._states, path, node.czxid)
             return node
         if not place.plan and place.needed:
-            self._note(self._lives, path, node.czxid)  # whoever reads a plan means this one
+            self._note(self._lives, place.rest, node.czxid)  # whoever reads a plan means this one
         try:
             data: bytes = yield from self._body(place, path, node)
         except PayloadRefused:
@@ -209,10 +261,16 @@ class Guard:
         if place.ordered:
             self._note(self._states, path, node.czxid)
             order = f"@{node.czxid:x}.{node.version}" if node.version else ""
-        where = yield from self._where(place, order)
-        if place.plan and not node.version and node.czxid == self._lives.get(place.plan):
-            where = _with_plan(place)
+        life = 0
+        if place.plan:
+            life = self._lives.get(place.plan) or (yield from self._learn(place.plan))
+            if not life:
+                raise _Gone
+        is_born = life and not node.version and node.czxid == life
+        where = _with_plan(place) if is_born else self._with_life(place, life, order)
         ring = yield from self._rings()
+        if self._ring is None:
+            raise _Gone
         body = ring.open(where, node.data)
         if self.older is not None and not ring.is_current(node.data):
             self.older.append(path)
@@ -260,7 +318,7 @@ class Guard:
 def _with_plan(place: Place) -> bytes:
     """The place of what is made in the transaction that makes its plan: nobody knows the CZXID of
     that yet. It counts only where both have the same one."""
-    return f"{place.plan.rpartition('/')[2]}@new/{place.rest}".encode()
+    return f"{place.plan}@new/{place.rest}".encode()
 
 
 def _is_unnumbered(place: Place) -> bool:

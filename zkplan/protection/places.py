@@ -31,7 +31,7 @@ _RECORDS = frozenset(("ready", "done"))
 
 
 class Place(NamedTuple):
-    """Where a znode's data belong. `plan` is the path of its plan; empty: it is in none.
+    """Where a znode's data belong. `plan` is the name of its plan; empty: it is in none.
 
     `ordered`: the data change, and an older state must not come back. So they are sealed for the
     znode's own CZXID and for the version that the write makes. `needed`: it is never empty.
@@ -58,28 +58,29 @@ class Places:
         """The place of a znode; None where no key covers its data."""
         if not path.startswith(self._prefix):
             return None
-        head, _, rest = path[self._cut :].partition("/")
-        if not head.startswith("plan-"):
+        head, *parts = path[self._cut :].split("/", 2)
+        if head[:5] != "plan-":
             if head in _OPEN_ROOMS:
                 return None
-            if head == "workers" and rest:
+            if head == "workers" and parts:
                 return Place("", path[self._cut :], ordered=True, introduces=True)
             return Place("", path[self._cut :], needed=False)
-        if not rest:
+        if not parts:
             return Place("", head)
-        plan = path[: self._cut + len(head)]
-        first, _, last = rest.partition("/")
-        if not last:
+        first = parts[0]
+        if len(parts) == 1:
+            if first[:5] == "task-":
+                return Place(head, first)
             if first in PLAN_FIXED or first in _OPEN_IN_PLAN:
                 return None
-            known = first.startswith("task-") or first in _RECORDS
-            return Place(plan, rest, first == "ready", known)
-        if first.startswith("task-"):
+            return Place(head, first, first == "ready", first in _RECORDS)
+        last = parts[1]
+        if first[:5] == "task-":
             kind = last.partition("-")[0]
             if kind in _OPEN_IN_TASK:
                 return None
-            return Place(plan, f"{first}/{kind}" if kind in _UNNUMBERED else rest)
+            return Place(head, f"{first}/{kind if kind in _UNNUMBERED else last}")
         if first in _OPEN_IN_PLAN:
             # What names the task of a key: others have no data.
-            return Place(plan, rest) if last.startswith(TASK_KEY) else None
-        return Place(plan, rest, needed=first in ("dead", "results"))
+            return Place(head, f"{first}/{last}") if last.startswith(TASK_KEY) else None
+        return Place(head, f"{first}/{last}", needed=first in ("dead", "results"))

@@ -42,7 +42,7 @@ class _Hash:
         self._key = key
 
     def _proof(self, place: bytes, body: bytes) -> bytes:
-        text = b"%b\0%b" % (place, body)
+        text = place + b"\0" + body
         return blake2b(text, digest_size=_PROOF, key=self._key, person=_PERSON).digest()
 
     def seal(self, place: bytes, body: bytes) -> bytes:
@@ -63,7 +63,7 @@ class Ring:
         first = keys[0]
         self._sealing = self._seals[first.tag] if first.can_seal else None
         self._head = b"%b%b%b" % (MAGIC, self._seals[first.tag].kind, first.tag)
-        self._uid = uid
+        self._uid = uid + b" "
 
     def seal(self, place: bytes, body: bytes) -> bytes:
         """Raises InvalidSettings if the first key can only read."""
@@ -101,7 +101,7 @@ class Ring:
         return sealed[:_HEAD] == self._head
 
     def _at(self, place: bytes) -> bytes:
-        return b"%b %b" % (self._uid, place)
+        return self._uid + place
 
 
 def _seal_of(key: Key, uid: bytes) -> Seal:
