@@ -130,7 +130,7 @@ class Guard:
             if sealed is None:
                 sealed = yield from self._seal(place, path, op, born)
             ops = ops or list(request.ops)
-            ops[at] = type(op)(op.path, sealed, *op[2:])
+            ops[at] = type(op)._make((op.path, sealed, *op[2:]))
         return request if ops is None else Multi(ops)
 
     def _seal_now(self, place: Place, data: bytes, born: str) -> bytes | None:
@@ -223,7 +223,7 @@ class Guard:
         is_born = not node.version and node.czxid == life
         where = _with_plan(place) if is_born else self._with_life(place, life)
         try:
-            return Node(self._ring.open(where, node.data), *node[1:])
+            return Node._make((self._ring.open(where, node.data), *node[1:]))
         except PayloadUndecodable:
             return None
 

@@ -9,9 +9,9 @@ body is encrypted and followed by 16 bytes that prove it.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Sequence
 from hashlib import blake2b
+from hmac import compare_digest
 from typing import Protocol
 
 from ..errors import InvalidSettings, PayloadRefused, PayloadUndecodable
@@ -50,19 +50,19 @@ class _Hash:
 
     def open(self, place: bytes, sealed: bytes) -> bytes | None:
         body = sealed[_PROOF:]
-        fits = hmac.compare_digest(sealed[:_PROOF], self._proof(place, body))
-        return body if fits else None
+        return body if compare_digest(sealed[:_PROOF], self._proof(place, body)) else None
 
 
 class Ring:
     """The keys of one root. `uid` tells this root from all others: keys are derived from it."""
 
     def __init__(self, keys: Sequence[Key], uid: bytes) -> None:
-        self._seals = {key.tag: _seal_of(key, uid) for key in keys}
-        self._names = {key.tag: key.id for key in keys}
-        first = keys[0]
-        self._sealing = self._seals[first.tag] if first.can_seal else None
-        self._head = b"%b%b%b" % (MAGIC, self._seals[first.tag].kind, first.tag)
+        made = [(key.tag, _seal_of(key, uid)) for key in keys]
+        #: By what stands before its proofs: its kind and its tag.
+        self._seals = {MAGIC + seal.kind + tag: seal for tag, seal in made}
+        self._tags = {tag for tag, _ in made}
+        self._head = next(iter(self._seals))
+        self._sealing = made[0][1] if keys[0].can_seal else None
         self._uid = uid + b" "
 
     def seal(self, place: bytes, body: bytes) -> bytes:
@@ -80,16 +80,18 @@ class Ring:
         Raises PayloadRefused if it was not sealed with the key that it names, for this place.
         Raises PayloadUndecodable if that key is not known here.
         """
-        if sealed[: len(MAGIC)] != MAGIC or len(sealed) < _HEAD:
-            raise PayloadRefused("it is not sealed with any key")
-        kind, tag = sealed[2:3], sealed[3:_HEAD]
-        seal = self._seals.get(tag)
+        head = sealed[:_HEAD]
+        seal = self._seals.get(head)
         if seal is None:
-            raise PayloadUndecodable(
-                f"it is sealed with another secret (the key {tag.hex()}), which is not known here: "
-                "give the file with that key (secret-files)"
-            )
-        body = seal.open(self._at(place), sealed[_HEAD:]) if seal.kind == kind else None
+            if head[: len(MAGIC)] != MAGIC or len(head) < _HEAD:
+                raise PayloadRefused("it is not sealed with any key")
+            tag = head[-TAG_BYTES:]
+            if tag not in self._tags:
+                raise PayloadUndecodable(
+                    f"it is sealed with another secret (the key {tag.hex()}), which is not known "
+                    "here: give the file with that key (secret-files)"
+                )
+        body = seal.open(self._at(place), sealed[_HEAD:]) if seal is not None else None
         if body is None:
             raise PayloadRefused(
                 "it was not sealed for this place: it was changed, or moved here from elsewhere"
