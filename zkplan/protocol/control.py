@@ -13,7 +13,6 @@ from ..errors import (
     PlanError,
     PlanNotFound,
     ServerFull,
-    TransactionRejected,
 )
 from . import failpoints
 from .active import cleared, leaving
@@ -47,7 +46,7 @@ from .requests import (
     SetData,
     Step,
 )
-from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
+from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
 from .unproven import Unproven, require_proven
 
 #: How many tasks one round of `remove` deletes.
@@ -71,6 +70,7 @@ class PlanStatus(NamedTuple):
     added, `finished` those that have finished. `created` is the time of creation, in wall-clock
     seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
     as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
+    `skipped` counts the tasks that were skipped; an import starts it at 0.
     """
 
     name: str
@@ -86,6 +86,7 @@ class PlanStatus(NamedTuple):
     not_before: float | None = None
     deadline: float | None = None
     reason: str = ""
+    skipped: int = 0
 
     @property
     def finished(self) -> int:
@@ -149,6 +150,8 @@ def status(plan_path: str) -> Step[PlanStatus]:
         not_before=record.not_before,
         deadline=record.deadline,
         reason=control_reason(ready.data) if ready is not None and state == "cancelled" else "",
+        # Each skip writes this znode once; nothing else does.
+        skipped=outcomes.version if outcomes is not None else 0,
     )
 
 
@@ -230,7 +233,7 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
             continue
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
             raise rejected(f"changing {plan_path} to {state}", answer)
-    raise _too_busy(f"changing {plan_path}")
+    raise too_busy(f"changing {plan_path}")
 
 
 def cancel_as_read(
@@ -323,7 +326,7 @@ def remove(plan_path: str) -> Step[int]:
         for start in range(0, len(tasks), REMOVED_PER_ROUND):
             removed += yield from _remove(tasks[start : start + REMOVED_PER_ROUND])
     else:
-        raise _too_busy(f"removing {plan_path}")
+        raise too_busy(f"removing {plan_path}")
     yield from _remove_delayed(plan_path)
     yield from _remove([active_entry(plan_path)])  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
@@ -353,7 +356,7 @@ def remove(plan_path: str) -> Step[int]:
         plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
         if plan is None or names is None:
             return removed
-    raise _too_busy(f"removing {plan_path}")
+    raise too_busy(f"removing {plan_path}")
 
 
 def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
@@ -390,11 +393,3 @@ def _remove_delayed(plan_path: str) -> Step[None]:
         if delayed is not None and delayed.plan == parse_plan(name):
             yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
     yield from remove_gates(root, parse_plan(name) or "")
-
-
-def _too_busy(what: str) -> TransactionRejected:
-    """The error if something is refused again and again, as by a server that has diverged."""
-    return TransactionRejected(
-        f"{what}: others change it all the time; try again. If it is always refused, this client's "
-        "ZooKeeper server has diverged from the others (docs/operate/operating.md)"
-    )
