@@ -23,7 +23,9 @@ from ..protocol.layout import PLAN_FIXED, TASK_KEY
 #: Rooms whose names alone count, and whose data no key covers.
 _OPEN_ROOMS = frozenset(("claims", "delayed", "active"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
-_OPEN_IN_TASK = frozenset(("ready", "dep", "owner", "incomplete", "delivered", "started", "retry"))
+_OPEN_IN_TASK = frozenset(
+    ("ready", "dep", "owner", "incomplete", "delivered", "started", "retry", "cut")
+)
 #: Children of a task whose numbers the server gives.
 _UNNUMBERED = frozenset(("prov", "log"))
 #: Children of a plan that are never empty where they stand.
