@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
-from .errors import InvalidSettings, PlanExists
+from .errors import PlanExists
 from .functions.definition import memory_bytes
 from .functions.moments import Moment
 from .functions.new_plan import IfExists, check_if_exists, new_record
+from .functions.retry_rules import as_options
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
 from .inspection.queues import QueueStatus, queue_statuses
 from .orders import WorkerOrders
 from .plan import Plan
+from .protection.keys import keys_of, parse_keys
 from .protocol.author import create_plan, ensure_root
 from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
@@ -26,10 +28,8 @@ from .protocol.records import OnFailure, Serializer
 from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
-from .serialization.codec import Codec
 from .settings import Settings, resolve
 from .settings.login import with_password
-from .settings.private import read_private
 from .store.files import INLINE_LIMIT, Store
 from .tracebacks import told_to_caller
 from .transport import open_transport
@@ -73,6 +73,8 @@ class Client(WorkerOrders):
         if_exists: IfExists = "return",
         not_before: Moment | None = None,
         deadline: Moment | None = None,
+        fatal: Any = (),
+        retry_if: Any = (),
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
@@ -99,9 +101,11 @@ class Client(WorkerOrders):
         Raises InvalidTask for an option, a name or a key out of range.
         """
         check_if_exists(if_exists, key)
-        limit = memory_bytes(memory_limit, "the plan's defaults")
+        label, is_json = "the plan's defaults", self.codec.is_json_only
+        limit = memory_bytes(memory_limit, label)
         defaults = TaskOptions(
-            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit)
+            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit),
+            **as_options({"fatal": fatal, "retry_if": retry_if}, label, is_json),
         )
         more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
         more["weight"] = weight
@@ -347,7 +351,7 @@ def connect_with(
     """
     if client is None:
         settings = with_password(settings)
-    key = settings.secret or _secret_in(settings.secret_files)
+    keys = keys_of(settings)
     hosts: str | KazooClient = settings.hosts if client is None else client
     with ExitStack() as opened:
         server = opened.enter_context(lease(hosts)) if isinstance(hosts, str) else None
@@ -363,35 +367,23 @@ def connect_with(
         opened.callback(transport.close)
         # A server in memory has only its port; a server in a folder may have another port soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
-        own = server.secret.encode() if server is not None and not key else b""
+        own = (
+            parse_keys(server.secret, "the server") if server and server.secret and not keys else []
+        )
         at = settings.store or (server.store if server else "")
         kept = Store(at, inline_limit) if at else None
         written: Serializer = "json" if settings.serializer == "json" else "pickle"
         hosts_told = settings.hosts if named else ""
-        made = Client(transport, settings.root, key or own, hosts_told, kept, written)
+        made = Client(transport, settings.root, keys or own, hosts_told, kept, written)
         made.ends_with_process = server is not None and not named
         if settings.profile and isinstance(hosts, str):
             made.profile = settings.profile
             made.by_profile = settings.by_profile
         if own:
-            made.file_codec = Codec()
+            made.file_keys = ()
         if server is not None:
             server.follow(transport.client)
         made._server = server
         warn_if_open(made)
         opened.pop_all()
     return made
-
-
-def _secret_in(files: Sequence[str]) -> bytes:
-    """The secret of the one file. Raises InvalidSettings: without one nothing would be signed."""
-    if not files:
-        return b""
-    if len(files) > 1:
-        raise InvalidSettings(
-            f"secret-files: one file is read, and {len(files)} are named: {', '.join(files)}"
-        )
-    secret = read_private(files[0], "the secret file").strip()
-    if not secret:
-        raise InvalidSettings(f"the secret file {files[0]} is empty: write the secret into it")
-    return secret

@@ -16,11 +16,12 @@ ZkplanError
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
 │   ├── GateTimeout           what `zkplan.when` waits for has not come in time
-│   └── TaskCancelled         raised inside a task that asks `current().check()`
+│   └── TaskCancelled         by `current().check()`, and for the result of a cancelled task
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
+│   │   └── PayloadRefused    no key sealed it for the place where it lies
 │   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
 │   └── StoredValueLost       the store has it no more, or it is damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
@@ -172,7 +173,8 @@ class GateTimeout(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """Raised by `current().check()` inside a task whose result is not wanted any more."""
+    """Raised by `current().check()` inside a task whose result is not wanted any more, and by
+    `Task.result()` of a task that was cancelled."""
 
 
 class PayloadError(ZkplanError):
@@ -198,6 +200,13 @@ class PayloadTooLarge(PayloadError):
 class PayloadUndecodable(PayloadError):
     """Bytes cannot be decoded here, for example because a module is missing or a signature is
     wrong."""
+
+
+class PayloadRefused(PayloadUndecodable):
+    """Data in the tree that no holder of a key has sealed for the place where they lie.
+
+    Somebody who may write the tree has changed, moved or made them. Nothing of them was used.
+    """
 
 
 class FunctionNotAllowed(PayloadError):

@@ -23,8 +23,8 @@ def plans_to_look_at(world: World, queues: list[str]) -> list[str]:
         path = world.paths.plan(plan.number)
         nodes = [world.nodes.get(queue_path(path, queue)) for queue in queues]
         if any(node is not None and node.children for node in nodes):
-            ready = world.nodes.get(f"{world.paths.plan(plan.number)}/ready")
-            runs = ready is not None and control_from_bytes(ready.data) == "running"
+            ready = world.opened(f"{world.paths.plan(plan.number)}/ready")
+            runs = ready is not None and control_from_bytes(ready) == "running"
             if (runs and plan.number in active) or world.chance(0.1):
                 found.append(plan.number)
     return found
@@ -52,7 +52,7 @@ def plans_to_index(world: World) -> list[str]:
         plan.number
         for plan in world.plans
         if plan.number
-        and (world.auditor.may_be_indexed(world.paths.plan(plan.number)) or world.chance(0.002))
+        and (world.auditor.index.may_enter(world.paths.plan(plan.number)) or world.chance(0.002))
     ]
 
 

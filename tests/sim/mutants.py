@@ -6,6 +6,7 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -50,6 +51,8 @@ from . import (
     runs,
     store,
 )
+from . import world as worlds
+from .mix import Mix, draw_mix
 from .mutant import Mutant, only, without
 from .network import Fiber
 from .shares import SHARES
@@ -138,7 +141,7 @@ _real_added = adding.added_ops
 _real_fix = wide_delivery._fix_result
 
 
-def _answered(step: Answers, change: Callable[[Any, Any], Any]) -> Answers:
+def answered(step: Answers, change: Callable[[Any, Any], Any]) -> Answers:
     """The step, which is given `change(request, answer)` instead of each answer."""
     answer = None
     while True:
@@ -159,7 +162,7 @@ def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
                     answer[index] = [claim.name for claim in claims]
         return answer
 
-    return _answered(_real_load(claims), all_stand)
+    return answered(_real_load(claims), all_stand)
 
 
 def _repeat_is_fenced(*arguments: Any) -> Answers:
@@ -168,7 +171,7 @@ def _repeat_is_fenced(*arguments: Any) -> Answers:
     def as_first(_request: Any, answer: Any) -> Any:
         return answer._replace(repeated=False) if type(answer) in (Refused, Applied) else answer
 
-    return _answered(_real_commit(*arguments), as_first)
+    return answered(_real_commit(*arguments), as_first)
 
 
 def _forget_what_has_no_room(*arguments: Any) -> Answers:
@@ -205,6 +208,13 @@ def _lend_nothing(plan_path: str, tasks: Any, first: int, _finishing: object) ->
 
 def _add_nothing(*_: object) -> list[Op]:
     return []
+
+
+def _retried(rng: random.Random) -> Mix:
+    """Many retries and late copies, and little that keeps them apart: else one seed in 10 000."""
+    mix = draw_mix(rng)
+    faults = mix.faults._replace(late=0.12, full=0.0)
+    return mix._replace(faults=faults, retries=4, failing=0.4, pauses=0, wide=0)
 
 
 MUTANTS = (
@@ -256,9 +266,10 @@ MUTANTS = (
         without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
     ),
     Mutant("done without the version of adds", _done_without_adds),
-    *only(
-        lambda world: world.mix.retries > 0 and world.mix.faults.late > 0,
-        Mutant("retry without its witness", without(lambda fiber, op: "/retry-" in op.path)),
+    Mutant(
+        "retry without its witness",
+        without(lambda fiber, op: "/retry-" in op.path),
+        ((worlds, "draw_mix", _retried),),
     ),
     *only(
         lambda world: world.mix.narrow,
@@ -340,11 +351,16 @@ SIMULATION_ONLY = (
     Mutant(
         "end that leaves the index entry", without(lambda fiber, op: _is_index_entry(op, Delete))
     ),
-    Mutant(
-        "index entry for what has ended",
-        without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
+    *only(  # plans of plain creates, which have no entry at first
+        lambda world: any(plan.foreign for plan in world.plans),
+        Mutant(
+            "index entry for what has ended",
+            without(
+                lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))
+            ),
+        ),
+        Mutant("index entry without a new version of ready", _index_unnoticed),
     ),
-    Mutant("index entry without a new version of ready", _index_unnoticed),
     Mutant(
         "key made after its plan", patches=((keys, "create_plan_with", broken_keys.after_the_plan),)
     ),

@@ -1,4 +1,4 @@
-"""S18: who changes a plan's share leaves its state, and who changes its state leaves its share."""
+"""S21: who changes a plan's share leaves its state, and who changes its state leaves its share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Controls:
         self._known[path] = data
         if kind == SHARES and control_from_bytes(data) != control_from_bytes(before):
             raise Violation(
-                f"S18 a change of its share leaves {path} as {data!r}, after {before!r}"
+                f"S21 a change of its share leaves {path} as {data!r}, after {before!r}"
             )
         if kind != SHARES and share_from_bytes(data) != share_from_bytes(before):
-            raise Violation(f"S18 {kind} loses the share: {path} is {data!r}, after {before!r}")
+            raise Violation(f"S21 {kind} loses the share: {path} is {data!r}, after {before!r}")

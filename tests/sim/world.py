@@ -17,12 +17,13 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import Share, control_from_bytes
 
-from . import authors, gates, keyed, queues, scheduled, shares, store
-from .auditor import REMOVES
+from . import authors, decisions, gates, keyed, queues, scheduled, shares, store
+from .auditor import DECIDES, REMOVES
 from .authors import Plan
 from .ending import judge
 from .mix import NARROW, draw_mix, replaced
 from .network import CALM, Client, Network
+from .sealing import SHARE, Sealing
 from .story import Meant, Violation
 from .worker import Worker
 
@@ -48,10 +49,13 @@ class World:
         self.rng = rng = random.Random(seed)
         self.network = Network(rng, note)
         self.paths = Paths(ROOT)
+        if random.Random(f"sealing {seed}").random() < SHARE:
+            self.network.sealing = Sealing(seed, ROOT, self.network.read_now)
         self.auditor = keyed.Auditor(
             self.network.tree,
             ROOT,
             self.network.blobs,
+            self.network.sealing,
             lambda number, data: scheduled.created(self, number, data),
         )
         self.auditor.served = self._served
@@ -85,10 +89,15 @@ class World:
         self._names = 0
         self._set_up()
 
-    # What others ask.
-
     def chance(self, probability: float) -> bool:
         return probability > 0.0 and not self.calm and self.rng.random() < probability
+
+    def opened(self, path: str) -> bytes | None:
+        """The data of a znode as a holder of the keys reads them; None where it is not."""
+        if self.network.sealing is not None:
+            return self.network.sealing.opened(path)
+        node = self.nodes.get(path)
+        return None if node is None else node.data
 
     def expect(self, task: Meant) -> None:
         for each in (task, *task.adds):
@@ -124,8 +133,6 @@ class World:
         self.network.close(worker.client.session)
         self._new_worker()
 
-    # Setting up.
-
     def _set_up(self) -> None:
         rng = self.rng
         paths = self.paths
@@ -149,10 +156,10 @@ class World:
         plan = Plan(f"p{len(self.plans)}", rng.choice(("hold", "hold", "cascade")))
         self.plans.append(plan)
         size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8, 12))
-        if rng.random() < 0.05:
+        if rng.random() < 0.05 and self.network.sealing is None:
             tasks = authors.graph(self, plan, size if rng.random() < 0.8 else 0)
             for task in tasks:
-                task.adds = []
+                task.adds, task.run_if = [], "all_succeeded"
             authors.plain(self, plan, tasks, fixed=rng.random() < 0.5)
             return
         chunks = [authors.graph(self, plan, size)]
@@ -174,6 +181,7 @@ class World:
             (mix.more, self._add_more),
             (mix.removes, self._remove),
             (mix.retries, self._retry),
+            (mix.decisions, self._decide),
             (mix.expiries, self._expire),
             (mix.crashes, self._crash),
             (mix.author_crashes, self._crash_author),
@@ -238,6 +246,19 @@ class World:
                 # Two operators at once: both have seen the same dead letter.
                 for _ in range(self.rng.randint(1, 2)):
                     self._operate("retry", authors.retry(self, plan, number))
+
+    def _decide(self) -> None:
+        """An operator decides about a task, or moves it; now and then two decide at once."""
+        for plan in self._known():
+            tasks = [task for task in plan.tasks if task.alive]
+            if not tasks or "ready" not in self.nodes[self.paths.plan(plan.number)].children:
+                continue
+            task = self.rng.choice(tasks)
+            for _ in range(self.rng.choice((1, 1, 2))):
+                if self.rng.random() < 0.6:
+                    self._operate(DECIDES, decisions.decide(self, plan, task))
+                else:
+                    self._operate("move", decisions.move(self, plan, task))
 
     def _expire(self) -> None:
         if self.workers:
@@ -358,14 +379,19 @@ class World:
             if "ready" not in node.children:
                 self._operate("mark ready", authors.mark_ready(self, plan))
                 return True
-            if control_from_bytes(self.nodes[f"{path}/ready"].data) == "paused":
+            if control_from_bytes(self.opened(f"{path}/ready") or b"") == "paused":
                 self._operate("resume", authors.change_states(self, plan, "running"))
                 return True
             dead = self.nodes.get(f"{path}/dead")
             for number in sorted(dead.children) if dead is not None else ():
-                if f"{path}/task-{number}" in self.nodes:
+                task = self.auditor.tasks.get(f"{path}/task-{number}")
+                if task is None or not task.alive:
+                    continue
+                if task.cut:
+                    self._operate(DECIDES, decisions.decide(self, plan, task))
+                else:
                     self._operate("retry", authors.retry(self, plan, number))
-                    return True
+                return True
         return False
 
 

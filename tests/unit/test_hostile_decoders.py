@@ -27,6 +27,7 @@ from zkplan.archive.file import Header, open_archive
 from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
 from zkplan.protocol import (
+    edges,
     fields,
     gates,
     layout,
@@ -36,7 +37,8 @@ from zkplan.protocol import (
     worker_record,
 )
 from zkplan.protocol import options as task_options
-from zkplan.serialization import by_name, json_values
+from zkplan.runtime.retry_rules import is_final
+from zkplan.serialization import by_name, failures, json_values
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions as function_bytes
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
@@ -57,7 +59,7 @@ NAMED = re.compile(
     r"parse_\w+|from_(bytes|json|value)|\w+_from_bytes|delayed_of|number_of|load(_\w+)?"
 )
 READERS = ("loads", "unpack", "unpack_from", "b64decode")
-CODEC = Codec(b"ours")
+CODEC = Codec()
 #: What shows a record to people must be able to write it.
 CLAIM = layout.ClaimName("0000000001", "0000000002", 9_999_999_999, "u")
 
@@ -88,7 +90,7 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "protocol.records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
     "protocol.records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
-    "protocol.records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
+    "protocol.edges.Edge.from_bytes": Fuzzed(edges.Edge.from_bytes, BODIES, RECORD),
     "protocol.records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
     "protocol.records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
     "protocol.worker_record.WorkerRecord.from_bytes": Fuzzed(
@@ -96,6 +98,7 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "protocol.records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
     "protocol.records.share_from_bytes": Fuzzed(records.share_from_bytes, BODIES),
+    "protocol.records.taken_from_bytes": Fuzzed(records.taken_from_bytes, BODIES),
     "protocol.records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
     "serialization.codec.Codec.open": Fuzzed(
         lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD
@@ -113,6 +116,15 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "serialization.json_values.load_error": Fuzzed(
         lambda data: json_values.load_error(b'J["OSError",' + data + b"]"), BODIES
+    ),
+    "serialization.failures.load_failure": Fuzzed(
+        lambda data: failures.load_failure(b"E" + data), BODIES, RECORD
+    ),
+    "runtime.retry_rules.is_final": Fuzzed(
+        lambda text: is_final(
+            task_options.TaskOptions(retry_if=text), ValueError(), CODEC.function
+        ),
+        NAMES,
     ),
     "serialization.by_name.load_by_name": Fuzzed(
         lambda data: by_name.load_by_name(b"Jbuiltins:" + data),
@@ -158,6 +170,13 @@ ELSEWHERE_FUZZED = {
     "isolation.wire.receive": "test_isolation.test_what_is_no_packet_is_refused_without_decoding",
     "isolation.slot.Slot._hear_guard": "what it reads the guard has written, which runs no task",
     "protocol.load.Reading.fill": "a step's: it decodes by Edge.from_bytes",
+    "protection.keys.parse_keys": "test_protection.test_any_text_is_keys_or_refused_and_not_shown",
+    "protection.ring.Ring.open": "test_protection.test_garbage_is_refused_and_never_opened",
+    "protection.ring.Seal.open": "one of Ring.open",
+    "protection.ring._Hash.open": "one of Ring.open",
+    "protection.aes.Encrypting.open": "one of Ring.open",
+    "protection.ed25519.Signing.open": "one of Ring.open",
+    "archive.sealed.FileSeals.open": "Ring.open, of a line",
 }
 
 

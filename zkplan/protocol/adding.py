@@ -14,6 +14,7 @@ from .edges import edge_ops
 from .layout import (
     DEFAULT_QUEUE,
     PLAN_FIXED,
+    TAKES_FAILURES,
     Entry,
     delayed_name,
     entry_path,
@@ -24,6 +25,7 @@ from .layout import (
 from .records import control_from_bytes, ready_to_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
+from .unproven import require_proven
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +36,7 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
+    `takes_failures`: it runs also if tasks that it waits for fail for good.
     With a `key`, the plan has one task of that key; `existed` says that it had it before.
     `not_before_ms` is the wall-clock time before which it does not run, or 0.
     `gate` is the sealed condition of a task that is a gate; it has no `deps`, and no
@@ -54,6 +57,7 @@ class NewTask:
     not_before_ms: int = 0
     gate: bytes = b""
     implied: bool = False
+    takes_failures: bool = False
 
     @property
     def k(self) -> int:
@@ -62,7 +66,8 @@ class NewTask:
 
     @property
     def op_count(self) -> int:
-        return 4 + bool(self.key) + 2 * len(self.deps) + bool(self.gate)
+        more = bool(self.key) + bool(self.gate) + self.takes_failures
+        return 4 + 2 * len(self.deps) + more
 
     @property
     def size(self) -> int:
@@ -94,17 +99,20 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     path = f"{plan_path}/task-{number}"
     k, queue = task.k, task.queue
     ops: list[Op] = [
-        Create(f"{plan_path}/task-", task.record, sequence=True),
+        Create(f"{plan_path}/task-", task.record, sequence=True, becomes=path),
         Create(f"{path}/ready", ready_to_bytes(k, queue)),
         *key_ops(plan_path, task, number),
     ]
+    if task.takes_failures:
+        ops.append(Create(f"{path}/{TAKES_FAILURES}"))  # for the check
     for position, dep in enumerate(task.deps):
         value = task.known.get(position)
         if value is not None:
             ops.append(Create(f"{path}/arg-{position:010d}", value))
             continue
         source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
-        ops += edge_ops(plan_path, source, number, position, k, task.rank, queue)
+        edge = (source, number, position, k, task.rank, queue, task.takes_failures)
+        ops += edge_ops(plan_path, *edge)
     if k == 0:
         ops.append(SetData(f"{path}/ready", ready_to_bytes(0, queue)))
         if task.gate:
@@ -178,8 +186,8 @@ def settle_finished(
     """Read the kept results of finished dependencies of `task` into `known`.
 
     `among` limits this to these positions. Raises ResultNotKept if a dependency is gone and has
-    left no result. Raises PlanCancelled, PlanDrained or PlanNotFound if the reason may be that the
-    plan has ended or is being removed.
+    left no result, and PayloadRefused if that is not sealed for its place. Raises PlanCancelled,
+    PlanDrained or PlanNotFound if the reason may be that the plan has ended or is being removed.
     """
     positions = range(len(task.deps)) if among is None else among
     open_positions = [i for i in positions if i not in task.known and dep_number(task.deps[i])]
@@ -202,6 +210,7 @@ def settle_finished(
                     f"{task.label} depends on task {number} of {plan_path}, which has finished (or "
                     "was never added), and whose result was not kept; add that task with keep=True",
                 )
+            require_proven(outcome.data)
             if len(outcome.data) > REQUEST_BYTES_MAX // 2:
                 raise PayloadTooLarge(
                     f"the kept result of task {number}, which {task.label} depends on,",

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ..errors import ZkplanError
 from . import failpoints, wide_join
 from .add_chain import AddChain
-from .adding import NewTask, next_number, task_ops
+from .adding import NewTask, dep_number, next_number, task_ops
+from .decide import tell_failures
 from .foreign import skip_number
 from .layout import DEFAULT_QUEUE, PLAN_FIXED, Paths, number_of, task_key
 from .queues import make_queues
@@ -31,6 +32,7 @@ from .requests import (
     Ticket,
 )
 from .shared import GROUP_BYTES_MAX, GUARD, READS_PER_REQUEST, Draft, rejected
+from .unproven import require_proven
 
 #: How many batches are under way at once: enough to keep the server busy while more are encoded.
 WINDOW = 4
@@ -84,7 +86,9 @@ def create_plan_with(
             continue
         number = f"{next_number(root):010d}"
         path = paths.plan(number)
-        ops: list[Op] = [Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True)]
+        ops: list[Op] = [
+            Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True, becomes=path)
+        ]
         ops += [Create(f"{path}/{name}") for name in children]
         answer = yield Multi([*ops, *more(number)])
         if isinstance(answer, Applied):
@@ -125,6 +129,12 @@ class Author(AddChain):
         """
         try:
             yield from self._add_all(tasks)
+            if sources := [
+                dep_number(dep) for task in tasks if task.takes_failures for dep in task.deps
+            ]:
+                # Those that were dead already, or died before they had seen the new edge.
+                root, _, name = self.plan_path.rpartition("/")
+                yield from tell_failures(Paths(root), number_of(name), sources)
         except ZkplanError as error:
             given = [bool(task.number) for task in tasks if not task.implied]
             error.added = sum(given)
@@ -148,6 +158,7 @@ class Author(AddChain):
             nodes = yield ReadMany([ReadData(task_key(self.plan_path, each.key)) for each in some])
             for task, node in zip(some, nodes, strict=True):
                 if node is not None:
+                    require_proven(node.data)
                     task.is_there(node.data)
 
     def _make_queues(self, tasks: Sequence[NewTask]) -> Step[None]:

@@ -19,9 +19,9 @@ from .active import cleared, leaving
 from .adding import task_count
 from .fields import to_json
 from .foreign import below, delete_below
-from .gates import remove_gates
+from .gates import remove_waiting
 from .keys import freeing
-from .layout import PLAN_FIXED, QUEUES, active_entry, parse_delayed, parse_plan
+from .layout import PLAN_FIXED, QUEUES, active_entry
 from .queues import read_queues
 from .records import (
     PlanRecord,
@@ -49,6 +49,7 @@ from .requests import (
 )
 from .share import share_of
 from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
+from .unproven import Unproven, require_proven
 
 #: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
@@ -71,7 +72,7 @@ class PlanStatus(NamedTuple):
     added, `finished` those that have finished. `created` is the time of creation, in wall-clock
     seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
     as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
-    `weight` and `priority` are as they count now; see `Plan.set`.
+    `weight` and `priority` are as they count now. `skipped` counts skipped tasks, since an import.
     """
 
     name: str
@@ -89,6 +90,7 @@ class PlanStatus(NamedTuple):
     reason: str = ""
     weight: int = 1
     priority: int = 0
+    skipped: int = 0
 
     @property
     def finished(self) -> int:
@@ -128,7 +130,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
     except PayloadUndecodable:
         record = PlanRecord("(of a format unknown here)", "", plan.created_ms / 1000)
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
-    if done is not None:
+    if done is not None and not isinstance(done.data, Unproven):
         state = "done"
     tasks = plan.child_count - sum(node is not None for node in after)
     # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
@@ -155,6 +157,8 @@ def status(plan_path: str) -> Step[PlanStatus]:
         reason=control_reason(ready.data) if ready is not None and state == "cancelled" else "",
         weight=weight,
         priority=priority,
+        # Each skip writes this znode once; nothing else does.
+        skipped=outcomes.version if outcomes is not None else 0,
     )
 
 
@@ -182,6 +186,7 @@ def mark_ready(plan_path: str) -> Step[None]:
     if answer.reason is not Reason.NODE_EXISTS or answer.path == entry:
         raise rejected(f"marking {plan_path} ready", answer)
     ready = yield ReadData(f"{plan_path}/ready")
+    require_proven(ready.data if ready is not None else b"")
     if ready is not None and control_from_bytes(ready.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
@@ -190,7 +195,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index. `reason` is for people.
+    index. `reason` is for people. Raises PayloadRefused if the state was not sealed for its place:
+    only a cancel goes on.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -210,6 +216,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
                 )
             ops.append(Create(f"{plan_path}/ready", control_to_bytes(state)))
         else:
+            if state != "cancelled":
+                require_proven(ready.data)  # it may have been cancelled
             now = control_from_bytes(ready.data)
             if now == state:
                 # One member says so, but it may be behind: the state may have changed since.
@@ -261,6 +269,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
 
     `add-count` is read before the tasks are counted, and deleted at the version read: so an add in
     between causes a refusal (S7). If adds keep coming, a later commit or a check ends the plan.
+    Raises PayloadRefused if `done` stands and nobody with a key has made it.
     """
     # The queues are read after the plan: if they were made in between, the plan did not count them.
     parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}")
@@ -268,6 +277,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     for _ in range(REFUSALS_MAX):
         adds, plan, ready, done, dead, queues, entry = yield ReadMany(reads)
         if done is not None:
+            require_proven(done.data)
             return True
         if adds is None or plan is None or ready is None:
             return False
@@ -324,7 +334,7 @@ def remove(plan_path: str) -> Step[int]:
             removed += yield from _remove(tasks[start : start + REMOVED_PER_ROUND])
     else:
         raise too_busy(f"removing {plan_path}")
-    yield from _remove_delayed(plan_path)
+    yield from remove_waiting(plan_path)
     yield from _remove([active_entry(plan_path)])  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
         # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
@@ -379,14 +389,3 @@ def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
         elif answer.reason not in (Reason.NOT_EMPTY, Reason.NO_NODE):
             raise rejected(f"removing {answer.path}", answer)
     return removed
-
-
-def _remove_delayed(plan_path: str) -> Step[None]:
-    """Delete the delayed entries and the gates of the plan, whose tasks are gone: no more come."""
-    root, _, name = plan_path.rpartition("/")
-    entries = (yield ReadChildren(f"{root}/delayed")) or []
-    for entry in entries:
-        delayed = parse_delayed(entry)
-        if delayed is not None and delayed.plan == parse_plan(name):
-            yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
-    yield from remove_gates(root, parse_plan(name) or "")

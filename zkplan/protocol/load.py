@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadRefused, PayloadUndecodable
 from . import failpoints
-from .records import Edge, count_from_bytes, queue_from_bytes
+from .edges import Edge
+from .records import count_from_bytes, queue_from_bytes
 from .requests import Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
@@ -36,6 +37,8 @@ class Loaded:
     owner: bool = True
     logs: list[bytes] = field(default_factory=list)
     damage: str = ""
+    #: An edge or a log of it was not sealed for its place.
+    refused: PayloadRefused | None = None
     below: list[str] = field(default_factory=list)
 
     def release_ops(self) -> list[Op]:
@@ -51,7 +54,7 @@ class Reading:
 
     __slots__ = (
         "arguments", "damage", "edges", "logs", "missing", "names", "others", "owner", "record",
-        "result", "task_path",
+        "refused", "result", "task_path",
     )  # fmt: skip
 
     def __init__(self, task_path: str, record: bytes, children: list[str]) -> None:
@@ -64,6 +67,7 @@ class Reading:
         self.result: bytes | None = None
         self.owner = False
         self.damage = ""
+        self.refused: PayloadRefused | None = None
         #: The children whose data is needed.
         self.names: list[str] = []
         for name in sorted(children):
@@ -88,6 +92,8 @@ class Reading:
                     self.edges.append((name, Edge.from_bytes(node.data)))
                 except PayloadUndecodable as error:
                     self.damage = f"{name}: {error}"
+                    if isinstance(error, PayloadRefused):
+                        self.refused = error
             elif name.startswith("arg-"):
                 self.arguments[name[4:]] = node.data
             elif name == "result":
@@ -98,7 +104,9 @@ class Reading:
     def loaded(self, claim: Claim) -> Loaded:
         """Return what was read, as the task of `claim`."""
         positions = sorted(self.arguments)
-        if self.missing:
+        if self.result is not None:
+            pass  # its function does not run, and an operator may have cut some of its edges
+        elif self.missing:
             self.damage = f"{self.missing[0]} is still missing"
         elif positions and not (
             positions[-1] == f"{len(positions) - 1:010d}"
@@ -115,6 +123,7 @@ class Reading:
             self.owner,
             self.logs,
             self.damage,
+            self.refused,
         )
 
     def inherited(self, claim: Claim, position: str, value: bytes) -> Loaded | None:

@@ -23,6 +23,7 @@ from .claims import RESULT, UNSTARTED, Claims
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .membership import Membership
+from .retry_rules import is_final
 from .settlement import End, HandBack, settle, settle_failure
 from .statistics import Counters
 from .steps import Steps
@@ -78,7 +79,7 @@ class Settler:
             why = "its deadline has passed" if is_last else "it ran longer than its time-out"
             self.write_off(job, why)
             self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
-            self._failed(job, failure, final=is_last)
+            self._failed(job, failure, final=is_last or is_final(job.options, TimeoutError()))
 
     def write_off(self, job: Job, why: str) -> None:
         """Stop waiting for its function."""
