@@ -13,6 +13,7 @@ from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
 from .functions.moments import Moment
+from .functions.new_plan import check_share
 from .gates import When
 from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
@@ -20,7 +21,8 @@ from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
 from .protocol.gates import ensure_gates
-from .protocol.records import PlanRecord
+from .protocol.records import PlanRecord, Share
+from .protocol.share import change_share
 from .store.end import remove
 from .tasks import RunIf, Task, TaskSpec
 from .tracebacks import told_to_caller
@@ -275,6 +277,21 @@ class Plan(WatchedPlan):
     def cancel(self) -> None:
         """Stop the plan for good, ready or not. Running tasks see `current().cancelled`."""
         self._client.transport.run(control.change_state(self.path, "cancelled"))
+
+    @told_to_caller
+    def set(self, *, weight: int | None = None, priority: int | None = None) -> None:
+        """Change the share of a plan that runs or is paused; None leaves that as it is.
+
+        While several plans have work of the same priority, each worker gives each of them as much
+        time of its slots as its `weight` (1 to 1000, 1 by default) says. A higher `priority` (-4999
+        to 5000) goes first. It takes the place of that of the plan's defaults: all its tasks move
+        by the difference, those too that wait already. Workers follow within about a second; what
+        they have claimed goes on.
+
+        Raises InvalidTask for a value out of range, and what `pause` raises.
+        """
+        check_share(weight, priority)
+        self._client.transport.run(change_share(self.path, Share(weight, priority)))
 
     def remove(self) -> int:
         """Cancel and delete it, also its values in the store. Returns how many tasks were left."""

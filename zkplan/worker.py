@@ -10,10 +10,12 @@ from .backoff import Backoff
 from .errors import ZkplanError
 from .functions.definition import memory_bytes
 from .isolation.processes import TASKS_PER_CHILD, Processes
+from .protection.keys import names_of
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .retention.collector import Collector
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
+from .runtime.shares import Policy, check_policy
 from .runtime.statistics import Statistics
 from .serialization.by_name import AllowList
 from .version import __version__
@@ -63,12 +65,16 @@ class Worker:
     by default it is a share of this machine's memory. After `tasks_per_child` tasks a child is
     replaced.
 
+    `share` says which plan is next, among those whose tasks have the highest priority now: the
+    oldest ("greedy"), each in turn for as many slot-seconds ("balanced"), or for as many as its
+    weight says ("weighted"; see `Plan.set`). Each worker shares its own slots.
+
     With a client of serializer "json" the worker decodes no pickle, and runs only functions that
     `allow` names, each entry as MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
     commands). No module is imported for another function. It cannot isolate tasks then.
 
-    Raises ZkplanError for a value out of range, a wrong name of a queue, and a list of functions
-    that is missing, wrong, or given with another serializer.
+    Raises ZkplanError for a value out of range, a wrong name of a queue or of a policy, and a list
+    of functions that is missing, wrong, or given with another serializer.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Worker:
         tasks_per_child: int = TASKS_PER_CHILD,
         max_abandoned: int | None = None,
         allow: Iterable[str] = (),
+        share: Policy = "weighted",
     ) -> None:
         """With `max_abandoned` it drains and ends as soon as so many functions have run past their
         time-outs and hold their threads; what runs has 30 seconds. Without it, it goes on with
@@ -116,12 +123,14 @@ class Worker:
             client.paths,
             threads,
             self.queues,
+            names_of(client.keys),
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,
             self._processes,
             __version__,
             Collector(client),
+            check_policy(share),
             max_abandoned,
         )
         self._thread: threading.Thread | None = None

@@ -85,10 +85,12 @@ FIRST = (
     *("root init", "root show", "root lock", "plan ls", "plan show keeps", "task ls keeps"),
     *("task show keeps one", "task why keeps one", "plan why keeps", "plan graph keeps"),
     *("plan mark-ready keeps", "plan mark-ready fails", "plan pause keeps", "plan resume keeps"),
+    "plan set keeps --weight 2",
     *("schedule add nightly @yearly operator:pos --args [1]", "schedule ls"),
     *("schedule show nightly", "schedule next nightly", "schedule pause nightly"),
     *("schedule resume nightly", "schedule trigger nightly", "schedule rm nightly"),
     *("task skip left one --yes", "task cancel fails two --yes", "task set keeps one --priority 1"),
+    "root rotate-key",
     *("root budget set --znodes 9000", "root budget show --count", "root budget rm"),
     *("root retention set 7d --yes", "root retention show", "root retention rm --yes"),
     *(
@@ -126,6 +128,7 @@ def test_every_command_of_the_reference_works(
             run(words)
         run("plan export moves --pause --remove --out", str(tmp_path / "moved"))
         run("plan import", str(tmp_path / "moved"))
+        run("root new-key", str(tmp_path / "another.key"))
         run("plan cancel left")
         run("plan rm left --yes")
         worker = stack.enter_context(

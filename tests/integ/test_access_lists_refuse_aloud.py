@@ -50,6 +50,7 @@ WRITING = {
     "plan gc": ("--state failed --keep 0 --yes", "write", "{failed_path}/ready"),
     "plan mark-ready": ("{defining}", "create", "{defining_path}"),
     "plan pause": ("{failed}", "write", "{failed_path}/ready"),
+    "plan set": ("{failed} --weight 2", "write", "{failed_path}/ready"),
     "plan resume": ("{paused}", "write", "{paused_path}/ready"),
     "plan cancel": ("{failed}", "write", "{failed_path}/ready"),
     "plan rm": ("{failed} --yes", "write", "{failed_path}/ready"),

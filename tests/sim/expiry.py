@@ -1,12 +1,13 @@
 """Retention in the simulation: any worker removes plans that have ended for good.
 
-S20 is judged here, with every transaction of such a removal. That a retention is over is always so
+S22 is judged here, with every transaction of such a removal. That a retention is over is always so
 here: times are judged on servers.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanError, PlanNotFound
@@ -58,7 +59,7 @@ def plans_to_expire(world: World) -> list[str]:
         path = world.paths.plan(plan.number)
         if not plan.number or path not in world.nodes:
             continue
-        if has_ended(world.nodes, path):
+        if has_ended(world.nodes, world.auditor.opened, path):
             if plan.removed or world.chance(DUE):
                 found.append(plan.number)
         elif world.chance(IN_VAIN):
@@ -77,18 +78,19 @@ def expire(world: World, number: str) -> authors.Script:
         pass  # another worker was faster
 
 
-def has_ended(nodes: Any, path: str) -> bool:
-    ready = nodes.get(f"{path}/ready")
-    if ready is None:
+def has_ended(nodes: Any, opened: Callable[[str], bytes], path: str) -> bool:
+    """`opened` gives the data of a znode without the seal."""
+    ready = f"{path}/ready"
+    if ready not in nodes:
         return False
-    return f"{path}/done" in nodes or control_from_bytes(ready.data) == "cancelled"
+    return f"{path}/done" in nodes or control_from_bytes(opened(ready)) == "cancelled"
 
 
 def judge(nodes: Any, root: str, plan_path: str, had_ended: bool) -> None:
-    """S20: a transaction of such a removal has changed this plan."""
+    """S22: a transaction of such a removal has changed this plan."""
     if not had_ended:
-        raise Violation(f"S20 {plan_path} is removed, and has not ended for good")
+        raise Violation(f"S22 {plan_path} is removed, and has not ended for good")
     for claims_node in nodes[f"{root}/claims"].children:
         for name in nodes[f"{root}/claims/{claims_node}"].children:
             if name.startswith(f"{plan_path[-10:]}-"):
-                raise Violation(f"S20 {plan_path} is removed, and {name} runs")
+                raise Violation(f"S22 {plan_path} is removed, and {name} runs")

@@ -6,12 +6,12 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Generator
 from typing import Any
 
 from zkplan.protocol import (
     adding,
-    bounds,
     clearing,
     control,
     keys,
@@ -25,6 +25,7 @@ from zkplan.protocol import load as loading
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
 from zkplan.protocol.part import Part
 from zkplan.protocol.publish import Published
+from zkplan.protocol.records import UNCHANGED
 from zkplan.protocol.requests import (
     Applied,
     Check,
@@ -41,6 +42,7 @@ from zkplan.protocol.shared import Allowance
 from zkplan.store import compare, end
 
 from . import (
+    broken_bounds,
     broken_gates,
     broken_keys,
     broken_queues,
@@ -50,8 +52,11 @@ from . import (
     runs,
     store,
 )
+from . import world as worlds
+from .mix import Mix, draw_mix
 from .mutant import Mutant, only, without
 from .network import Fiber
+from .shares import SHARES
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
@@ -75,9 +80,8 @@ def _fence_by_owner_only(world: World, fiber: Fiber, op: Op) -> Op:
 
 
 def _no_compare_and_set(world: World, fiber: Fiber, op: Op) -> Op:
-    if type(op) is SetData and op.version > 0 and op.path.endswith("/ready"):
-        return SetData(op.path, op.data)
-    return op
+    of_task = "/task-" in op.path and op.path.endswith("/ready")
+    return SetData(op.path, op.data) if type(op) is SetData and op.version > 0 and of_task else op
 
 
 def _release_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
@@ -104,6 +108,10 @@ def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
     if type(op) is SetData and of_plan and fiber.kind in _FINDS:
         return Check(op.path, op.version)
     return op
+
+
+def _share_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
+    return SetData(op.path, op.data) if fiber.kind == SHARES and type(op) is SetData else op
 
 
 def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
@@ -203,6 +211,13 @@ def _add_nothing(*_: object) -> list[Op]:
     return []
 
 
+def _retried(rng: random.Random) -> Mix:
+    """Many retries and late copies, and little that keeps them apart: else one seed in 10 000."""
+    mix = draw_mix(rng)
+    faults = mix.faults._replace(late=0.12, full=0.0)
+    return mix._replace(faults=faults, retries=4, failing=0.4, pauses=0, wide=0)
+
+
 MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only),
     Mutant(
@@ -252,9 +267,10 @@ MUTANTS = (
         without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
     ),
     Mutant("done without the version of adds", _done_without_adds),
-    *only(
-        lambda world: world.mix.retries > 0 and world.mix.faults.late > 0,
-        Mutant("retry without its witness", without(lambda fiber, op: "/retry-" in op.path)),
+    Mutant(
+        "retry without its witness",
+        without(lambda fiber, op: "/retry-" in op.path),
+        ((worlds, "draw_mix", _retried),),
     ),
     *only(
         lambda world: world.mix.narrow,
@@ -359,17 +375,12 @@ SIMULATION_ONLY = (
         "removal that deletes results early",
         patches=((control, "_remove", broken_keys.holds_nothing),),
     ),
-    *only(
-        lambda world: world.expires,
-        Mutant(
-            "retention that removes a plan that runs",
-            patches=((bounds, "ended_at", lambda ready, done: ("done", 0.0)),),
-        ),
-        Mutant(
-            "retention that asks for no claims",
-            patches=((bounds, "names_on_claims_nodes", broken_store.no_claims),),
-        ),
+    Mutant("share changed without compare", _share_not_compared),
+    Mutant(
+        "pause that forgets the share",
+        patches=((control, "share_from_bytes", lambda data: UNCHANGED),),
     ),
+    *broken_bounds.MUTANTS,
     Mutant("task without its key", without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )
 #: Of values in a store. The first two change the store of the simulation; those of real processes

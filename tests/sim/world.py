@@ -15,14 +15,15 @@ from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
-from zkplan.protocol.records import control_from_bytes
+from zkplan.protocol.records import Share, control_from_bytes
 
-from . import authors, decisions, expiry, gates, keyed, queues, scheduled, store
+from . import authors, decisions, expiry, gates, keyed, queues, scheduled, shares, store
 from .auditor import DECIDES, REMOVES
 from .authors import Plan
 from .ending import judge
 from .mix import NARROW, draw_mix, replaced
 from .network import CALM, Client, Network
+from .sealing import SHARE, Sealing
 from .story import Meant, Violation
 from .worker import Worker
 
@@ -48,10 +49,13 @@ class World:
         self.rng = rng = random.Random(seed)
         self.network = Network(rng, note)
         self.paths = Paths(ROOT)
+        if random.Random(f"sealing {seed}").random() < SHARE:
+            self.network.sealing = Sealing(seed, ROOT, self.network.read_now)
         self.auditor = keyed.Auditor(
             self.network.tree,
             ROOT,
             self.network.blobs,
+            self.network.sealing,
             lambda number, data: scheduled.created(self, number, data),
         )
         self.auditor.served = self._served
@@ -80,17 +84,19 @@ class World:
         self.seed = seed
         self.pending: list[Callable[[], None]] = []
         self.writers: list[Client] = []
-        self.calm = False
-        self.slow: set[str] = set()
-        self._names = 0
-        #: Whether workers remove finished plans.
-        self.expires = False
+        self.calm = self.expires = False
+        self.slow, self._names = set[str](), 0
         self._set_up()
-
-    # What others ask.
 
     def chance(self, probability: float) -> bool:
         return probability > 0.0 and not self.calm and self.rng.random() < probability
+
+    def opened(self, path: str) -> bytes | None:
+        """The data of a znode as a holder of the keys reads them; None where it is not."""
+        if self.network.sealing is not None:
+            return self.network.sealing.opened(path)
+        node = self.nodes.get(path)
+        return None if node is None else node.data
 
     def expect(self, task: Meant) -> None:
         for each in (task, *task.adds):
@@ -126,8 +132,6 @@ class World:
         self.network.close(worker.client.session)
         self._new_worker()
 
-    # Setting up.
-
     def _set_up(self) -> None:
         rng = self.rng
         paths = self.paths
@@ -152,7 +156,7 @@ class World:
         plan = Plan(f"p{len(self.plans)}", rng.choice(("hold", "hold", "cascade")))
         self.plans.append(plan)
         size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8, 12))
-        if rng.random() < 0.05:
+        if rng.random() < 0.05 and self.network.sealing is None:
             tasks = authors.graph(self, plan, size if rng.random() < 0.8 else 0)
             for task in tasks:
                 task.adds, task.run_if = [], "all_succeeded"
@@ -216,9 +220,11 @@ class World:
 
     def _pause(self) -> None:
         if plans := self._known():
-            client = self._connect("operator")
-            script = authors.change_states(self, self.rng.choice(plans), "paused", "running")
+            client, plan = self._connect("operator"), self.rng.choice(plans)
+            script = authors.change_states(self, plan, "paused", "running")
             self.network.start(client, "pause", script, {})
+            path, wanted = self.paths.plan(plan.number), [Share(2), Share(None, 7), Share(3)]
+            self.start("operator", shares.SHARES, shares.change(path, wanted))
 
     def _add_more(self) -> None:
         plans = self._known()
@@ -373,7 +379,7 @@ class World:
             if "ready" not in node.children:
                 self._operate("mark ready", authors.mark_ready(self, plan))
                 return True
-            if control_from_bytes(self.nodes[f"{path}/ready"].data) == "paused":
+            if control_from_bytes(self.opened(f"{path}/ready") or b"") == "paused":
                 self._operate("resume", authors.change_states(self, plan, "running"))
                 return True
             dead = self.nodes.get(f"{path}/dead")

@@ -235,6 +235,9 @@ def test_a_worker_without_a_free_slot_looks_only_at_what_changed() -> None:
         seen.begin_look(0.0)
         seen.update(running([]), ALONE, 0.0)
         candidates.file(seen)
+        candidates.shares.came(seen.number, 0.0)
+        candidates.shares.opened("its claim", seen.number)
+    candidates.shares.opened("another", "0000000002")
     candidates.touched("0000000001", control=False)
     assert candidates.to_look(0.0, 9, hungry=False) == []
     candidates.touched("0000000002", control=True)

@@ -18,6 +18,7 @@ from zkplan.runtime.capacity import (
 )
 from zkplan.runtime.claims import Claims
 from zkplan.runtime.kept_results import KeptResults
+from zkplan.runtime.shares import Shares
 from zkplan.runtime.statistics import Counters
 
 
@@ -36,7 +37,7 @@ class ThreadPool:
 def claims_of(threads: int) -> tuple[Claims, Any]:
     nothing: Any = None
     slots: Any = ThreadPool(threads)
-    return Claims(nothing, slots, KeptResults(), nothing, Counters()), slots
+    return Claims(nothing, slots, KeptResults(), nothing, Counters(), Shares()), slots
 
 
 def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Capacity:

@@ -15,8 +15,9 @@ from ..client import Client
 from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..protocol.fields import lasting_to_json
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
 from ..protocol.look import refuse_hidden
-from ..protocol.records import Dead
+from ..protocol.records import WEIGHT_MAX, Dead
 from ..retention.archived import Archived
 from ..settings import Settings
 from ..text import count, date_time
@@ -38,7 +39,7 @@ from .graph import graph
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
-    *("finished", "added", "created"),
+    *("finished", "added", "weight", "priority", "created"),
 )
 _which = click.argument("plan", metavar="PLAN")
 
@@ -301,6 +302,32 @@ _control("resume", Plan.resume, "Let a paused plan run again.", "resumed")
 _control(
     "cancel", Plan.cancel, "Stop a plan for good. Its running tasks are told to stop.", "cancelled"
 )
+
+
+@plan.command("set")
+@_which
+@click.option(
+    "--weight",
+    type=click.IntRange(1, WEIGHT_MAX),
+    help="Its share of the slots beside plans of the same priority.",
+)
+@click.option(
+    "--priority",
+    type=click.IntRange(PRIORITY_MIN, PRIORITY_MAX),
+    help="A higher one goes first. All its tasks move by the difference.",
+)
+@output_option
+@connection_options
+def set_share(
+    plan: str, weight: int | None, priority: int | None, output: str, settings: Settings
+) -> None:
+    """Change the weight or the priority of a plan, also while it runs."""
+    if weight is None and priority is None:
+        raise click.UsageError("nothing to set: give --weight, --priority, or both")
+    with open_client(settings) as client:
+        found = client.plan(plan)
+        found.set(weight=weight, priority=priority)
+        print_facts(status_row(found.status(), output), output)
 
 
 @plan.command("rm")

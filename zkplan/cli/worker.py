@@ -19,11 +19,12 @@ from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
+from ..runtime.shares import check_policy
 from ..serialization.by_name import AllowList
 from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
-from ..settings.settings import JSON
+from ..settings.settings import JSON, POLICIES
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
@@ -60,6 +61,13 @@ _ENDS_WITHIN_S = 30
     metavar="NAME",
     help="A queue to serve. May be given several times, the preferred queue first. "
     "[env var: ZKPLAN_QUEUE; default: default]",
+)
+@click.option(
+    "--share",
+    type=click.Choice(POLICIES),
+    help="Which plan is next among those whose tasks have the highest priority: the oldest, each "
+    "in turn for as many slot-seconds, or for as many as its weight says. "
+    "[env var: ZKPLAN_SHARE; default: weighted]",
 )
 @click.option(
     "--processes",
@@ -171,6 +179,7 @@ def worker(
             tasks_per_child=tasks_per_child,
             max_abandoned=max_abandoned,
             allow=allow,
+            share=check_policy(settings.share),
         )
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
@@ -178,10 +187,7 @@ def worker(
         if made.drained:
             line.tell_drained()
     except BaseException:
-        # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
-        # never released. It needs neither a thread nor memory.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(settings.session_timeout) + _ENDS_WITHIN_S)
+        _end_in_any_case(int(settings.session_timeout) + _ENDS_WITHIN_S)
         raise
     finally:
         client.close()
@@ -194,6 +200,13 @@ def _leave_threads(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _end_in_any_case(within_s: int) -> None:
+    """SIGALRM ends the process whatever its threads have left behind, such as a lock that is never
+    released. It needs neither a thread nor memory."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(within_s)
 
 
 def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:

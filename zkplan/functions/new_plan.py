@@ -10,8 +10,9 @@ from typing import Any, Literal
 from ..errors import InvalidTask
 from ..inspection.find_plan import KEY_PREFIX
 from ..protocol.fields import NUMBER_MAX
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
 from ..protocol.options import TaskOptions
-from ..protocol.records import OnFailure, PlanRecord, Serializer
+from ..protocol.records import WEIGHT_MAX, OnFailure, PlanRecord, Serializer
 from .definition import check_key, check_options
 from .moments import Moment, seconds_of
 
@@ -28,6 +29,7 @@ def new_record(
     not_before: Moment | None = None,
     deadline: Moment | None = None,
     serializer: Serializer = "pickle",
+    weight: int = 1,
 ) -> PlanRecord:
     """Raises InvalidTask for an option, a name or a key out of range."""
     check_options(defaults, "the plan's defaults")
@@ -40,6 +42,7 @@ def new_record(
     ):
         raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
     check_key(key, "", "the key of a plan")
+    check_share(weight, None)
     times: dict[str, Any] = {}
     for what, moment in (("not_before", not_before), ("deadline", deadline)):
         try:
@@ -51,6 +54,7 @@ def new_record(
         retention=retention,
         key=key or "",
         serializer=serializer,
+        weight=weight,
         **times,
     )
 
@@ -68,6 +72,19 @@ def check_plan_name(name: str | None) -> None:
             "",
             f"the name of a plan does not begin with {KEY_PREFIX!r}, unlike {name!r:.50}: that "
             "names a plan by its key (key=…)",
+        )
+
+
+def check_share(weight: int | None, priority: int | None) -> None:
+    """Raises InvalidTask."""
+    if weight is not None and not (type(weight) is int and 1 <= weight <= WEIGHT_MAX):
+        raise InvalidTask(
+            "", f"weight is a whole number from 1 to {WEIGHT_MAX}, not {weight!r:.50}"
+        )
+    known = type(priority) is int and PRIORITY_MIN <= priority <= PRIORITY_MAX
+    if priority is not None and not known:
+        raise InvalidTask(
+            "", f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.50}"
         )
 
 

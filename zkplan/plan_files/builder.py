@@ -10,7 +10,7 @@ from ..client import Client
 from ..errors import InvalidTask
 from ..functions.by_path import function_at
 from ..functions.definition import Checked, check_options, check_spec
-from ..functions.new_plan import check_plan_name
+from ..functions.new_plan import check_plan_name, check_share
 from ..functions.retry_rules import as_options
 from ..gates import When, when
 from ..plan import Plan
@@ -54,9 +54,11 @@ def create(client: Client, file: PlanFile, tasks: list[TaskSpec], name: str | No
 
 
 def _check_plan(file: PlanFile) -> None:
-    options = {key: value for key, value in file.options.items() if key != "on_failure"}
+    own = ("on_failure", "weight")
+    options = {key: value for key, value in file.options.items() if key not in own}
     try:
         check_plan_name(file.name)
+        check_share(file.options.get("weight"), None)
         label = "the defaults of its tasks"
         check_options(TaskOptions(**as_options(options, label)), label)
     except InvalidTask as error:

@@ -28,7 +28,7 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "memory_limit": (str, int),
 }
 _RULES: dict[str, tuple[type, ...]] = {"fatal": (str, list), "retry_if": (str, list)}
-_PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS, **_RULES}
+_PLAN_KEYS = {"name": (str,), "on_failure": (str,), "weight": (int,), **_TASK_OPTIONS, **_RULES}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {
     "args": (list,),
     "kwargs": (dict,),

@@ -103,9 +103,9 @@ def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
     parts = zip(ready, nodes[::3], nodes[1::3], nodes[2::3], strict=True)
     for (plan, control), done, entry, node in parts:
         state, ended = ended_at(control, done)
-        if state:
+        if state or done is not None:
             record = readable_record(node.data) if node is not None else None
-            retention = math.inf if record is None else record.retention
+            retention = math.inf if record is None or not state else record.retention
             found.ended.append(Ended(plan, ended, retention))
         elif entry is None:
             yield from _index(paths.plan(plan), control, found)

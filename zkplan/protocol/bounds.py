@@ -28,6 +28,7 @@ from .requests import (
     Step,
 )
 from .shared import REFUSALS_MAX, rejected
+from .unproven import Unproven
 
 _Data = bytes  # which is the name of a field below
 #: How long a finished plan stays where neither its author nor the root says anything, in seconds.
@@ -222,8 +223,8 @@ class Over(NamedTuple):
 
 def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
     """`done` or `cancelled`, and when, in seconds since 1970 of the server; empty for a plan that
-    may still run."""
-    if ready is None:
+    may still run, and for one whose end nobody with a key has written."""
+    if ready is None or (done is not None and isinstance(done.data, Unproven)):
         return "", 0.0  # its author is still defining it, or it is being removed
     if done is not None:
         return "done", done.created_ms / 1000

@@ -13,7 +13,17 @@ from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from ..errors import PayloadUndecodable
 from .fields import as_retention, as_whole, from_json, to_json
-from .layout import Entry, GateEntry, Paths, entry_path, gate_name, number_of, parse_gate
+from .layout import (
+    Entry,
+    GateEntry,
+    Paths,
+    entry_path,
+    gate_name,
+    number_of,
+    parse_delayed,
+    parse_gate,
+    parse_plan,
+)
 from .requests import (
     Applied,
     Check,
@@ -31,6 +41,7 @@ from .requests import (
     Step,
 )
 from .shared import READS_PER_REQUEST, rejected
+from .unproven import require_proven
 
 #: The position of the only argument of a gate.
 ARGUMENT = "arg-0000000000"
@@ -203,9 +214,11 @@ def read_gates(paths: Paths, names: Sequence[str]) -> Step[list[Read]]:
 def look_at(path: str, with_children: bool) -> Step[Seen]:
     """Read a znode that gates wait for, and leave a watch: one, or two where children count.
 
-    Raises AccessDenied.
+    Raises AccessDenied, and PayloadUndecodable for one below the root that is not sealed with a
+    known key: what zkplan keeps there counts only if a holder of a key has written it.
     """
     node = yield ReadData(path, watch=True)
+    require_proven(node.data if node is not None else b"")
     if node is None or not with_children:
         return Seen(node)
     return Seen(node, (yield ReadChildren(path, watch=True)))
@@ -268,3 +281,14 @@ def remove_gates(root: str, plan: str) -> Step[None]:
         gate = parse_gate(name)
         if gate is not None and gate.plan == plan:
             yield Multi([Delete(f"{root}/gates/{name}")])
+
+
+def remove_waiting(plan_path: str) -> Step[None]:
+    """Delete the delayed entries and the gates of the plan, whose tasks are gone: no more come."""
+    root, _, name = plan_path.rpartition("/")
+    entries = (yield ReadChildren(f"{root}/delayed")) or []
+    for entry in entries:
+        delayed = parse_delayed(entry)
+        if delayed is not None and delayed.plan == parse_plan(name):
+            yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
+    yield from remove_gates(root, parse_plan(name) or "")

@@ -16,7 +16,14 @@ from .layout import (
     queue_path,
 )
 from .load import read_all
-from .records import PlanRecord, State, control_from_bytes
+from .records import (
+    UNCHANGED,
+    PlanRecord,
+    Share,
+    State,
+    control_from_bytes,
+    share_from_bytes,
+)
 from .requests import (
     Applied,
     Create,
@@ -44,6 +51,7 @@ class PlanLook(NamedTuple):
     names: Sequence[str] | None
     queue: str = DEFAULT_QUEUE
     more: Sequence[tuple[str, Sequence[str] | None]] = ()
+    share: Share = UNCHANGED
 
     @property
     def listed(self) -> Sequence[tuple[str, Sequence[str] | None]]:
@@ -143,7 +151,7 @@ def look(
         return PlanLook(None, -1, None)
     listed = list(zip(queues, found, strict=True))
     state, (queue, names), more = control_from_bytes(ready.data), listed[0], listed[1:]
-    return PlanLook(state, ready.version, names, queue, more)
+    return PlanLook(state, ready.version, names, queue, more, share_from_bytes(ready.data))
 
 
 def _watched(path: str, queue: str) -> Step[Sequence[str] | None]:

@@ -20,10 +20,12 @@ from .fields import (
     lasting_to_json,
     to_json,
 )
-from .layout import DEFAULT_QUEUE, parse_queue
+from .layout import DEFAULT_QUEUE, PRIORITY_MAX, PRIORITY_MIN, parse_queue
 from .options import DEFAULT_OPTIONS, TaskOptions
 
 FORMAT = 1
+#: The largest weight of a plan; the least is 1.
+WEIGHT_MAX = 1000
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
 Serializer = Literal["pickle", "json"]
@@ -41,7 +43,8 @@ class PlanRecord:
     `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
     it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
     it, `due` is the time for which it did, in the schedule's `timezone`.
-    `serializer` is what the tasks are written as that are added to it.
+    `serializer` is what the tasks are written as that are added to it. `weight` is what the plan
+    begins with: see `Share`.
     """
 
     name: str
@@ -58,6 +61,7 @@ class PlanRecord:
     due: float | None = None
     timezone: str = ""
     serializer: Serializer = "pickle"
+    weight: int = 1
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
@@ -69,6 +73,8 @@ class PlanRecord:
             value["retention"] = lasting_to_json(self.retention)
         if self.serializer == "pickle":
             del value["serializer"]
+        if self.weight == 1:
+            del value["weight"]
         return to_json(value)
 
     @classmethod
@@ -95,6 +101,7 @@ class PlanRecord:
             due=as_moment(value.get("due")),
             timezone=as_text(value.get("timezone")),
             serializer="json" if value.get("serializer") == "json" else "pickle",
+            weight=_as_weight(value.get("weight")) or 1,
         )
 
 
@@ -233,8 +240,41 @@ def queue_from_bytes(data: bytes) -> str:
     return parse_queue(data.partition(b" ")[2].decode(errors="replace")) or DEFAULT_QUEUE
 
 
-def control_to_bytes(state: State, reason: str = "") -> bytes:
-    return to_json({"state": state, "reason": reason} if reason else {"state": state})
+class Share(NamedTuple):
+    """What a plan gets of the workers, as its `ready` says since somebody has changed it.
+
+    None: as its record says. The priority counts in place of that of the plan's defaults.
+    """
+
+    weight: int | None = None
+    priority: int | None = None
+
+
+UNCHANGED = Share()
+
+
+def share_from_bytes(data: bytes) -> Share:
+    """The share in a plan's `ready`. Never raises: what is damaged changes nothing."""
+    if b"weight" not in data and b"priority" not in data:
+        return UNCHANGED  # nearly always; it is asked for with each look
+    try:
+        value = from_json(data, "a control record")
+    except PayloadUndecodable:
+        return UNCHANGED
+    priority = value.get("priority")
+    is_known = type(priority) is int and PRIORITY_MIN <= priority <= PRIORITY_MAX
+    return Share(_as_weight(value.get("weight")), priority if is_known else None)
+
+
+def _as_weight(value: object) -> int | None:
+    return value if type(value) is int and 1 <= value <= WEIGHT_MAX else None
+
+
+def control_to_bytes(state: State, reason: str = "", share: Share = UNCHANGED) -> bytes:
+    value: dict[str, str | int] = {"state": state}
+    if reason:
+        value["reason"] = reason
+    return to_json(value | {name: n for name, n in share._asdict().items() if n is not None})
 
 
 def control_reason(data: bytes) -> str:
@@ -259,3 +299,13 @@ def control_from_bytes(data: bytes) -> State:
     if state == "running":
         return "running"
     return "cancelled" if state == "cancelled" else "paused"
+
+
+def starting_control(data: bytes) -> bytes:
+    """What the first version of a `ready` holds where keys are used: a plan that does not run yet.
+
+    The state that it was made for, `data`, follows with the next version.
+    """
+    if control_from_bytes(data) != "running":
+        return data
+    return to_json({"state": "paused", "starts": True})

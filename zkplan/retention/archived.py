@@ -69,7 +69,7 @@ def archive_plan(client: Connection, plan_path: str) -> str:
                 store.write(FOLDER, name, _chunks(file))
     with read_back(client, name) as copy:
         try:
-            read_through(copy, None, store)
+            read_through(copy, client, any_secret=False)
         except PayloadUndecodable as error:
             raise StoredValueLost(
                 f"{FOLDER}/{name} in the store {store.url} is damaged: {error}. Move it away"

@@ -6,20 +6,28 @@ Pure: time is an argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 
 from .plan_view import PlanView
+from .shares import Shares
+
+#: A worker without a free slot looks at one plan each time that so many seconds have passed, if a
+#: plan of which it holds nothing has news: it may have to go first.
+GLANCE_S = 0.1
 
 
 class Candidates:
     """All plans this worker knows, served in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: Shares | None = None) -> None:
+        self.shares = shares or Shares()
         self.views: dict[str, PlanView] = {}
         #: Plans with entries to claim; the first is next in turn.
         self._stocked: dict[str, None] = {}
         #: Plans that need a look now or at a known time; the first is next in turn.
         self._wanting: dict[str, None] = {}
         self._looked_at = 0.0
+        self._glanced_at = float("-inf")
         #: Plans that the current sweep has not visited yet.
         self._sweep: list[str] = []
 
@@ -34,6 +42,7 @@ class Candidates:
             del self.views[number]
             self._stocked.pop(number, None)
             self._wanting.pop(number, None)
+            self.shares.forget(number)
 
     def __contains__(self, number: object) -> bool:
         """Whether the plan may have work, as far as is known here."""
@@ -49,7 +58,9 @@ class Candidates:
         if self.views.get(view.number) is not view:
             return  # removed meanwhile
         if view.own and view.running:
-            self._stocked.setdefault(view.number)
+            if view.number not in self._stocked:
+                self._stocked[view.number] = None
+                self.shares.came(view.number, view.listed_at)
         else:
             self._stocked.pop(view.number, None)
         wanting = view.must_look or view.changed or view.steal_at is not None
@@ -78,37 +89,69 @@ class Candidates:
             view.grow_old(now, len(views))
 
     def choose(self, now: float) -> PlanView | None:
-        """The plan whose first entry ranks highest. Plans of the same rank take turns.
+        """The plan whose first entry ranks highest, of several the one whose turn it is.
 
         Returns None, too, while all plans of the highest rank wait for a new listing.
         """
-        best: PlanView | None = None
+        best: list[PlanView] = []
         for number in list(self._stocked):
             view = self.views[number]
             if not (view.own and view.running):
                 del self._stocked[number]
             elif now >= view.avoid_until:
                 view.offered = True
-                if best is None or _order(view) < _order(best):
-                    best = view
-        if best is not None and (best.looking or best.stale):
+                if not best or view.rank < best[0].rank:
+                    best = [view]
+                elif view.rank == best[0].rank:
+                    best.append(view)
+        ready = [view.number for view in best if not (view.looking or view.stale)]
+        if not ready:
             return None
-        if best is not None:
-            del self._stocked[best.number]
-            self._stocked[best.number] = None  # to the end of the queue
-        return best
+        chosen = self.shares.next([(v.number, v.weight) for v in best], ready, now)
+        if chosen is None:
+            return None
+        view = self.views[chosen[0]]
+        view.most = chosen[1]
+        return view
+
+    def must_yield(self, plans: AbstractSet[str], now: float) -> bool:
+        """Whether another plan has a task that goes before what is just made runnable in one of
+        these."""
+        if not self._stocked or (len(plans) == 1 and self._stocked.keys() <= plans):
+            return False
+        stocked = [view for view in map(self.views.__getitem__, self._stocked) if view.own]
+        others = [(v.rank, v) for v in stocked if v.running and now >= v.avoid_until]
+        for view in filter(None, map(self.views.get, plans)):
+            rank, rivals = view.usual_rank, [each for each in others if each[1] is not view]
+            if any(other < rank for other, _ in rivals):
+                return True
+            equals = [(v.number, v.weight) for other, v in rivals if other == rank]
+            if equals and self.shares.is_ahead((view.number, view.weight), equals, now):
+                return True
+        return False
+
+    def awaits_a_first_look(self, now: float) -> bool:
+        """Whether a plan is being looked at for the first time, and soon will have been."""
+        return any(
+            view.looking and view.listed_at == float("-inf") and now < view.asked_at + GLANCE_S
+            for view in map(self.views.__getitem__, self._wanting)
+        )
 
     def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
         """At most `most` plans that need a listing. Unless the worker is hungry, only those that
-        have changed."""
+        have changed, and now and then one that it holds nothing of."""
         self._looked_at = now
         found: list[PlanView] = []
+        glances = not hungry and now >= self._glanced_at + GLANCE_S
         for number in self._wanting:
             if len(found) >= most:
                 break
             view = self.views[number]
             if (view.changed and not view.looking) or (hungry and view.wants_look(now)):
                 found.append(view)
+            elif glances and view.wants_look(now) and not self.shares.holds_some(number):
+                found.append(view)
+                glances, self._glanced_at = False, now
         for view in found:
             # To the end of the queue. Otherwise a few plans with constant news, all claimed by
             # others, could be looked at for ever, and a plan with work never.
@@ -178,7 +221,3 @@ class Candidates:
                 view.watch = True
             view.changed = view.changed or control
             self._wanting.setdefault(view.number)
-
-
-def _order(view: PlanView) -> tuple[str, bool]:
-    return view.own[0][:4], view.looking or view.stale

@@ -50,6 +50,8 @@ class Claimer:
 
     def claim(self, now: float, me: Registration) -> None:
         """Start a claim from the next plan, if there is one."""
+        if self.claims.capacity.are_long and self.candidates.awaits_a_first_look(now):
+            return  # a slot is taken for long, and it may be the turn of that plan
         view = self.candidates.choose(now)
         if view is None:
             return
@@ -119,13 +121,17 @@ class Claimer:
         claims = self.claims
         versions = {}
         plenty = True
-        for plan in {part.loaded.claim.plan for part in parts}:
+        plans = {part.loaded.claim.plan for part in parts}
+        for plan in plans:
             view = self.candidates.views.get(plan)
             if view is not None and view.running:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
         if self.membership.me is None or claims.starts_nothing or not self.membership.answers:
             return Allowance(0, versions)  # the versions are for runs of pure tasks
+        must_yield = most and not claims.must_make_room
+        if must_yield and self.candidates.must_yield(plans, time.monotonic()):
+            return Allowance(0, versions)  # they are published, and wait for their turn
         free = claims.free(plenty=plenty) - taken
         most = min(most, max(0, free, ending if plenty else 0))
         return Allowance(most, versions, self.queues)

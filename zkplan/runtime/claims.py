@@ -22,6 +22,7 @@ from . import capacity
 from .job import Job
 from .kept_results import KeptResults
 from .prefetch import Prefetch
+from .shares import Shares
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
@@ -50,9 +51,10 @@ class Claims:
         kept: KeptResults,
         prefetch: Prefetch,
         counters: Counters,
+        shares: Shares,
     ) -> None:
         self._steps, self._pool, self._kept, self._prefetch = steps, pool, kept, prefetch
-        self._counters = counters
+        self._counters, self.shares = counters, shares
         self.capacity = capacity.Capacity(pool.count)
         #: By the path of its claim, what has been loaded and is not settled.
         self.jobs: dict[str, Job] = {}
@@ -94,6 +96,11 @@ class Claims:
         return free - (pool.count - slots)
 
     @property
+    def must_make_room(self) -> bool:
+        """Whether results wait because ZooKeeper is full: only further commits can make room."""
+        return self._kept.is_met
+
+    @property
     def spare(self) -> int:
         """Idle slots for which a task of another worker's share is worth a conflict."""
         return max(0, self.free(plenty=False)) if self.capacity.are_long else 0
@@ -119,6 +126,7 @@ class Claims:
     def end(self, claim: Claim) -> None:
         """The claim is settled: nothing of its job is needed any more."""
         self.jobs.pop(claim.path, None)
+        self.shares.closed(claim.path)
         self._prefetch.forget(claim)
         self._kept.settled(claim)
 

@@ -30,6 +30,8 @@ class Loader:
         """Load and run tasks that this worker has claimed; `read` are reads made with the claim."""
         if claims:
             self.claims.loading += len(claims)
+            for claim in claims:
+                self.claims.shares.opened(claim.path, claim.plan)
             self.steps.start_contained(
                 load(claims, read),
                 lambda loaded: self._loaded(claims, loaded),
@@ -81,6 +83,7 @@ class Loader:
                 jobs.append(job)
         for job in jobs:
             self.claims.jobs[job.claim.path] = job
+            self.claims.shares.opened(job.claim.path, job.claim.plan)
             self.pool.put(job)
         for job in jobs:
             if job.loaded.edges:

@@ -47,6 +47,7 @@ from .publisher import Publisher
 from .runner import Runner
 from .schedules import Schedules
 from .settler import Settler
+from .shares import Policy, Shares
 from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
@@ -69,12 +70,14 @@ class Loop:
         paths: Paths,
         threads: int,
         queues: Sequence[str],
+        keys: str,
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
         isolation: Isolation,
         version: str,
         collector: Collector,
+        share: Policy,
         max_abandoned: int | None = None,
     ) -> None:
         self._transport, self._paths = transport, paths
@@ -85,7 +88,7 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            *(transport, steps, paths, threads, queues, version, isolation.default),
+            *(transport, steps, paths, threads, queues, keys, version, isolation.default),
             *(self._registered, self._told_state),
         )
         self.vanished = vanished = VanishedWorkers()
@@ -94,9 +97,9 @@ class Loop:
             *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
-        self.candidates = candidates = Candidates()
+        self.candidates = candidates = Candidates(Shares(share, threads, pool.since))
         kept, prefetch = KeptResults(), Prefetch(steps)
-        self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
+        self.claims = claims = Claims(steps, pool, kept, prefetch, counters, candidates.shares)
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(

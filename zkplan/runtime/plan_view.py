@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ..protocol.layout import DEFAULT_QUEUE, parse_entry
+from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, parse_entry
 from ..protocol.look import PlanLook, Signs
 from ..protocol.records import PlanRecord, State
 
@@ -91,6 +91,11 @@ class PlanView:
     #: By these the next sweep sees whether it changed; None before the first.
     signs: Signs | None = None
     adopt: bool = False
+    #: Its weight, and by how much its priority exceeds that of its record.
+    weight: int = 1
+    lift: int = 0
+    #: How many of its tasks the next claim may take, so that others have their turn; None: any.
+    most: int | None = None
     #: The plan is done for good. It is never looked at again.
     finished: bool = False
     avoid_until: float = 0.0
@@ -129,6 +134,7 @@ class PlanView:
         their priority.
         """
         self.state, self.version = look.state, look.version
+        self._take_share(look)
         self.looking = False
         self.adopt = look.state == "running" and (DEFAULT_QUEUE, None) in look.listed
         names, long = self._first_queue(look)
@@ -161,6 +167,23 @@ class PlanView:
         self.must_look = self.must_look or not self.watch
         # A change of `ready` or of the connection while it was under way has used up a watch.
         self.watch = self.changed or not long
+
+    def _take_share(self, look: PlanLook) -> None:
+        weight, priority = look.share
+        if self.record is not None:
+            self.weight = self.record.weight if weight is None else weight
+            self.lift = 0 if priority is None else priority - self.record.defaults.priority
+
+    @property
+    def rank(self) -> int:
+        """The rank of its next entry among those of all plans: a lower one goes first."""
+        return _rank(self.own[0]) - self.lift
+
+    @property
+    def usual_rank(self) -> int:
+        """The rank of its tasks that have no priority of their own."""
+        usual = self.record.defaults.priority if self.record is not None else 0
+        return RANK_MIDDLE - usual - self.lift
 
     def _first_queue(self, look: PlanLook) -> tuple[_Names, bool]:
         """The names to claim from: those of the first queue that has any which can run here.
@@ -209,6 +232,7 @@ class PlanView:
     def take(self, count: int) -> list[str]:
         """The next entries to claim. Names that are not entries are remembered and ignored."""
         taken: list[str] = []
+        count = count if self.most is None else min(count, self.most)
         while self.own and len(taken) < count:
             name = self.own.popleft()
             if parse_entry(name) is not None:
@@ -330,6 +354,11 @@ def _last_of_others(names: _Names, most: int, me: int, count: int) -> list[str]:
     if most <= 0 or count < 2 or len(names) >= NEARLY_EMPTY:
         return []
     return heapq.nlargest(most, (name for name in names if _number(name) % count != me))
+
+
+def _rank(name: str) -> int:
+    # What is no entry goes first: it is found out when it is taken.
+    return int(name[:4]) if name[:4].isdecimal() else 0
 
 
 def _number(name: str) -> int:

@@ -57,6 +57,8 @@ class Settler:
     def ended(self, ended: Ended) -> None:
         """An attempt ended."""
         self.counters.failed += ended.failure is not None
+        claim = ended.job.claim
+        self.claims.shares.ended(claim.path, claim.plan, ended.seconds)
         settled = settle(ended, self.codec, self.paths)
         if settled is None:
             self.claims.lost(ended.job.claim, UNSTARTED)
@@ -76,6 +78,7 @@ class Settler:
             failure = failures.deadline_passed(job) if is_last else failures.time_out(job)
             why = "its deadline has passed" if is_last else "it ran longer than its time-out"
             self.write_off(job, why)
+            self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
             self._failed(job, failure, final=is_last or is_final(job.options, TimeoutError()))
 
     def write_off(self, job: Job, why: str) -> None:

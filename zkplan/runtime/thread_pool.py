@@ -112,6 +112,10 @@ class ThreadPool:
             due = min(due, job.deadline, job.held_until)
         return due
 
+    def since(self) -> list[tuple[str, float]]:
+        """The plan of each job that runs now, and when that started: monotonic, 0 if just now."""
+        return [(job.claim.plan, job.started) for job in list(self.running)]
+
     def close(self) -> None:
         for _ in range(self._threads):
             self._queue.put(None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidSettings
 from .access import check_access
-from .settings import LOGIN_TYPES, SERIALIZERS
+from .settings import LOGIN_TYPES, POLICIES, SERIALIZERS
 
 _TIME_MAX_S = 3600.0
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -40,8 +40,9 @@ class Field:
     has_option: bool = True
     #: Whether each command lists its option in its help; if not, only `zkplan config show` does.
     is_common: bool = False
-    #: Whether a profile may set it.
+    #: Whether a profile, and a variable, may set it.
     in_profile: bool = True
+    has_variable: bool = True
     metavar: str = "TEXT"
 
     @property
@@ -154,6 +155,12 @@ def _serializer(given: Any, _: Path) -> str:
     return str(given)
 
 
+def _policy(given: Any, _: Path) -> str:
+    if given not in POLICIES:
+        raise ValueError(f"one of {', '.join(POLICIES)}")
+    return str(given)
+
+
 _TEXT, _PATH, _FLAG = Kind("text", _text), Kind("path", _path), Kind("flag", _flag)
 _SECONDS = Kind("seconds", _seconds)
 
@@ -218,15 +225,17 @@ FIELDS = (
     Field(
         "secret",
         Kind("secret", _secret),
-        "What payloads are signed with.",
+        "The lines of a file with keys, of a program that has them from elsewhere.",
         is_secret=True,
         has_option=False,
         in_profile=False,
+        has_variable=False,
     ),
     Field(
         "secret-files",
         Kind("paths", _paths),
-        "A file with the key that payloads are signed with; only payloads signed so are accepted.",
+        "A file with keys, one ID:KEY on each line. What is written is sealed with the first key "
+        "of all files, what is read must be sealed with one of them.",
         is_common=True,
         metavar="FILE",
     ),
@@ -250,6 +259,12 @@ FIELDS = (
         "queue",
         Kind("names", _names),
         "The queues that `zkplan worker` serves, the preferred one first.",
+        has_option=False,
+    ),
+    Field(
+        "share",
+        Kind("policy", _policy),
+        f"How `zkplan worker` shares its slots between plans: {', '.join(POLICIES)}.",
         has_option=False,
     ),
     Field(

@@ -10,6 +10,9 @@ DIGEST, SASL_DIGEST, SASL_GSSAPI = "digest", "sasl-digest-md5", "sasl-gssapi"
 #: What `serializer` may be.
 PICKLE, JSON = "pickle", "json"
 SERIALIZERS = (PICKLE, JSON)
+#: What `share` may be.
+GREEDY, BALANCED, WEIGHTED = "greedy", "balanced", "weighted"
+POLICIES = (GREEDY, BALANCED, WEIGHTED)
 LOGIN_TYPES = (DIGEST, SASL_DIGEST, SASL_GSSAPI)
 
 
@@ -43,6 +46,7 @@ class Settings:
     store: str = ""
     serializer: str = PICKLE
     queue: tuple[str, ...] = ()
+    share: str = WEIGHTED
     session_timeout: float = 10.0
     connect_timeout: float = 10.0
     #: The profile that was chosen; empty: none.

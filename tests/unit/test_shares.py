@@ -1,0 +1,186 @@
+"""Plans share the slots of a worker by their weights, and none starves another."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zkplan.errors import ZkplanError
+from zkplan.protocol.look import PlanLook
+from zkplan.protocol.options import TaskOptions
+from zkplan.protocol.records import PlanRecord, Share
+from zkplan.runtime.candidates import GLANCE_S, Candidates
+from zkplan.runtime.shares import CATCH_UP_S, QUANTUM_S, Policy, Shares, check_policy
+
+from .listings import ALONE, names, plans
+
+A, B, C = (f"{number:010d}" for number in (1, 2, 3))
+
+
+class Slots:
+    """The slots of one worker in simulated time. Every plan has work without end."""
+
+    def __init__(self, slots: int, policy: Policy = "weighted") -> None:
+        self.free, self.now, self._claims = slots, 0.0, 0
+        self._running: list[tuple[float, str, str, float]] = []
+        self.had: Counter[str] = Counter()
+        self.shares = Shares(
+            policy, slots, lambda: [(plan, began) for _, _, plan, began in self._running]
+        )
+
+    def run(self, seconds: float, weights: dict[str, int], lengths: dict[str, float]) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            while self.free:
+                found = self.shares.next(list(weights.items()), list(weights), self.now)
+                assert found is not None
+                plan, most = found
+                for _ in range(min(self.free, most or self.free)):
+                    self._claims += 1
+                    claim = f"claim-{self._claims}"
+                    self.shares.opened(claim, plan)
+                    began = max(self.now, 1e-9)  # 0 says that it has not begun
+                    ends = self.now + lengths[plan]
+                    heapq.heappush(self._running, (ends, claim, plan, began))
+                    self.free -= 1
+            self.now, claim, plan, began = heapq.heappop(self._running)
+            self.free += 1
+            self.had[plan] += self.now - began  # type: ignore[assignment]
+            self.shares.ended(claim, plan, self.now - began)
+
+    def come(self, *plans: str) -> None:
+        for plan in plans:
+            self.shares.came(plan, self.now)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.integers(1, 16),
+    st.lists(
+        st.tuples(st.integers(1, 9), st.sampled_from((0.02, 0.2, 1.0))),
+        min_size=2,
+        max_size=4,
+    ),
+)
+def test_plans_get_slot_seconds_by_their_weights(
+    slots: int, drawn: list[tuple[int, float]]
+) -> None:
+    weights = {f"{number:010d}": weight for number, (weight, _) in enumerate(drawn)}
+    lengths = {f"{number:010d}": length for number, (_, length) in enumerate(drawn)}
+    worker = Slots(slots)
+    worker.come(*weights)
+    worker.run(10.0 * sum(weights.values()) * max(lengths.values()), weights, lengths)
+    # Besides a tenth: the tasks that run, and what may be claimed in one go.
+    slack = slots * max(lengths.values()) + slots * QUANTUM_S
+    for plan, weight in weights.items():
+        fair = sum(worker.had.values()) * weight / sum(weights.values())
+        assert abs(worker.had[plan] - fair) <= 0.1 * fair + slack
+
+
+def test_another_weight_counts_from_then_on() -> None:
+    worker = Slots(4)
+    worker.come(A, B)
+    lengths = {A: 0.02, B: 0.02}
+    worker.run(20.0, {A: 3, B: 1}, lengths)
+    assert worker.had[A] / worker.had[B] == pytest.approx(3, rel=0.1)
+    worker.had.clear()
+    worker.run(2.0, {A: 1, B: 3}, lengths)
+    assert worker.had[B] / worker.had[A] == pytest.approx(3, rel=0.2)
+
+
+def test_a_new_plan_is_next_and_is_not_repaid_for_what_it_never_asked() -> None:
+    worker = Slots(4)
+    worker.come(A)
+    lengths = {A: 0.1, B: 0.1}
+    worker.run(100.0, {A: 1}, lengths)
+    worker.come(B)
+    assert worker.shares.next([(A, 1), (B, 1)], [A, B], worker.now) == (B, 2)
+    worker.run(4.0, {A: 1, B: 1}, lengths)
+    assert worker.had[B] == pytest.approx(8.0, rel=0.1)
+
+
+def test_a_plan_that_comes_back_catches_up_for_a_moment_only() -> None:
+    worker = Slots(4)
+    worker.come(A, B)
+    lengths = {A: 0.1, B: 0.1}
+    worker.run(2.0, {A: 1, B: 1}, lengths)
+    worker.run(1000.0, {A: 1}, lengths)
+    worker.come(B)
+    worker.had.clear()
+    worker.run(4.0, {A: 1, B: 1}, lengths)
+    most = 8.0 + CATCH_UP_S * 4 / 2 + 4 * (0.1 + QUANTUM_S)
+    assert 8.0 <= worker.had[B] <= most
+
+
+def test_long_tasks_leave_a_plan_of_short_ones_as_much() -> None:
+    worker = Slots(1)
+    worker.come(A, B)
+    worker.run(50_000.0, {A: 1, B: 1}, {A: 3600.0, B: 1.0})
+    assert worker.had[B] / worker.had[A] == pytest.approx(1, rel=0.1)
+
+
+def test_balanced_knows_no_weights_and_greedy_only_the_oldest() -> None:
+    for policy, share in (("balanced", 0.5), ("greedy", 1.0)):
+        worker = Slots(4, check_policy(policy))
+        worker.come(A, B)
+        worker.run(20.0, {A: 1, B: 7}, {A: 0.01, B: 0.03})
+        assert worker.had[A] / worker.had.total() == pytest.approx(share, abs=0.02)
+    # Greedy waits for the new listing of the oldest plan.
+    assert worker.shares.next([(B, 1), (A, 1)], [B], worker.now) is None
+    with pytest.raises(ZkplanError, match="not 'fair'"):
+        check_policy("fair")
+
+
+def stocked(policy: Policy, *shares: Share, ranks: tuple[str, ...] = ()) -> Candidates:
+    """Plans with 100 entries each, all seen running."""
+    candidates = plans(*(f"{number:010d}" for number in range(1, 1 + len(shares))))
+    candidates.shares = Shares(policy, 2)
+    for index, (view, share) in enumerate(zip(candidates.views.values(), shares, strict=True)):
+        view.record = PlanRecord("", "", 0.0, TaskOptions(priority=5))
+        found = names(*range(100), rank=ranks[index] if ranks else "4995")
+        view.begin_look(0.0)
+        view.update(PlanLook("running", 0, found, share=share), ALONE, 0.0)
+        candidates.file(view)
+    return candidates
+
+
+def chosen(candidates: Candidates) -> str:
+    view = candidates.choose(0.0)
+    assert view is not None
+    return view.number
+
+
+def test_the_priority_of_a_plan_moves_all_its_tasks() -> None:
+    assert chosen(stocked("greedy", Share(), Share(priority=6))) == B
+    assert chosen(stocked("greedy", Share(priority=4), Share())) == B
+    # By the difference, also those with a priority of their own.
+    lower = stocked("greedy", Share(priority=-20), Share(), ranks=("4980", "4995"))
+    assert chosen(lower) == B
+    higher = stocked("greedy", Share(priority=-5), Share(), ranks=("4980", "4995"))
+    assert chosen(higher) == A
+
+
+def test_a_plan_of_chains_yields_to_one_that_has_had_less() -> None:
+    candidates = stocked("weighted", Share(), Share())
+    assert not candidates.must_yield({A}, 0.0)
+    candidates.shares.ended("claim", A, 1.0)
+    assert candidates.must_yield({A}, 0.0)
+    assert not candidates.must_yield({B}, 0.0)
+    candidates.views[B].own.clear()
+    assert not candidates.must_yield({A}, 0.0)
+    urgent = stocked("balanced", Share(), Share(priority=6))
+    assert urgent.must_yield({A}, 0.0)
+    assert stocked("greedy", Share(), Share()).must_yield({B}, 0.0)
+
+
+def test_a_full_worker_glances_at_a_plan_of_which_it_holds_nothing() -> None:
+    candidates = plans(A, B, C)
+    candidates.shares.came(A, 0.0)
+    candidates.shares.opened("claim", A)
+    assert [view.number for view in candidates.to_look(1.0, 9, hungry=False)] == [B]
+    assert candidates.to_look(1.0 + GLANCE_S / 2, 9, hungry=False) == []
+    assert [view.number for view in candidates.to_look(1.1 + GLANCE_S, 9, hungry=False)] == [C]
