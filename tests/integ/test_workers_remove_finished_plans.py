@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from zkplan import BudgetSpent, Client, Plan, StoreUnavailable, TaskSpec, Worker, ZkplanError
+from zkplan import (
+    BudgetSpent,
+    Client,
+    PayloadUndecodable,
+    Plan,
+    StoreUnavailable,
+    TaskSpec,
+    Worker,
+    ZkplanError,
+    connect,
+)
 from zkplan.protocol.requests import ReadData, Request
 from zkplan.retention.archived import FOLDER, archive_plan
 from zkplan.runtime import bounds, maintenance
@@ -22,6 +32,8 @@ from zkplan.transport import Transport, server_clock
 
 from .stores import Place
 from .support import Here, Run, Told, fail, pass_gate, tree, wait_until, working
+
+SECRET = "5e" * 32
 
 
 def done(client: Client, name: str, value: Any = 1, **options: Any) -> Plan:
@@ -112,6 +124,25 @@ def test_what_a_worker_left_half_removed_is_removed_by_the_next_and_its_key_is_f
         wait_until(lambda: names(zkplan_client) == set(), "it is removed")
     assert zkplan_client.create_plan("again", key="nightly").is_new
     assert znodes.get_children(zkplan_client.paths.keys) != []
+
+
+def test_an_end_that_nobody_with_the_key_has_written_removes_no_plan(
+    here: Here, znodes: KazooClient
+) -> None:
+    with connect(*here, secret=SECRET) as client:
+        forged = client.create_plan("forged", retention=0)
+        forged.add_task(int, queue="nobody")
+        forged.mark_ready()
+        znodes.create(f"{forged.path}/done", b'{"when":1,"failed":0}')
+        znodes.delete(f"{client.paths.active}/{forged.number}")
+        with working(*here, secret=SECRET):
+            for name in ("over", "over, too"):
+                ended(client, name, retention=0)
+                wait_until(lambda: names(client) == {"forged"}, "the other is removed")
+        client.set_retention(7.0)
+        znodes.set(client.paths.bounds, b'{"retention":0}')
+        with pytest.raises(PayloadUndecodable):
+            client.bounds()
 
 
 def test_finished_plans_that_stay_cost_a_worker_one_request_a_round(
