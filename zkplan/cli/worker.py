@@ -6,12 +6,13 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 import click
 
-from ..client import connect_with
+from ..client import Client, connect_with
 from ..functions.definition import memory_bytes
 from ..isolation.processes import TASKS_PER_CHILD
 from ..processes.line import LowerEnd
@@ -29,14 +30,16 @@ from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from .common import (
     connection_options,
-    log_to_stderr,
+    log_options,
     open_client,
     output_option,
     print_rows,
     tell_none,
 )
 from .imports import import_path_option, set_import_path
+from .listening import Place, metrics_options
 from .supervisor import Supervisor
+from .watching import watched_processes, watched_worker
 from .worker_orders import drain, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
@@ -102,6 +105,8 @@ _ENDS_WITHIN_S = 30
     help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
     "arguments.",
 )
+@log_options
+@metrics_options
 @import_path_option
 @click.option(
     "--allow",
@@ -121,6 +126,7 @@ def worker(
     log_messages: bool,
     import_path: tuple[str, ...],
     allow: tuple[str, ...],
+    metrics: Place | None,
     settings: Settings,
 ) -> None:
     """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
@@ -147,13 +153,13 @@ def worker(
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
     if processes > 1:
-        _supervise(settings, processes, grace)
+        _supervise(settings, processes, grace, metrics)
         return
     line = LowerEnd()
     set_import_path(settings, import_path)
-    client = open_client(settings, creates=True)
-    try:
-        made = Worker(
+
+    def make(client: Client) -> Worker:
+        return Worker(
             client,
             threads,
             queues=settings.queue or (DEFAULT_QUEUE,),
@@ -162,9 +168,26 @@ def worker(
             tasks_per_child=tasks_per_child,
             allow=allow,
         )
+
+    _work(settings, make, line, grace, quiet, metrics)
+
+
+def _work(
+    settings: Settings,
+    make: Callable[[Client], Worker],
+    line: LowerEnd,
+    grace: float,
+    quiet: bool,
+    metrics: Place | None,
+) -> None:
+    """Run one worker in this process until it is told to stop."""
+    client = open_client(settings, creates=True)
+    try:
+        made = make(client)
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
-        made.run()
+        with watched_worker(made, metrics):
+            made.run()
         if made.drained:
             line.tell_drained()
     except BaseException:
@@ -202,7 +225,6 @@ def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
 
 
 def _set_up_logs(quiet: bool, log_messages: bool) -> None:
-    log_to_stderr()
     if quiet:
         logging.getLogger("zkplan").setLevel(logging.WARNING)
     if log_messages:
@@ -217,7 +239,7 @@ def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
         raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
-def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
+def _supervise(settings: Settings, processes: int, grace_s: float, metrics: Place | None) -> None:
     with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
@@ -229,7 +251,9 @@ def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
         signing_off = SigningOff(
             lambda: connect_with(replace(settings, hosts=served.find())), settings.session_timeout
         )
-        Supervisor(processes, grace_s, signing_off, theirs).run()
+        supervisor = Supervisor(processes, grace_s, signing_off, theirs)
+        with watched_processes(metrics, supervisor.pids) as words:
+            supervisor.run(words)
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:

@@ -23,7 +23,7 @@ from ..errors import (
     TransactionRejected,
 )
 from ..inspection.slots import worker_here
-from ..log import get_logger
+from ..log import get_logger, task_here
 from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
@@ -89,6 +89,7 @@ class Runner:
     def _once(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
+        token = task_here.set(job)
         try:
             ended = self._attempt(job)
         except PayloadUndecodable as error:
@@ -103,6 +104,8 @@ class Runner:
             ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
         except BaseException as error:
             ended = Ended(job, failure=self._describe(error, job))
+        finally:
+            task_here.reset(token)
         ended.seconds = time.monotonic() - started
         return ended
 
