@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 
 from ..connection import Connection
-from ..errors import ZkplanError
+from ..errors import ZkplanError, ZooKeeperUnavailable
 from ..log import get_logger
 from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.requests import Step
+from ..transport import Transport
 from .counting import RootCounts, Tally, count_root
 from .families import gauge, gauges
-from .latency import latency_s
+from .latency import WITHIN_S, latency_s
 from .library import CollectorRegistry, Metric, generate_latest
 from .schedule_times import ScheduleTime, read_schedules
 
@@ -21,6 +22,7 @@ logger = get_logger("zkplan.metrics")
 
 #: Scrapes that follow so soon get what the one before has found.
 FRESH_S = 1.0
+_SILENT = f"ZooKeeper does not answer within {WITHIN_S:g} s"
 _PLAN_STATES = ("running", "paused", "defining", "done", "cancelled", "unread")
 _TASK_STATES = ("waiting", "gated", "runnable", "delayed", "running", "dead")
 _QUEUE_STATES = ("gated", "runnable", "delayed", "running")
@@ -57,20 +59,21 @@ class RootCollector:
     def text(self) -> str:
         """One count in the text format of Prometheus. Raises ZkplanError, such as AccessDenied."""
         registry = CollectorRegistry()
-        registry.register(_Counted(self._count()))
+        registry.register(_Counted(self._count(latency_s(*self._probe))))
         return generate_latest(registry).decode()
 
     def wrong(self) -> str:
         """Why the root cannot be read; empty if ZooKeeper answers."""
-        if latency_s(self._client.transport, self._client.root) is None:
-            return "ZooKeeper does not answer"
-        return self._told
+        return _SILENT if latency_s(*self._probe) is None else self._told
 
-    def _count(self) -> list[Metric]:
+    @property
+    def _probe(self) -> tuple[Transport, str]:
+        return self._client.transport, self._client.root
+
+    def _count(self, latency: float | None) -> list[Metric]:
         """The families of one count. Raises ZkplanError."""
-        started, tally, transport = time.monotonic(), Tally(), self._client.transport
-        latency = latency_s(transport, self._client.root)
-        counts, schedules = transport.run(tally.of(self._read()))
+        started, tally = time.monotonic(), Tally()
+        counts, schedules = self._client.transport.run(tally.of(self._read()))
         return [
             gauge("zkplan_root_up", "Whether the root could be read: 1 or 0.", 1),
             *_of_latency(latency),
@@ -102,7 +105,10 @@ class RootCollector:
 
     def _families(self) -> list[Metric]:
         try:
-            found = self._count()
+            latency = latency_s(*self._probe)
+            if latency is None:  # else this waits for as long as a command may
+                raise ZooKeeperUnavailable(_SILENT)
+            found = self._count(latency)
         except ZkplanError as error:
             if str(error) != self._told:  # once, not with every scrape
                 self._told = str(error)

@@ -61,6 +61,9 @@ logger = get_logger("zkplan.worker")
 class Loop:
     """The loop of one worker. `run` returns after `stop`, or raises what broke it."""
 
+    #: Told how many seconds each attempt took, where somebody measures.
+    observe: Callable[[float], None] | None = None
+
     def __init__(
         self,
         transport: Transport,
@@ -79,8 +82,6 @@ class Loop:
         self._ended: deque[Ended] = deque()
         self._told = self._all_told = False
         self.ready: Callable[[str], None] = lambda worker: None
-        #: Told how many seconds each attempt took, where somebody measures.
-        self.observe: Callable[[float], None] | None = None
 
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
