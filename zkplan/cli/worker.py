@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NoReturn
 
 import click
 
@@ -28,6 +28,7 @@ from ..settings.settings import JSON
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
+from . import EXIT_FAILED
 from .common import (
     connection_options,
     log_options,
@@ -68,6 +69,13 @@ _ENDS_WITHIN_S = 30
     type=click.IntRange(1, 1000),
     default=1,
     help="Number of worker processes. With 2 or more, a process that dies is replaced.",
+)
+@click.option(
+    "--max-abandoned",
+    type=click.IntRange(1),
+    help="End once so many functions have run past their time-outs and hold their threads. By "
+    "default a worker goes on with fewer slots; with 2 or more processes it is --threads, and the "
+    "process is replaced.",
 )
 @click.option(
     "--grace",
@@ -118,6 +126,7 @@ _ENDS_WITHIN_S = 30
 def worker(
     threads: int,
     processes: int,
+    max_abandoned: int | None,
     grace: float,
     isolation: Literal["thread", "process"],
     memory_limit: str | None,
@@ -153,7 +162,7 @@ def worker(
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
     if processes > 1:
-        _supervise(settings, processes, grace, metrics)
+        _supervise(settings, processes, grace, max_abandoned or threads, metrics)
         return
     line = LowerEnd()
     set_import_path(settings, import_path)
@@ -166,6 +175,7 @@ def worker(
             isolation=isolation,
             memory_limit=limit,
             tasks_per_child=tasks_per_child,
+            max_abandoned=max_abandoned,
             allow=allow,
         )
 
@@ -199,10 +209,14 @@ def _work(
     finally:
         client.close()
     if made.statistics().written_off:
-        # A function that never returned holds its thread; the interpreter would wait for it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        _leave_threads(EXIT_FAILED if made.is_worn_out else 0)
+
+
+def _leave_threads(code: int) -> NoReturn:
+    """A function that never returned holds its thread; the interpreter would wait for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
@@ -239,7 +253,9 @@ def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
         raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
-def _supervise(settings: Settings, processes: int, grace_s: float, metrics: Place | None) -> None:
+def _supervise(
+    settings: Settings, processes: int, grace_s: float, max_abandoned: int, metrics: Place | None
+) -> None:
     with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
@@ -251,7 +267,8 @@ def _supervise(settings: Settings, processes: int, grace_s: float, metrics: Plac
         signing_off = SigningOff(
             lambda: connect_with(replace(settings, hosts=served.find())), settings.session_timeout
         )
-        supervisor = Supervisor(processes, grace_s, signing_off, theirs)
+        more = ["--max-abandoned", str(max_abandoned)]
+        supervisor = Supervisor(processes, grace_s, signing_off, theirs, more)
         with watched_processes(metrics, supervisor.pids) as words:
             supervisor.run(words)
 
