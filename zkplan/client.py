@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
-from .errors import InvalidSettings, PlanExists
+from .errors import PlanExists
 from .functions.definition import memory_bytes
 from .functions.moments import Moment
 from .functions.new_plan import IfExists, check_if_exists, new_record
@@ -18,6 +18,7 @@ from .inspection.find_plan import find_plan
 from .inspection.queues import QueueStatus, queue_statuses
 from .orders import WorkerOrders
 from .plan import Plan
+from .protection.keys import keys_of, parse_keys
 from .protocol.author import create_plan, ensure_root
 from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
@@ -27,10 +28,8 @@ from .protocol.records import OnFailure, Serializer
 from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
-from .serialization.codec import Codec
 from .settings import Settings, resolve
 from .settings.login import with_password
-from .settings.private import read_private
 from .store.files import INLINE_LIMIT, Store
 from .tracebacks import told_to_caller
 from .transport import open_transport
@@ -347,7 +346,7 @@ def connect_with(
     """
     if client is None:
         settings = with_password(settings)
-    key = settings.secret or _secret_in(settings.secret_files)
+    keys = keys_of(settings)
     hosts: str | KazooClient = settings.hosts if client is None else client
     with ExitStack() as opened:
         server = opened.enter_context(lease(hosts)) if isinstance(hosts, str) else None
@@ -363,35 +362,23 @@ def connect_with(
         opened.callback(transport.close)
         # A server in memory has only its port; a server in a folder may have another port soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
-        own = server.secret.encode() if server is not None and not key else b""
+        own = (
+            parse_keys(server.secret, "the server") if server and server.secret and not keys else []
+        )
         at = settings.store or (server.store if server else "")
         kept = Store(at, inline_limit) if at else None
         written: Serializer = "json" if settings.serializer == "json" else "pickle"
         hosts_told = settings.hosts if named else ""
-        made = Client(transport, settings.root, key or own, hosts_told, kept, written)
+        made = Client(transport, settings.root, keys or own, hosts_told, kept, written)
         made.ends_with_process = server is not None and not named
         if settings.profile and isinstance(hosts, str):
             made.profile = settings.profile
             made.by_profile = settings.by_profile
         if own:
-            made.file_codec = Codec()
+            made.file_keys = ()
         if server is not None:
             server.follow(transport.client)
         made._server = server
         warn_if_open(made)
         opened.pop_all()
     return made
-
-
-def _secret_in(files: Sequence[str]) -> bytes:
-    """The secret of the one file. Raises InvalidSettings: without one nothing would be signed."""
-    if not files:
-        return b""
-    if len(files) > 1:
-        raise InvalidSettings(
-            f"secret-files: one file is read, and {len(files)} are named: {', '.join(files)}"
-        )
-    secret = read_private(files[0], "the secret file").strip()
-    if not secret:
-        raise InvalidSettings(f"the secret file {files[0]} is empty: write the secret into it")
-    return secret

@@ -1,10 +1,13 @@
-"""The link to the plans under one root: transport, paths, codec, and commands to show users."""
+"""The link to the plans under one root: transport, paths, codec, keys, and commands to show."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from .errors import ZkplanError
+from .protection.guard import Guard
+from .protection.keys import Key
 from .protocol.layout import Paths
 from .protocol.records import Serializer
 from .serialization.codec import Codec
@@ -24,22 +27,28 @@ class Connection:
         self,
         transport: Transport,
         root: str,
-        secret: bytes,
+        keys: Sequence[Key] = (),
         hosts: str = "",
         store: Store | None = None,
         serializer: Serializer = "pickle",
     ) -> None:
-        """`hosts` is the address for other programs, or empty if it is that of `transport`."""
+        """With `keys` all that plans consist of is sealed with the first one, and opened with any.
+
+        `hosts` is the address for other programs, or empty if it is that of `transport`.
+        """
         self.transport = transport
         self._hosts = hosts
         self.paths = Paths(_checked_root(root))
-        self.codec = Codec(secret, serializer)
+        self.keys = keys
+        self.guard = Guard(keys, self.paths.root) if keys else None
+        transport.guard = None if self.guard is None else self.guard.step
+        self.codec = Codec(serializer)
         #: The values of plans; large ones lie in the store, if one is given.
         self.values = Values(transport, self.codec, store)
         #: Told of plans that are done: it deletes what they leave in the store.
         self.sweeper = Sweeper(transport, self.values)
-        #: The codec for exported plans. An embedded server's own secret is never used for them.
-        self.file_codec = self.codec
+        #: The keys for exported plans. An embedded server's own secret is never used for them.
+        self.file_keys = keys
         #: Settings that a printed command names by a profile: its name, and those that it sets.
         self.profile = ""
         self.by_profile: frozenset[str] = frozenset()

@@ -21,6 +21,7 @@ ZkplanError
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
+│   │   └── PayloadRefused    no key sealed it for the place where it lies
 │   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
 │   └── StoredValueLost       the store has it no more, or it is damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
@@ -199,6 +200,13 @@ class PayloadTooLarge(PayloadError):
 class PayloadUndecodable(PayloadError):
     """Bytes cannot be decoded here, for example because a module is missing or a signature is
     wrong."""
+
+
+class PayloadRefused(PayloadUndecodable):
+    """Data in the tree that no holder of a key has sealed for the place where they lie.
+
+    Somebody who may write the tree has changed, moved or made them. Nothing of them was used.
+    """
 
 
 class FunctionNotAllowed(PayloadError):

@@ -46,11 +46,12 @@ def when(
     """Wait for a znode: until it exists (the default), is `absent`, holds `value`, or has so many
     `children` or more.
 
-    `path` is absolute, below the chroot of the connection, inside or outside the root. A worker
-    watches it; no slot is taken meanwhile. As an argument of a task, the gate stands for the data
-    of the znode as bytes, for the sorted names of its children (`children`), or for None
-    (`absent`). After `timeout` seconds since its add the gate fails with GateTimeout; without one
-    it waits as long as the plan stands. `value` may be a text, which is compared as UTF-8.
+    `path` is absolute, below the chroot of the connection, inside or outside the root (with keys,
+    inside only what zkplan has sealed). A worker watches it; no slot is taken meanwhile. As an
+    argument of a task, the gate stands for the data of the znode as bytes, for the sorted names of
+    its children (`children`), or for None (`absent`). After `timeout` seconds since its add the
+    gate fails with GateTimeout; without one it waits as long as the plan stands. `value` may be a
+    text, which is compared as UTF-8.
 
     Raises InvalidTask for what makes no condition.
     """
@@ -95,7 +96,7 @@ def passed(opened_with: Any) -> Any:
 
 
 def sealed_condition(codec: Codec, condition: Condition) -> bytes:
-    """Sealed, so that nobody without the secret makes workers read other znodes."""
+    """In an envelope, which is sealed: nobody without a key makes workers read other znodes."""
     return codec.seal(GATE, condition.to_bytes())
 
 

@@ -16,7 +16,7 @@ from .client import Client, connect_with
 from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
 from .functions.definition import memory_bytes
-from .serialization.codec import Codec
+from .protection.keys import keys_of
 from .settings import Settings
 from .transport.addresses import PREFIX, lease_folder, lease_in_memory
 from .transport.leases import Lease
@@ -108,6 +108,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         check_isolation(isolation)
         self._isolation: Literal["thread", "process"] = isolation
         self._memory_limit = memory_bytes(memory_limit, "zkplan.local")
+        if secret:
+            keys_of(Settings(secret=os.fsencode(secret)))
         self._workers, self._threads, self._grace = workers, threads, grace
         self._folder = None if data is None else Path(data).expanduser().resolve()
         self.root, self._given = root, secret
@@ -197,7 +199,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         client = stack.enter_context(connect_with(self._settings(server)))
         client.ends_with_process = True
         if not self._given:
-            client.file_codec = Codec()
+            client.file_keys = ()
         return client
 
     def _address(self, server: Lease) -> str:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from .connection import Connection
-from .errors import WaitTimeout, WorkerNotFound
-from .inspection.workers import living_workers
+from .errors import WaitTimeout, WorkerNotFound, ZkplanError
+from .inspection.workers import keys_fit, living_workers
 from .protocol.orders import order
 from .protocol.worker_record import WorkerRecord, WorkerState
 from .tracebacks import told_to_caller
@@ -42,8 +42,16 @@ def workers_of(client: Connection, host: str) -> list[WorkerRecord]:
 
 
 def tell_worker(client: Connection, which: str, state: WorkerState) -> WorkerRecord:
-    """Tell it, and return it as it was before. Raises as `find_worker` and `order`."""
+    """Tell it, and return it as it was before. Raises as `find_worker` and `order`, and ZkplanError
+    if it has other keys than this client: it would not hear."""
     worker = find_worker(client, which)
+    if not keys_fit(client, worker):
+        ours = client.keys[0].name if client.keys else "none"
+        theirs = worker.keys or "none, or unknown here"
+        raise ZkplanError(
+            f"worker {worker.id} takes no order of this client: its keys are {theirs}, and that of "
+            f"this client is {ours}. Give the file with its keys (secret-files)"
+        )
     client.transport.run(order(client.paths, worker.id, state))
     return worker
 

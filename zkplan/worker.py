@@ -10,6 +10,7 @@ from .backoff import Backoff
 from .errors import ZkplanError
 from .functions.definition import memory_bytes
 from .isolation.processes import TASKS_PER_CHILD, Processes
+from .protection.keys import names_of
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
@@ -115,6 +116,7 @@ class Worker:
             client.paths,
             threads,
             self.queues,
+            names_of(client.keys),
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,

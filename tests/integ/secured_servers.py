@@ -19,7 +19,7 @@ from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 from .support import wait_until
 
 #: Must stand in no command line, environment, log or output.
-PASSWORD, KEY = "hush-Kq7pd3", "signs-Vw5mz0"
+PASSWORD, KEY = "hush-Kq7pd3", bytes(range(0xA0, 0xC0)).hex()
 ROOT = "/team/zkplan"
 _TICK_MS = 200
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -33,6 +34,19 @@ READY = re.compile(r"^worker (\S+-[0-9a-f]{8})\S* ready$", re.MULTILINE)
 #: Runs a command in the checkout, with signals as at a terminal: a shell without job control starts
 #: what runs in its background with SIGINT ignored, nohup ignores SIGHUP, and tests may run so.
 IN_CHECKOUT = ("/usr/bin/env", "-C", str(TOP), "--default-signal=INT,HUP")
+
+
+def secret_of(name: str) -> str:
+    """A key as a line of a key file has it: for each name another one."""
+    return f"{name}:{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def key_file(folder: Path, *names: str) -> Path:
+    """A file with the keys of these names, in their order."""
+    file = folder / f"{'-'.join(names)}.keys"
+    file.touch(0o600)
+    file.write_text("".join(f"{secret_of(name)}\n" for name in names))
+    return file
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:

@@ -28,7 +28,7 @@ from zkplan.archive.picture import Znode, retire, survey
 from zkplan.archive.restore import begin, fill
 
 from .moving import facts, half_run
-from .support import Here, pass_gate, tree, wait_until, working
+from .support import Here, pass_gate, secret_of, tree, wait_until, working
 
 
 def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
@@ -210,16 +210,16 @@ def test_an_import_that_fails_leaves_nothing(
 def test_a_file_signed_with_another_secret_is_refused_unless_told_otherwise(
     here: Here, there: Here, elsewhere: Client, tmp_path: Path
 ) -> None:
-    with zkplan.connect(*here, secret="s") as client:
+    with zkplan.connect(*here, secret=secret_of("s")) as client:
         plan = client.create_plan()
         task = plan.add_task(len, ["four"])
         export_plan(plan, tmp_path / "plan")
-    with pytest.raises(PayloadUndecodable, match="ZKPLAN_SECRET"):
+    with pytest.raises(PayloadUndecodable, match="secret-files"):
         import_plan(elsewhere, tmp_path / "plan")
     assert not elsewhere.transport.client.exists(elsewhere.root)
     import_plan(elsewhere, tmp_path / "plan", any_secret=True)
-    with zkplan.connect(*there, secret="s") as client:
+    with zkplan.connect(*there, secret=secret_of("s")) as client:
         found = client.plan(import_plan(client, tmp_path / "plan", copy=True))
         found.mark_ready()
-        with working(*there, secret="s"):
+        with working(*there, secret=secret_of("s")):
             assert found.task(task.number).result(30) == 4

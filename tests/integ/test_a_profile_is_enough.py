@@ -90,6 +90,7 @@ FIRST = (
     *("schedule show nightly", "schedule next nightly", "schedule pause nightly"),
     *("schedule resume nightly", "schedule trigger nightly", "schedule rm nightly"),
     *("task skip left one --yes", "task cancel fails two --yes", "task set keeps one --priority 1"),
+    "root rotate-key",
     *("plan mark-ready moves", "plan gc --yes", f"run {PLAN_FILE} --no-wait"),
 )
 
@@ -120,6 +121,7 @@ def test_every_command_of_the_reference_works(
             run(words)
         run("plan export moves --pause --remove --out", str(tmp_path / "moved"))
         run("plan import", str(tmp_path / "moved"))
+        run("root new-key", str(tmp_path / "another.key"))
         run("plan cancel left")
         run("plan rm left --yes")
         worker = stack.enter_context(

@@ -24,7 +24,7 @@ from zkplan.testing.loopback import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
 from .secured_servers import PASSWORD, secured, wait_for_port
-from .support import plain_client, wait_until, zkplan_command
+from .support import plain_client, secret_of, wait_until, zkplan_command
 
 pytestmark = [
     # kazoo leaves a socket open whenever a connection fails.
@@ -65,7 +65,12 @@ def real_server(pytestconfig: pytest.Config, **options: Any) -> ZooKeeperServer:
 
 def as_team(hosts: str, **more: Any) -> Settings:
     given: dict[str, Any] = {"login_type": "digest", "login_user": "team", "access": "creator"}
-    given |= {"login_password": PASSWORD, "root": ROOT, "secret": b"key", "connect_timeout": 3.0}
+    given |= {
+        "login_password": PASSWORD,
+        "root": ROOT,
+        "secret": secret_of("key").encode(),
+        "connect_timeout": 3.0,
+    }
     return Settings(hosts=hosts, **given | more)
 
 

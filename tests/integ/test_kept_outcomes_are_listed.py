@@ -13,7 +13,7 @@ import zkplan
 from zkplan import Client, InvalidTask, TaskSpec, Worker
 from zkplan.protocol.load import VALUES_FIRST
 
-from .support import WAIT_S, Here, fail, wait_until
+from .support import WAIT_S, Here, fail, secret_of, wait_until
 
 #: More than a request lists.
 MANY = 1005
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_listed_as_such_and_strange_names_are_passed_over
         task = plan.add_task(lambda: 1)
     task.result(WAIT_S)
     znodes.create(f"{plan.path}/results/strange", b"")
-    with zkplan.connect(*here, secret="another") as other:
+    with zkplan.connect(*here, secret=secret_of("another")) as other:
         (found,) = other.plan(plan.path).outcomes()
     assert (found.number, found.kind) == (task.number, "undecodable")
 

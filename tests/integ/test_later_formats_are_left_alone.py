@@ -23,7 +23,7 @@ def plan_of_tomorrow(client: zkplan.Client, envelope: bool) -> tuple[str, list[s
     if envelope:
         for task in tasks:
             data, _ = transport.get(task.path)
-            transport.set(task.path, b"z2" + data[2:])
+            transport.set(task.path, b"z9" + data[2:])
     else:
         data, _ = transport.get(plan.path)
         transport.set(plan.path, data.replace(b'"format":1', b'"format":2'))

@@ -19,7 +19,7 @@ import zkplan
 from zkplan import Client, ZkplanError
 from zkplan.embedded import address_of
 
-from .support import IN_CHECKOUT, TOP, is_running, note, notes, run_python, wait_until
+from .support import IN_CHECKOUT, TOP, is_running, note, notes, run_python, secret_of, wait_until
 
 
 def double(x: int) -> tuple[int, int]:
@@ -79,7 +79,10 @@ def test_two_blocks_share_nothing() -> None:
         assert other.plans() == []
 
 
-@pytest.mark.parametrize(("workers", "secret"), [(1, "shh"), (1, b"shh"), (0, b"\xff")])
+KEY = secret_of("shh")
+
+
+@pytest.mark.parametrize(("workers", "secret"), [(1, KEY), (1, KEY.encode()), (0, KEY.encode())])
 def test_the_workers_sign_with_the_secret_of_the_block(workers: int, secret: str | bytes) -> None:
     with zkplan.local(workers=workers, secret=secret) as client:
         assert run_double(client)[0] == 42
@@ -148,8 +151,8 @@ def test_workers_that_cannot_start_say_why_and_leave_nothing(
         *(({"threads": number}, "threads must be 1 to 500") for number in (0, 501, True, "2")),
         ({"grace": -1}, "grace must be 0 to"),
         ({"data": ""}, "data must name a folder"),
-        # Where no process gets it, any bytes will do.
         ({"workers": 1, "secret": b"\xff"}, "bytes in UTF-8"),
+        ({"workers": 0, "secret": "guess me"}, "zkplan root new-key"),
     ],
 )
 def test_what_is_out_of_range_is_refused_at_once(options: dict[str, Any], words: str) -> None:

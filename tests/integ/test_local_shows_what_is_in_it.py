@@ -65,4 +65,4 @@ def test_a_command_beside_the_block_sees_its_plans() -> None:
         assert task.result(timeout=30) == 42
         assert "seen" in command_beside(here, "plan", "ls")
         show = ("task", "show", "seen", task.number, "--values")
-        assert "42" in command_beside(here, *show, ZKPLAN_SECRET=here.secret)
+        assert "42" in command_beside(here, *show)

@@ -33,11 +33,13 @@ from zkplan.protocol.shared import rejected
 from zkplan.testing.loopback import free_port
 from zkplan.testing.znodes import remove_tree
 
-from .support import Run, WorkerProcess, plain_client, wait_until, working
+from .support import Run, WorkerProcess, key_file, plain_client, secret_of, wait_until, working
 
 #: Put together here, so that no traceback that quotes a line of this file shows one.
-SECRET, PASSWORD, ARGUMENT = (f"canary-{name}-" + "5a" * 20 for name in ("secret", "word", "value"))
-CANARY = re.compile("canary-(secret|word|value)-5a")
+PASSWORD, ARGUMENT = (f"canary-{name}-" + "5a" * 20 for name in ("word", "value"))
+#: The bytes of a key, in which no word can be.
+SECRET = f"mine:{bytes(range(0xC0, 0xE0)).hex()}"
+CANARY = re.compile("canary-(word|value)-5a|c0c1c2c3")
 LOGIN = [("digest", f"owner:{PASSWORD}")]
 
 
@@ -108,6 +110,13 @@ def closed(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Closed]:
         remove_tree(plain, root)
 
 
+def file_with(folder: Path, line: str) -> str:
+    file = folder / "ours.keys"
+    file.touch(0o600)
+    file.write_text(line)
+    return str(file)
+
+
 def lines_of_commands(closed: Closed, folder: Path) -> Iterator[list[str]]:
     """Every command of plans, tasks and workers, with both outputs, for each plan."""
     for name, plan in closed.plans.items():
@@ -139,10 +148,11 @@ def test_no_command_shows_a_planted_value_whatever_it_does(
     assert len(lines) > 80
     opened = zkplan.cli.common.connect_with  # type: ignore[attr-defined]
     owner = {"auth_data": LOGIN, "default_acl": CREATOR_ALL_ACL}
+    ours = file_with(tmp_path, SECRET)
     worlds: list[tuple[dict[str, str], dict[str, Any]]] = [
-        ({"ZKPLAN_SECRET": SECRET}, {}),
-        ({"ZKPLAN_SECRET": f"another {SECRET}"}, owner),
-        ({"ZKPLAN_SECRET": SECRET}, owner),
+        ({"ZKPLAN_SECRET_FILES": ours}, {}),
+        ({"ZKPLAN_SECRET_FILES": ours}, owner),
+        ({"ZKPLAN_SECRET_FILES": str(key_file(tmp_path, "another"))}, owner),
     ]
     codes = set()
     with everything_logged() as log:
@@ -201,8 +211,17 @@ def foreign(closed: Closed) -> None:
 
 
 def read_with_another_secret(closed: Closed) -> None:
-    with closed_client(closed, secret=PASSWORD + ARGUMENT) as client:
-        client.plan("done").task(closed.plans["done"].task("second").number).result(5)
+    with closed_client(closed, secret=secret_of("another")) as client:
+        done = closed.plans["done"]
+        client.plan(done.path).task(done.task("second").number).result(5)
+
+
+def read_what_was_changed(closed: Closed) -> None:
+    task = closed.plans["done"].task("second")
+    path = f"{closed.plans['done'].path}/results/{task.number}"
+    znodes = closed.client.transport.client  # which shows nothing of what it sends
+    znodes.set(path, znodes.get(path)[0] + b"changed")
+    closed.client.plan(closed.plans["done"].path).task(task.number).result(5)
 
 
 def lose_the_store(closed: Closed) -> None:
@@ -244,6 +263,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
         fail, [{ARGUMENT: (each for each in ARGUMENT)}]
     ),
     errors.PayloadTooLarge: exceed_a_request,
+    errors.PayloadRefused: read_what_was_changed,
     errors.PayloadUndecodable: read_with_another_secret,
     errors.StoreUnavailable: lose_the_store,
     errors.ZooKeeperUnavailable: lambda c: zkplan.connect(
@@ -302,7 +322,7 @@ def test_tasks_processes_and_logs_of_a_worker_have_no_planted_value(
 ) -> None:
     """At d18eeb0 tasks found it in their environment, `ps` in all children, the log in messages."""
     given = ["--processes", processes]
-    monkeypatch.setenv("ZKPLAN_SECRET", SECRET)
+    monkeypatch.setenv("ZKPLAN_SECRET_FILES", file_with(tmp_path, SECRET))
     with (
         zkplan.connect(zookeeper_hosts, zkplan_root, secret=SECRET) as client,
         WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *given) as worker,

@@ -11,18 +11,18 @@ import zkplan
 from zkplan import Client
 from zkplan.testing.loopback import free_port
 
-from .support import TOP, WorkerProcess, started, wait_until
+from .support import TOP, WorkerProcess, key_file, secret_of, started, wait_until
 
 
 def test_every_option_of_a_worker_can_come_from_the_environment(
-    zookeeper_hosts: str, zkplan_client: Client
+    zookeeper_hosts: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """As in a container: no arguments at all."""
     environment = {
         **os.environ,
         "ZKPLAN_HOSTS": zookeeper_hosts,
         "ZKPLAN_ROOT": zkplan_client.root,
-        "ZKPLAN_SECRET": "shh",
+        "ZKPLAN_SECRET_FILES": str(key_file(tmp_path, "shh")),
         "ZKPLAN_WORKER_THREADS": "5",
         "ZKPLAN_WORKER_GRACE": "3",
         "ZKPLAN_WORKER_SESSION_TIMEOUT": "4",
@@ -30,7 +30,9 @@ def test_every_option_of_a_worker_can_come_from_the_environment(
     with started(sys.executable, "-m", "zkplan", "worker", env=environment) as process:
         (found,) = wait_until(zkplan_client.workers, "the worker is registered")
         assert (found.slots, found.pid) == (5, process.pid)
-        with zkplan.connect(zookeeper_hosts, root=zkplan_client.root, secret="shh") as client:
+        with zkplan.connect(
+            zookeeper_hosts, root=zkplan_client.root, secret=secret_of("shh")
+        ) as client:
             with client.create_plan() as plan:
                 task = plan.add_task(lambda: "signed")
             assert task.result(30) == "signed"

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, PayloadUndecodable, PlanStuck, WaitTimeout
 
-from .support import Here, WorkerProcess, note, notes, wait_until, working
+from .support import Here, WorkerProcess, key_file, note, notes, secret_of, wait_until, working
 
 
 @pytest.mark.usefixtures("worker", "quick_looks")
@@ -122,20 +122,18 @@ def test_workers_that_lack_different_modules_run_all_that_either_can(
 
 
 def test_a_worker_with_another_secret_runs_nothing(here: Here, tmp_path: Path) -> None:
-    file, key = tmp_path / "ran", tmp_path / "key"
-    key.write_text("theirs\n")
-    key.chmod(0o600)
-    with zkplan.connect(*here, secret="ours") as client:
+    file, key = tmp_path / "ran", key_file(tmp_path, "theirs")
+    with zkplan.connect(*here, secret=secret_of("ours")) as client:
         with client.create_plan(attempts=1) as plan:
             task = plan.add_task(note, [str(file), "ran"])
         with WorkerProcess(*here, tmp_path / "other", "--secret-file", str(key)) as other:
             wait_until(lambda: other.said("another secret"), "the worker says why it does not run")
             assert not notes(file)
-            with working(*here, secret=b"ours"):
+            with working(*here, secret=secret_of("ours")):
                 assert task.result(60) is None
         assert notes(file) == ["ran"]
         with (
             zkplan.connect(*here) as stranger,
-            pytest.raises(PayloadUndecodable, match="another secret"),
+            pytest.raises(PayloadUndecodable, match="sealed with a secret"),
         ):
             stranger.plan(plan.path).task(task.number).result(5)

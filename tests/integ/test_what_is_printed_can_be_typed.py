@@ -10,9 +10,17 @@ import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
-from zkplan import Client, InvalidTask, Plan, PlanFailed, WaitTimeout, ZooKeeperError
+from zkplan import (
+    Client,
+    InvalidTask,
+    Plan,
+    PlanFailed,
+    PlanNotFound,
+    WaitTimeout,
+    ZooKeeperError,
+)
 
-from .support import WAIT_S, Here, fail, wait_until, working, zkplan_command
+from .support import WAIT_S, Here, fail, secret_of, wait_until, working, zkplan_command
 
 
 def typed(message: str, default_root: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +61,8 @@ def test_a_look_that_is_typed_as_printed_shows_that_task(
             other.wait(timeout=0.2)
         return str(caught.value) if "`zkplan task show" in str(caught.value) else ""
 
-    with working(zookeeper_hosts, elsewhere.root, secret="another") as worker:
+    elsewhere.transport.client.set(task.path, b"written by a later zkplan")
+    with working(zookeeper_hosts, elsewhere.root) as worker:
         wait_until(lambda: worker.statistics().handed_back, "the worker cannot decode it")
         # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
         message = wait_until(told, "who waits is told where to look")
@@ -64,9 +73,11 @@ def test_a_look_that_is_typed_as_printed_shows_that_task(
 def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
     zkplan_client: Client, here: Here
 ) -> None:
-    with zkplan.connect(*here, secret="s1") as signing:
+    with zkplan.connect(*here, secret=secret_of("s1")) as signing:
         task = signing.create_plan("signed").add_task(int, name="hidden")
-    seen = zkplan_client.plan("signed")
+    with pytest.raises(PlanNotFound, match=r"1 plan cannot be read here.*secret-files"):
+        zkplan_client.plan("signed")
+    seen = zkplan_client.plan(task.plan.path)
     with pytest.raises(InvalidTask, match=r"1 task whose name cannot be read here: the secret"):
         seen.task("hidden")
     assert [(found.number, found.name) for found in seen.tasks()] == [(task.number, None)]

@@ -19,6 +19,7 @@ from .support import (
     blocked_plan,
     fail,
     pass_gate,
+    secret_of,
     wait_for_delayed,
     wait_until,
     working,
@@ -171,7 +172,7 @@ def test_a_task_that_no_worker_can_decode_says_what_it_lacks(
 ) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(int)
-    with working(*here, secret="another"):
+    with working(*here, secret=secret_of("another")):
         wait_until(lambda: "undecodable" in codes(task.why()), "a worker has handed it back")
         assert "undecodable" in codes(plan.why())
 

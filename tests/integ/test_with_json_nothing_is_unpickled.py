@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, NotSerialisable, Plan, PlanError, Task, TaskSpec
 from zkplan.protocol.records import Failure, PlanRecord, TaskRecord
+from zkplan.protocol.requests import Create, Multi, ReadData, SetData
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, dump
 from zkplan.serialization.functions import HERE, dump_function
 
@@ -23,14 +24,16 @@ from .support import (
     Here,
     Run,
     WorkerProcess,
+    key_file,
     pass_gate,
+    secret_of,
     tree,
     wait_until,
     zkplan_command,
 )
 
 ALLOWED = (f"{__name__}:*", f"{pass_gate.__module__}:pass_gate", "builtins:len")
-SECRET = "for all"
+SECRET = secret_of("json")
 
 
 def same(*args: Any, **kwargs: Any) -> Any:
@@ -111,7 +114,8 @@ def test_a_plan_in_json_runs_on_workers_of_both_kinds(
             plan.wait(WAIT_S)
         assert plan.task("grown").result(WAIT_S) == "grows"
     assert deep.info().state == "finished"
-    assert PlanRecord.from_bytes(author.transport.client.get(plan.path)[0]).serializer == "json"
+    written = author.transport.ask(ReadData(plan.path)).data
+    assert PlanRecord.from_bytes(written).serializer == "json"
     dead = dict(plan.dead())
     assert dead[failed.number].error == "ValueError: no such thing"
     assert "tuple does not travel as JSON: give a list" in dead[odd.number].error
@@ -198,11 +202,16 @@ def test_clients_of_both_kinds_keep_plans_apart(author: Client, here: Here) -> N
         theirs.remove()
 
 
+def plant(client: Client, path: str, data: bytes) -> None:
+    """As somebody does who has the keys."""
+    client.transport.ask(Multi([SetData(path, data)]))
+
+
 def json_task(client: Client, plan: Plan, function: bytes, arguments: bytes) -> Task:
     """A task whose definition is written by hand."""
     task = plan.add_task(same, [1], attempts=1)
     body = TaskRecord(0, b'{"attempts":1}', function, arguments).to_bytes()
-    client.transport.client.set(task.path, client.codec.seal(TASK, body))
+    plant(client, task.path, client.codec.seal(TASK, body))
     return task
 
 
@@ -265,7 +274,7 @@ def test_no_worker_decodes_a_planted_pickle(
                 fed = plan.add_task(same, [early, late], keep=True)
             wait_arrived(fed)
             (arrived,) = [each for each in znodes.get_children(fed.path) if each[:4] == "arg-"]
-            znodes.set(f"{fed.path}/{arrived}", author.codec.seal(VALUE, body))
+            plant(author, f"{fed.path}/{arrived}", author.codec.seal(VALUE, body))
             gate.touch()
             wait_refused(fed)
             gate.unlink()
@@ -273,10 +282,10 @@ def test_no_worker_decodes_a_planted_pickle(
 
 
 def test_no_author_or_command_decodes_a_planted_pickle(
-    author: Client, here: Here, run: Run, znodes: KazooClient, tmp_path: Path
+    author: Client, here: Here, run: Run, tmp_path: Path
 ) -> None:
     """In logs, results, failures, dead letters and the plan's record, in every encoding."""
-    trace, seal = tmp_path / "decoded", author.codec.seal
+    trace, seal, keys = tmp_path / "decoded", author.codec.seal, key_file(tmp_path, "json")
     with author.create_plan("planted", attempts=1) as plan:
         kept, dead = plan.add_task(double, [1]), plan.add_task(broken, ["no"])
         waiting = plan.add_task(same, [dead])
@@ -287,36 +296,36 @@ def test_no_author_or_command_decodes_a_planted_pickle(
     bodies = forged(trace)
     for number, body in enumerate(bodies):
         failure = Failure("ValueError", "m", "", "w", 0, 1.0, body).to_bytes()
-        znodes.create(f"{waiting.path}/log-{number}0", seal(LOG, body))
-        znodes.create(f"{waiting.path}/log-{number}1", seal(FAILURE, failure))
-        znodes.set(outcome, seal(VALUE, body))
-        show(run, here, plan, waiting, kept)
+        for kind, data in enumerate((seal(LOG, body), seal(FAILURE, failure))):
+            author.transport.ask(Multi([Create(f"{waiting.path}/log-{number}{kind}", data)]))
+        plant(author, outcome, seal(VALUE, body))
+        show(run, keys, plan, waiting, kept)
         for read in (
             plan.task(kept.number).result,
             lambda: [*plan.results([plan.task(kept.number)])],
         ):
             with pytest.raises(zkplan.PayloadUndecodable):
                 read()
-        znodes.set(outcome, seal(FAILURE, failure))
-        show(run, here, plan, kept)
+        plant(author, outcome, seal(FAILURE, failure))
+        show(run, keys, plan, kept)
         assert isinstance(plan.task(kept.number).exception(), zkplan.TaskFailed)
     with pytest.raises(zkplan.PayloadUndecodable):
         waiting.info().progress()
     for path in (f"{plan.path}/dead/{dead.number}", waiting.path, plan.path):
         for body in bodies:
-            znodes.set(path, body)
-            show(run, here, plan, dead, waiting)
+            plant(author, path, body)
+            show(run, keys, plan, dead, waiting)
     assert not trace.exists()
 
 
-def show(run: Run, here: Here, plan: Plan, *tasks: Task) -> None:
+def show(run: Run, keys: Path, plan: Plan, *tasks: Task) -> None:
     """Every command that reads a plan or a task."""
     number = str(int(plan.number))
     of_plan = [("plan", word, number) for word in ("show", "why", "graph", "dead")]
     of_tasks = [("task", word, number, task.number) for task in tasks for word in ("show", "why")]
     values = [("task", "show", number, task.number, "--values") for task in tasks]
     for words in (*of_plan, *of_tasks, *values, ("plan", "ls"), ("task", "ls", number)):
-        run(*words, "--serializer", "json")
+        run(*words, "--serializer", "json", "--secret-file", str(keys))
 
 
 def test_a_pickle_in_the_store_is_refused_and_json_there_is_read(
@@ -336,7 +345,7 @@ def test_a_pickle_in_the_store_is_refused_and_json_there_is_read(
             assert last.result(WAIT_S) == [["x" * 500], "y" * 500]
             plan.wait(WAIT_S)
         sealed = evil.values.seal(plan.path, "add", [Bomb(trace), "x" * 500])
-        author.transport.client.set(f"{plan.path}/results/{first.number}", sealed)
+        plant(author, f"{plan.path}/results/{first.number}", sealed)
         with pytest.raises(zkplan.PayloadUndecodable, match="only JSON is decoded here"):
             plan.task(first.number).result()
     assert not trace.exists()
@@ -345,7 +354,7 @@ def test_a_pickle_in_the_store_is_refused_and_json_there_is_read(
 def test_a_plan_file_and_a_worker_import_from_where_they_were_told(
     author: Client, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ZKPLAN_SECRET", SECRET)
+    monkeypatch.setenv("ZKPLAN_SECRET_FILES", str(key_file(tmp_path, "json")))
     (tmp_path / "my_tasks.py").write_text("def triple(x):\n    return 3 * x\n")
     (tmp_path / "plan.toml").write_text(
         '[plan]\nname = "from a file"\n[tasks.a]\ncall = "my_tasks:triple"\nargs = [4]\n'

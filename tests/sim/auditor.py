@@ -1,4 +1,4 @@
-"""The invariants S1 to S10, S14 to S19 and L1, judged after every accepted transaction on what it
+"""The invariants S1 to S10, S14 to S20 and L1, judged after every accepted transaction on what it
 touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
@@ -14,7 +14,7 @@ from typing import Any
 from zkplan.embedded.tree import Tree
 from zkplan.protocol.decide import CUT
 from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry, parse_gate
-from zkplan.protocol.records import control_from_bytes, count_from_bytes
+from zkplan.protocol.records import State, control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
@@ -24,6 +24,7 @@ from .network import Fiber
 from .outcomes import fix, holds, judge_end, judge_told
 from .places import judge_standing
 from .queues import judge_place, judge_ready
+from .sealing import Sealing
 from .store import Blobs, sealed
 from .story import FAILED, Meant, Violation
 from .transaction import Transaction
@@ -37,17 +38,16 @@ DECIDES = "decide"
 class Auditor:
     """Judges each accepted transaction. `root` is the root of the tree of plans."""
 
-    def __init__(self, tree: Tree, root: str, blobs: Blobs) -> None:
-        self.root = root
-        self.blobs = blobs
+    def __init__(self, tree: Tree, root: str, blobs: Blobs, sealing: Sealing | None = None) -> None:
+        self._keys = sealing
+        self.root, self.blobs = root, blobs
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.names = blobs.names
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()
-        self.index = Index(root, tree)
+        self.index = Index(root, tree, self.opened)
         self._entries: set[str] = set()
-        self._prov_of: dict[str, str] = {}
-        self._dep_of: dict[str, str] = {}
+        self._prov_of, self._dep_of = dict[str, str](), dict[str, str]()
         self._pending_records: dict[str, list[Meant]] = {}
         self._claims_nodes = f"{root}/claims/"
         self._workers = f"{root}/workers/"
@@ -71,8 +71,7 @@ class Auditor:
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
         made = Transaction(fiber, self._claims_before(ops), {}, [], [], set())
-        plans: set[str] = set()
-        blobs = self.blobs
+        plans, blobs = set[str](), self.blobs
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
             path = op.path
@@ -138,8 +137,7 @@ class Auditor:
             if claim.n <= task.last_n:
                 raise Violation(f"S8 {task.name} is claimed with N={claim.n}, after {task.last_n}")
             task.last_n = claim.n
-            ready = self.nodes.get(f"{self._plans}{claim.plan}/ready")
-            if ready is None or control_from_bytes(ready.data) != "running":
+            if self._state(f"{self._plans}{claim.plan}") != "running":
                 raise Violation(f"S9 {task.name} is claimed while its plan does not run")
         elif made.fiber.kind == CLEARS:
             if f"{self._workers}{claims_node}" in self.nodes:
@@ -242,8 +240,7 @@ class Auditor:
             raise Violation(f"S5 {task.name} is finished without a claim, and not in a run")
         if not all(dep.commits for dep in task.deps):
             raise Violation(f"S3 {task.name} has run without all its arguments")
-        ready = self.nodes.get(f"{task.path.rpartition('/')[0]}/ready")
-        if ready is None or control_from_bytes(ready.data) != "running":
+        if self._state(task.path.rpartition("/")[0]) != "running":
             raise Violation(f"S9 {task.name} is committed in a run while its plan does not run")
         before[0].delivered = True
 
@@ -325,6 +322,15 @@ class Auditor:
             raise Violation(f"S7 {plan_path} is done and open for adds")
         if "done" in children and any(name.startswith("task-") for name in children):
             raise Violation(f"S7 {plan_path} is done and has tasks")
+
+    def _state(self, plan_path: str) -> State | None:
+        path = f"{plan_path}/ready"
+        return control_from_bytes(self.opened(path)) if path in self.nodes else None
+
+    def opened(self, path: str) -> bytes:
+        """The data of a znode that is there, as a holder of the keys reads them."""
+        data = self._keys.opened(path) if self._keys is not None else None
+        return self.nodes[path].data if data is None else data
 
     def _judge_edge(self, dep: str) -> None:
         prov = self._prov_of.get(dep)

@@ -23,8 +23,8 @@ def plans_to_look_at(world: World, queues: list[str]) -> list[str]:
         path = world.paths.plan(plan.number)
         nodes = [world.nodes.get(queue_path(path, queue)) for queue in queues]
         if any(node is not None and node.children for node in nodes):
-            ready = world.nodes.get(f"{world.paths.plan(plan.number)}/ready")
-            runs = ready is not None and control_from_bytes(ready.data) == "running"
+            ready = world.opened(f"{world.paths.plan(plan.number)}/ready")
+            runs = ready is not None and control_from_bytes(ready) == "running"
             if (runs and plan.number in active) or world.chance(0.1):
                 found.append(plan.number)
     return found

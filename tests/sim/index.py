@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zkplan.embedded.tree import Tree
 from zkplan.protocol.records import control_from_bytes
 
@@ -9,9 +11,11 @@ from .story import Violation
 
 
 class Index:
-    """Judges the index of the plans under `root`."""
+    """Judges the index of the plans under `root`. `opened` gives the data of a znode without the
+    seal."""
 
-    def __init__(self, root: str, tree: Tree) -> None:
+    def __init__(self, root: str, tree: Tree, opened: Callable[[str], bytes]) -> None:
+        self.opened = opened
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.active = f"{root}/active/"
         #: Plans of plain creates that nobody has found yet.
@@ -22,10 +26,10 @@ class Index:
         return plan_path in self.unindexed and self._is_active(plan_path)
 
     def _is_active(self, plan_path: str) -> bool:
-        ready = self.nodes.get(f"{plan_path}/ready")
-        if ready is None or f"{plan_path}/done" in self.nodes:
+        ready = f"{plan_path}/ready"
+        if ready not in self.nodes or f"{plan_path}/done" in self.nodes:
             return False
-        return control_from_bytes(ready.data) != "cancelled"
+        return control_from_bytes(self.opened(ready)) != "cancelled"
 
     def judge(self, plan_path: str) -> None:
         entry, active = f"{self.active}{plan_path[-10:]}", self._is_active(plan_path)

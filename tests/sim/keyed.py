@@ -16,6 +16,7 @@ from zkplan.protocol.requests import Create, Delete, Op
 
 from . import auditor, authors
 from .network import Fiber
+from .sealing import Sealing
 from .store import Blobs
 from .story import Violation
 
@@ -31,9 +32,14 @@ class Auditor(auditor.Auditor):
     """Judges the keys of plans, too. `created` is told of each plan with a key."""
 
     def __init__(
-        self, tree: Tree, root: str, blobs: Blobs, created: Callable[[str, bytes], None]
+        self,
+        tree: Tree,
+        root: str,
+        blobs: Blobs,
+        sealing: Sealing | None,
+        created: Callable[[str, bytes], None],
     ) -> None:
-        super().__init__(tree, root, blobs)
+        super().__init__(tree, root, blobs, sealing)
         self._created = created
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
@@ -54,24 +60,24 @@ class Auditor(auditor.Auditor):
         named: dict[str, str] = {}
         node = self.nodes.get(f"{self.root}/keys")
         for name in node.children if node is not None else ():
-            number, _, key = self.nodes[f"{self.root}/keys/{name}"].data.decode().partition(" ")
-            plan = self.nodes.get(f"{self._plans}{number}")
-            if plan is None or PlanRecord.from_bytes(plan.data).key != key:
+            number, _, key = self.opened(f"{self.root}/keys/{name}").decode().partition(" ")
+            plan = f"{self._plans}{number}"
+            if plan not in self.nodes or PlanRecord.from_bytes(self.opened(plan)).key != key:
                 raise Violation(f"S12 the key {key} names {number}, which does not have it")
             named[key] = number
         for name in self.nodes[self.root].children:
             path = f"{self.root}/{name}"
             if not name.startswith("plan-") or b'"key"' not in self.nodes[path].data:
                 continue
-            key = PlanRecord.from_bytes(self.nodes[path].data).key
+            key = PlanRecord.from_bytes(self.opened(path)).key
             if named.get(key) != name[5:] and not self._has_ended(path):
                 raise Violation(f"S12 {path} goes on, and its key {key} names {named.get(key)}")
 
     def _has_ended(self, path: str) -> bool:
-        ready = self.nodes.get(f"{path}/ready")
         if f"{path}/done" in self.nodes:
             return True
-        return ready is not None and control_from_bytes(ready.data) == "cancelled"
+        ready = f"{path}/ready"
+        return ready in self.nodes and control_from_bytes(self.opened(ready)) == "cancelled"
 
 
 def join_in(world: World) -> None:
@@ -93,10 +99,10 @@ def _create(world: World, plan: authors.Plan, replaces: bool, starts: bool) -> a
     number, is_new = yield from keys.create_keyed(world.paths, record, replaces)
     path = world.paths.plan(number)
     if not is_new:
-        node = world.nodes.get(path)
-        if node is None:
+        data = world.opened(path)
+        if data is None:
             return  # it was removed meanwhile
-        found = PlanRecord.from_bytes(node.data).name
+        found = PlanRecord.from_bytes(data).name
         plan = next(each for each in world.plans if each.name == found)
     world.created(plan, number)
     if starts:

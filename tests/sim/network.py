@@ -36,6 +36,7 @@ from zkplan.protocol.requests import (
     Ticket,
 )
 
+from .sealing import Sealing
 from .store import REQUESTS, WRITES, Blobs
 
 _SERVER_OPS: dict[type, Callable[..., server.Op]] = {
@@ -132,6 +133,8 @@ class Network:
         self.late: list[Late] = []
         self.open: set[int] = set()
         self.blobs = Blobs()
+        #: In a run with keys: what every client's steps go through.
+        self.sealing: Sealing | None = None
         self.note = note
         #: A mutant changes operations here; it must keep their number, answers are by position.
         self.rewrite: Callable[[Fiber, Sequence[Op]], Sequence[Op]] | None = None
@@ -179,6 +182,8 @@ class Network:
     # Steps.
 
     def start(self, client: Client, kind: str, step: Step[Any], under: dict[str, str]) -> Fiber:
+        if self.sealing is not None:
+            step = self.sealing.guarded(client.name, step)
         fiber = Fiber(client, kind, step, under)
         client.fibers.append(fiber)
         self._resume(fiber, None)
@@ -275,13 +280,16 @@ class Network:
         if self.rewrite is not None:
             ops = self.rewrite(fiber, ops)
         try:
-            answers = self.tree.multi([_SERVER_OPS[type(op)](*op) for op in ops], session=session)
+            answers = self.tree.multi(
+                [_SERVER_OPS[type(op)](*op[:4]) for op in ops], session=session
+            )
         except server.MultiFailed as failed:
             reason = _REASONS.get(failed.error.code, Reason.OTHER)
             return Refused(failed.index, reason, ops[failed.index].path)
         results = [answer.version if type(answer) is server.Stat else answer for answer in answers]
         if self.observer is not None:
-            self.observer.applied(fiber, ops, results)
+            seen = ops if self.sealing is None else self.sealing.as_meant(ops, results)
+            self.observer.applied(fiber, seen, results)
         return Applied(results)
 
     def _execute_without_answer(self, client: Client) -> None:
@@ -319,6 +327,10 @@ class Network:
         self._say(call, answer)
         self._answer(call, answer)
 
+    def read_now(self, read: ReadData) -> Any:
+        """What a znode holds now, for whoever judges."""
+        return self._read_one(read)
+
     def _read_one(self, read: ReadData | ReadChildren) -> Any:
         try:
             if type(read) is ReadChildren:
@@ -326,9 +338,8 @@ class Network:
             data, stat = self.tree.get(read.path)
         except server.NoNodeError:
             return None
-        return Node(
-            data, stat.version, stat.num_children, stat.cversion, stat.ctime, stat.mtime, stat.pzxid
-        )
+        times = stat.cversion, stat.ctime, stat.mtime, stat.pzxid, stat.czxid
+        return Node(data, stat.version, stat.num_children, *times)
 
     def _answer(self, call: Call, answer: Any) -> None:
         if not call.ticket:

@@ -15,6 +15,7 @@ from zkplan.embedded import records as server
 from zkplan.protocol import schedules
 from zkplan.protocol.layout import DEFAULT_QUEUE
 from zkplan.protocol.records import PlanRecord
+from zkplan.protocol.requests import Create
 from zkplan.protocol.schedules import Definition, Firing, Schedule, Upcoming
 
 from . import authors
@@ -44,7 +45,10 @@ def set_up(world: World) -> None:
         (path, definition.to_bytes()),
         (f"{path}/next-u", Upcoming(0).to_bytes()),
     ):
-        world.network.tree.apply(server.Create(each, data))
+        op = Create(each, data)
+        if world.network.sealing is not None:
+            op = world.network.sealing.sealed(op)
+        world.network.tree.apply(server.Create(op.path, op.data))
     for due in range(TIMES):
         plan = authors.Plan(f"{NAME}{due}", "hold")
         task = Meant(f"{NAME}{due}.0", [])

@@ -23,6 +23,7 @@ from .authors import Plan
 from .ending import judge
 from .mix import NARROW, draw_mix, replaced
 from .network import CALM, Client, Network
+from .sealing import SHARE, Sealing
 from .story import Meant, Violation
 from .worker import Worker
 
@@ -48,10 +49,13 @@ class World:
         self.rng = rng = random.Random(seed)
         self.network = Network(rng, note)
         self.paths = Paths(ROOT)
+        if random.Random(f"sealing {seed}").random() < SHARE:
+            self.network.sealing = Sealing(seed, ROOT, self.network.read_now)
         self.auditor = keyed.Auditor(
             self.network.tree,
             ROOT,
             self.network.blobs,
+            self.network.sealing,
             lambda number, data: scheduled.created(self, number, data),
         )
         self.auditor.served = self._served
@@ -90,6 +94,13 @@ class World:
     def chance(self, probability: float) -> bool:
         return probability > 0.0 and not self.calm and self.rng.random() < probability
 
+    def opened(self, path: str) -> bytes | None:
+        """The data of a znode as a holder of the keys reads them; None where it is not."""
+        if self.network.sealing is not None:
+            return self.network.sealing.opened(path)
+        node = self.nodes.get(path)
+        return None if node is None else node.data
+
     def expect(self, task: Meant) -> None:
         for each in (task, *task.adds):
             if self.queues is not None:
@@ -124,8 +135,6 @@ class World:
         self.network.close(worker.client.session)
         self._new_worker()
 
-    # Setting up.
-
     def _set_up(self) -> None:
         rng = self.rng
         paths = self.paths
@@ -149,7 +158,7 @@ class World:
         plan = Plan(f"p{len(self.plans)}", rng.choice(("hold", "hold", "cascade")))
         self.plans.append(plan)
         size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8, 12))
-        if rng.random() < 0.05:
+        if rng.random() < 0.05 and self.network.sealing is None:
             tasks = authors.graph(self, plan, size if rng.random() < 0.8 else 0)
             for task in tasks:
                 task.adds, task.run_if = [], "all_succeeded"
@@ -370,7 +379,7 @@ class World:
             if "ready" not in node.children:
                 self._operate("mark ready", authors.mark_ready(self, plan))
                 return True
-            if control_from_bytes(self.nodes[f"{path}/ready"].data) == "paused":
+            if control_from_bytes(self.opened(f"{path}/ready") or b"") == "paused":
                 self._operate("resume", authors.change_states(self, plan, "running"))
                 return True
             dead = self.nodes.get(f"{path}/dead")

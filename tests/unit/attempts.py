@@ -23,7 +23,7 @@ from zkplan.transport import Transport
 
 PATHS = Paths("/zkplan")
 PLAN, TASK_NUMBER = "0000000003", "0000000012"
-CODEC = Codec(b"secret")
+CODEC = Codec()
 VALUES = Values(cast("Transport", None), CODEC)
 #: It runs all tasks in threads, but for those that want a process.
 THREADS = Processes(CODEC, 1, False)

@@ -96,17 +96,18 @@ BODIES = (
     | st.text(max_size=30).map(lambda text: text.encode("utf-16", "surrogatepass"))
 )
 #: Without opcodes that ask for a memo of any size: Python reserves what is asked for, gigabytes.
-#: Only a holder of the secret can have them read.
+#: Where keys are used, only who holds one can have them read.
 PICKLES = BODIES.filter(lambda data: not {b"r", b"p"} & {bytes([c]) for c in data})
 
 
 def _sealed(parts: tuple[bytes, bytes, bytes, int]) -> bytes:
-    secret, kind, body, cut = parts
-    sealed = Codec(secret).seal(kind, body)
-    return sealed[: len(sealed) - cut]
+    changed, kind, body, cut = parts
+    sealed = bytearray(Codec().seal(kind, body))
+    sealed[3 : 3 + len(changed)] = changed
+    return bytes(sealed[: len(sealed) - cut])
 
 
-#: Envelopes that are none, or of another secret, or cut short.
+#: Envelopes that are none, or with another digest, or cut short.
 ENVELOPES = BODIES | st.tuples(
     st.sampled_from([b"", b"theirs"]), st.sampled_from(KINDS), BODIES, st.integers(0, 40)
 ).map(_sealed)

@@ -108,7 +108,7 @@ def test_logs_go_to_standard_error(
 @connection_options
 @output_option
 def shown(settings: Settings, output: str) -> None:
-    facts = {"hosts": settings.hosts, "root": settings.root, "secret": settings.secret.decode()}
+    facts = {"hosts": settings.hosts, "root": settings.root, "secret": settings.secret_files}
     print_facts(facts | {"time": settings.connect_timeout}, output)
 
 
@@ -116,7 +116,7 @@ def test_each_connection_option_has_its_environment_variable() -> None:
     environment = {
         "ZKPLAN_HOSTS": "zk1:2181/team",
         "ZKPLAN_ROOT": "/plans",
-        "ZKPLAN_SECRET": "hush",
+        "ZKPLAN_SECRET_FILES": "/keys/one:/keys/two",
         "ZKPLAN_CONNECT_TIMEOUT": "2.5",
         "ZKPLAN_OUTPUT": "json",
     }
@@ -125,7 +125,7 @@ def test_each_connection_option_has_its_environment_variable() -> None:
     assert json.loads(result.stdout) == {
         "hosts": "zk1:2181/team",
         "root": "/plans",
-        "secret": "hush",
+        "secret": ["/keys/one", "/keys/two"],
         "time": 2.5,
     }
 

@@ -100,7 +100,7 @@ def test_a_position_without_a_value_is_undecodable() -> None:
 
 @given(PLAIN, st.data())
 def test_a_single_changed_byte_is_noticed(value: Any, data: st.DataObject) -> None:
-    codec = Codec(b"secret")
+    codec = Codec()
     sealed = bytearray(codec.seal_value(value))
     at = data.draw(st.integers(0, len(sealed) - 1))
     sealed[at] ^= data.draw(st.integers(1, 255))

@@ -56,11 +56,12 @@ def test_a_condition_fits_a_znode_and_checks_what_zookeeper_can_check() -> None:
     assert here.guard(two) == [Check("/a", -1)]
 
 
-def test_a_condition_is_sealed_and_none_of_another_secret_is_taken() -> None:
+def test_a_condition_is_put_into_an_envelope_and_nothing_else_is_taken() -> None:
     condition = Condition("/a", "value", b"\xff", timeout=1.5, take=False)
-    sealed = sealed_condition(Codec(b"secret"), condition)
-    assert opened_condition(Codec(b"secret"), sealed) == condition
-    for codec, data in ((Codec(b"other"), sealed), (Codec(), b""), (Codec(), os.urandom(40))):
+    codec = Codec()
+    sealed = sealed_condition(codec, condition)
+    assert opened_condition(codec, sealed) == condition
+    for data in (sealed[:-1], codec.seal(VALUE, sealed), b"", os.urandom(40)):
         with pytest.raises(PayloadUndecodable):
             opened_condition(codec, data)
 

@@ -1,4 +1,4 @@
-"""With a secret, no payload that is not signed with it runs any code, wherever it is left."""
+"""With keys, no payload that is not sealed for its place runs any code, wherever it is left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 
 from zkplan.errors import PayloadUndecodable
 from zkplan.inspection import task_details, task_info, unfinished
+from zkplan.protection.keys import new_key
+from zkplan.protection.ring import Ring
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node
+from zkplan.protocol.unproven import Unproven
 from zkplan.runtime.context import Context
 from zkplan.runtime.failures import VanishedWorkers, last_failure
 from zkplan.runtime.job import Job
@@ -24,8 +27,12 @@ from zkplan.waiting.one_result import open_outcome
 
 from .attempts import THREADS, Edge, job_of
 
-OURS = Codec(b"ours")
+OURS = Codec()
 VALUES = Values(None, OURS)  # type: ignore[arg-type]
+RING, THEIRS = (Ring([new_key(name)], b"root") for name in ("ours", "theirs"))
+HERE = b"plan-0000000004@5/task-0000000005"
+#: Where a value is opened, a failure is, too; and where a failure, a log entry.
+KINDS_WITH = {VALUE: VALUE + FAILURE, LOG: LOG + FAILURE, FAILURE: FAILURE + VALUE + LOG}
 RAN: list[str] = []
 
 
@@ -63,17 +70,28 @@ def bodies(kind: bytes) -> list[bytes]:
     return plain
 
 
+def opened(sealed: bytes) -> bytes:
+    """What a step gets of these data of its place."""
+    try:
+        return RING.open(HERE, sealed)
+    except PayloadUndecodable as error:
+        return Unproven(error)
+
+
 def forged(kind: bytes) -> list[bytes]:
-    """Envelopes of a kind that nobody with our secret has sealed."""
+    """What a step gets of data with a bomb that nobody with our key has sealed for this place."""
     found = []
     for body in bodies(kind):
-        ours = OURS.seal(kind, b"P" + pickle.dumps(1))
-        found += [Codec().seal(kind, body), Codec(b"theirs").seal(kind, body), body]
-        found += [MAGIC + kind + bytes(16) + body, ours[:19] + body, ours + body]
-        # Signed by us, but as another kind of payload.
-        found += [MAGIC + kind + OURS.seal(other, body)[3:] for other in (TASK, VALUE, FAILURE, LOG)
-                  if other != kind]  # fmt: skip
-    return found
+        bomb = OURS.seal(kind, body)
+        ours = RING.seal(HERE, OURS.seal(kind, b"P" + pickle.dumps(1)))
+        found += [bomb, body, THEIRS.seal(HERE, bomb), RING.seal(b"elsewhere", bomb)]
+        found += [ours[:23] + bomb, ours + body, ours[:7] + bytes(16) + bomb]
+    return [opened(each) for each in found] + [
+        # Sealed by us, but as another kind of payload, or damaged.
+        *(OURS.seal(other, bodies(kind)[0]) for other in (TASK, VALUE, FAILURE, LOG)
+          if other not in KINDS_WITH.get(kind, kind)),
+        MAGIC + kind + bytes(16) + bodies(kind)[0],
+    ]  # fmt: skip
 
 
 def job(**parts: Any) -> Job:
@@ -101,30 +119,40 @@ def test_a_bomb_that_we_signed_would_explode() -> None:
     RAN.clear()
 
 
-def left_to_others(damaged: Job) -> str:
-    """Why it cannot run here; the attempt is not used up."""
+def refused(damaged: Job) -> str:
+    """Why it does not run: never, or not here, where a key may be missing."""
     ended = runner().run(damaged)
-    assert ended.failure is None
-    return ended.cannot_run
+    if ended.failure is None:
+        return ended.cannot_run
+    assert (ended.failure.kind, ended.final) == ("PayloadRefused", True)
+    return ended.failure.message
 
 
 @pytest.mark.parametrize("envelope", forged(TASK))
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
-    assert left_to_others(job(record=envelope))
+    assert refused(job(record=envelope))
     assert "undecodable" in task_info._definition(OURS, envelope)[0]
     assert unfinished._name_of(OURS, envelope) is None
 
 
-def test_what_another_secret_signed_is_refused_for_its_signature() -> None:
-    for codec in (Codec(), Codec(b"theirs")):
-        assert "signature" in left_to_others(job_of(len, ([],), codec=codec))
-        assert "signature" in left_to_others(job(arguments=[codec.seal_value([])]))
+def test_what_was_moved_here_fails_for_good_and_an_unknown_key_is_left_to_others() -> None:
+    value = OURS.seal_value([])
+    moved, strange = RING.seal(b"elsewhere", value), THEIRS.seal(HERE, value)
+    for sealed, told in (
+        (moved, "for this place"),
+        (value, "any key"),
+        (strange, "another secret"),
+    ):
+        ended = runner().run(job(arguments=[opened(sealed)]))
+        assert told in (ended.failure.message if ended.failure else ended.cannot_run)
+        assert (ended.failure is None) == (sealed is strange)
+    assert runner().run(job(arguments=[opened(RING.seal(HERE, value))])).outcome
 
 
 @pytest.mark.parametrize("envelope", [*forged(VALUE), *forged(FAILURE)])
 def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
-    assert left_to_others(job(arguments=[envelope]))
-    assert left_to_others(job(result=envelope))
+    assert refused(job(arguments=[envelope]))
+    assert refused(job(result=envelope))
     with pytest.raises(PayloadUndecodable):
         open_outcome(VALUES, envelope, "/p/task-1", "t")
     asked_for = task_details._Values(VALUES, "/p")

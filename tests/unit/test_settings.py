@@ -274,13 +274,25 @@ def test_a_server_that_is_lost_in_a_login_that_it_took_before_refuses_nothing() 
         again("host", 1.0)
 
 
+KEY = f"a:{bytes(range(32)).hex()}"
+
+
 @pytest.mark.parametrize(
-    ("contents", "told"), [(["\n"], "is empty"), (["one", "two"], "one file is read, and 2")]
+    ("contents", "told"),
+    [
+        (["\n"], "is empty"),
+        (["a"], "zkplan root new-key"),  # at b4e8416 one byte was taken
+        ([f"a:{'00' * 32}"], "zkplan root new-key"),
+        ([KEY[:-2]], "zkplan root new-key"),
+        ([KEY, KEY], "an ID of its own"),
+        ([f"a:rot13:{KEY[2:]}"], "the kind of a key is one of"),
+        ([f"a b:{KEY[2:]}"], "the ID of a key"),
+    ],
 )
-def test_secret_files_that_give_no_one_secret_are_refused(
+def test_secret_files_without_strong_keys_that_can_be_told_apart_are_refused(
     contents: list[str], told: str, tmp_path: Path
 ) -> None:
-    """Without a secret nothing would be signed, and nobody would say so."""
+    """Without a key nothing would be sealed, and nobody would say so."""
     files = [tmp_path / f"key-{number}" for number in range(len(contents))]
     for file, content in zip(files, contents, strict=True):
         file.write_text(content)

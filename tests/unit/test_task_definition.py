@@ -16,7 +16,6 @@ from zkplan.errors import (
     InvalidTask,
     NotSerialisable,
     PayloadTooLarge,
-    PayloadUndecodable,
 )
 from zkplan.functions.definition import DELAY_MAX_S, EDGES_MAX, RECORD_BYTES_MAX, define
 from zkplan.plan import Plan
@@ -32,7 +31,7 @@ from zkplan.tasks import Task, TaskSpec
 from zkplan.transport import Transport
 
 PATH = "/zkplan/plan-0000000003"
-CODEC = Codec(b"secret")
+CODEC = Codec()
 VALUES = Values(cast("Transport", None), CODEC)
 
 
@@ -285,11 +284,6 @@ def test_a_function_met_before_is_serialised_once() -> None:
     functions[known] = b"Rmath:sqrt"
     again = define(TaskSpec(spec.fn), PATH, VALUES, DEFAULT_OPTIONS, functions)
     assert record(again).function == b"Rmath:sqrt"
-
-
-def test_the_record_is_signed() -> None:
-    with pytest.raises(PayloadUndecodable, match="signature"):
-        Codec(b"another").open(TASK, made(math.sqrt, (4,)).record)
 
 
 def test_errors_name_a_task_without_a_name_by_its_function() -> None:

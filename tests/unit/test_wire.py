@@ -163,7 +163,14 @@ def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
     body += struct.pack("!i?ii", -1, False, NoNodeError.code, NoNodeError.code)
     body += struct.pack("!i?i", 4, False, 0) + struct.pack("!i", -1) + STAT
     node = Node(
-        b"data", version=7, child_count=3, cversion=9, created_ms=1000, modified_ms=2000, pzxid=55
+        b"data",
+        version=7,
+        child_count=3,
+        cversion=9,
+        created_ms=1000,
+        modified_ms=2000,
+        pzxid=55,
+        czxid=11,
     )
     assert packet.deserialize(body, 0) == [node, ["x", "é"], None, node._replace(data=b"")]
 

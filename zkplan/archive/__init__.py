@@ -31,11 +31,11 @@ from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from ..serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
 from ..store.end import remove as remove_plan
-from ..store.files import Store
 from .blobs import Complete, Packer, Piece, Unpacker
 from .file import ArchiveWriter, Header, open_archive
 from .picture import Survey, Znode, read_plan, retire, survey
 from .restore import begin, fill, find_twin
+from .sealed import FileSeals
 
 logger = get_logger("zkplan.archive")
 
@@ -104,7 +104,7 @@ def export_plan(
     except OSError as error:
         raise ZkplanError(f"{target} cannot be written: {error.strerror or error}") from error
     if remove:
-        _read_through(target, None, client.values.store)
+        _read_through(target, client, any_secret=False)
         client.transport.run(retire(plan.path, found.stand))
         remove_plan(client.transport, client.values, client.paths.plan(plan.number))
     return written
@@ -159,13 +159,14 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     store, folder = values.store, values.known_folder_of(plan.path)
     has_blobs = store is not None and folder != "" and bool(store.names(folder))
     with ArchiveWriter(target, header, has_blobs) as writer:
-        writer.add(Znode("", found.record))
+        seals = FileSeals(client.file_keys, header.uid)
+        writer.add(seals.seal(Znode("", found.record)))
         packer = Packer(values, plan.path)
 
         def add(znode: Znode) -> None:
             for piece in packer.pieces(znode) if _kinds(znode) else ():
                 writer.add_piece(piece)
-            writer.add(_signed_anew(znode, client.codec, client.file_codec))
+            writer.add(seals.seal(znode))
 
         first = run(read_plan(paths, number, found.ranks, add))
         second = run(read_plan(paths, number, found.ranks, None))
@@ -188,12 +189,13 @@ def import_plan(
 
     Raises PlanError if the plan is there already, or another one has its key (`copy` makes a second
     one all the same, without the key), and ZkplanError if the file cannot be read. Raises
-    PayloadUndecodable if the file is damaged, not an exported plan, of a newer format, or signed
-    with another secret (with `any_secret` only the workers check that).
+    PayloadUndecodable if the file is damaged, not an exported plan, of a newer format, or sealed
+    with another secret. `any_secret` does not check that: what is in the file is then sealed with
+    the keys of this client, whoever has written it.
     """
     source = Path(file)
     store = client.values.store
-    header = _read_through(source, None if any_secret else client.file_codec, store)
+    header = _read_through(source, client, any_secret)
     transport, paths = client.transport, client.paths
     twin = None if copy else transport.run(find_twin(paths, header.uid))
     if twin is not None:
@@ -202,7 +204,9 @@ def import_plan(
             f"the plan in {source} is there already, as {twin}: remove that one first, or ask for "
             "a second plan (--copy), whose tasks then run a second time",
         )
-    with open_archive(source) as (header, items):
+    seals = FileSeals(client.file_keys, header.uid, not any_secret)
+    with open_archive(source) as (header, lines):
+        items = seals.opened(source, lines)
         first = next(items, None)
         if not isinstance(first, Znode) or first.path:
             raise PayloadUndecodable(f"{source} cannot be imported: it does not begin with a plan")
@@ -218,8 +222,7 @@ def import_plan(
                 raise PlanNotFound(paths.plan(number), "it was removed while it was imported")
             unpacker = Unpacker(store, paths.plan(number), record.uid, home.created_ms)
             znodes = unpacker.znodes(items)
-            signed = (_signed_anew(znode, client.file_codec, client.codec) for znode in znodes)
-            transport.run(fill(paths, number, mark, header.creates, first.data, signed))
+            transport.run(fill(paths, number, mark, header.creates, first.data, znodes))
         except BaseException:
             _remove_half(client, number, unpacker)
             raise
@@ -239,20 +242,22 @@ def _remove_half(client: Connection, number: str, unpacker: Unpacker | None) -> 
         )  # fmt: skip
 
 
-def _read_through(file: Path, codec: Codec | None, store: Store | None) -> Header:
-    """Check the whole file, and with `codec` the signature of each payload. Blobs need a store."""
-    complete = Complete(file, store)
-    with open_archive(file) as (header, items):
-        for znode in items:
+def _read_through(file: Path, client: Connection, any_secret: bool) -> Header:
+    """Check the whole file, and unless `any_secret` the seal of each line. Blobs need a store."""
+    complete = Complete(file, client.values.store)
+    with open_archive(file) as (header, lines):
+        seals = FileSeals(client.file_keys, header.uid, not any_secret)
+        for znode in seals.opened(file, lines):
             if isinstance(znode, Piece):
                 complete.see_piece(znode)
                 continue
-            if _kinds(znode):
+            kinds = _kinds(znode)
+            if kinds:
                 complete.see(znode)
             if znode.path.startswith("task-") and int(number_of(znode.path[:15])) >= header.creates:
                 raise PayloadUndecodable(f"{file} cannot be imported: its counter is damaged")
-            if codec is not None:
-                _check_signature(file, codec, znode)
+            if kinds and not any_secret:
+                _check_digest(file, client.codec, kinds, znode)
     return header
 
 
@@ -266,25 +271,8 @@ def _kinds(znode: Znode) -> bytes:
     return _SEALED.get(name.partition("-")[0], b"") if name else TASK
 
 
-def _signed_anew(znode: Znode, had: Codec, gets: Codec) -> Znode:
-    """Neither an export nor an import uses a data folder's own secret: that secret stays in the
-    folder."""
-    kinds = b"" if had is gets else _kinds(znode)
-    try:
-        return znode._replace(data=gets.seal(*had.open(kinds, znode.data))) if kinds else znode
-    except PayloadUndecodable:
-        return znode  # whoever is to run it says so
-
-
-def _check_signature(file: Path, codec: Codec, znode: Znode) -> None:
-    kinds = _kinds(znode)
-    if not kinds:
-        return
+def _check_digest(file: Path, codec: Codec, kinds: bytes, znode: Znode) -> None:
     try:
         codec.open(kinds, znode.data)
     except PayloadUndecodable as error:
-        raise PayloadUndecodable(
-            f"{file}: {znode.path} cannot be opened with the secret of this client: {error}. Give "
-            "the secret that the plan was made with (ZKPLAN_SECRET), which the workers need too, "
-            "or import it unchecked (--any-secret)"
-        ) from None
+        raise PayloadUndecodable(f"{file}: {znode.path}: {error}") from None

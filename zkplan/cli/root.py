@@ -17,14 +17,19 @@ from ..settings import Settings
 from ..text import count
 from . import EXIT_FAILED, EXIT_USAGE, end
 from .common import connection_options, open_client, output_option, print_facts
+from .keys import new_key_command, rotate_key
 
 
-@click.group(short_help="Set a root up, close it, see what an outsider could do.")
+@click.group(short_help="Set a root up, close it, make and rotate its keys.")
 def root() -> None:
-    """Set a root up, close it, and see what an outsider could do there.
+    """Set a root up, close it, make and rotate its keys, and see what an outsider could do there.
 
     An outsider is whoever reaches ZooKeeper and has no login.
     """
+
+
+root.add_command(new_key_command)
+root.add_command(rotate_key)
 
 
 @root.command()

@@ -98,7 +98,7 @@ def show(plan: str, task: str, values: bool, output: str, settings: Settings) ->
     if undecoded:
         raise PayloadUndecodable(
             f"{found.path}: {count(len(undecoded), 'value')} cannot be decoded here; a module or "
-            f"the secret (ZKPLAN_SECRET) may be missing: {undecoded[0]}"
+            f"the secret (secret-files) may be missing: {undecoded[0]}"
         )
 
 

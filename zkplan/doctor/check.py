@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from ..client import connect_with
 from ..errors import InvalidSettings, ZkplanError
+from ..protection.keys import keys_of
 from ..settings import Settings
 from ..settings.login import with_password
-from ..settings.private import read_private
 from ..settings.settings import JSON
 from ..transport.addresses import is_embedded
 from . import servers, tree
@@ -72,11 +72,10 @@ def _settings(settings: Settings) -> Iterator[Finding]:
 
 def _keys(settings: Settings) -> Iterator[Finding]:
     yield ok("serializer", settings.serializer)
-    for file in settings.secret_files:
-        try:
-            read_private(file, "the secret file")
-        except InvalidSettings as error:
-            yield problem("keys", str(error), "make the file readable by its owner alone")
+    try:
+        keys_of(settings)
+    except InvalidSettings as error:
+        yield problem("keys", str(error), "see docs/operate/security.md#keys")
     is_json = settings.serializer == JSON
     if not (settings.secret or settings.secret_files or is_embedded(settings.hosts)):
         yield note(

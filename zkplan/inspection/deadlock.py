@@ -78,7 +78,7 @@ def refusal(client: Connection, task: str) -> str:
     except PayloadUndecodable:
         return (
             f"{name} has a log that cannot be read here: a worker that has another secret "
-            "(ZKPLAN_SECRET) than this client cannot decode the task"
+            "(secret-files) than this client cannot decode the task"
         )
     if failure.kind == "StoreUnavailable":
         return f"{name} waits for the store of {failure.worker}: {failure.message}"

@@ -6,6 +6,7 @@ from ..connection import Connection
 from ..errors import InvalidTask
 from ..protocol.layout import number_of, task_key
 from ..protocol.requests import ReadData
+from ..protocol.unproven import require_proven
 from ..text import count
 from .dead_letters import dead_letters
 from .outcomes import kept_outcomes
@@ -22,6 +23,7 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
         raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
     keyed = client.transport.ask(ReadData(task_key(plan_path, name)))
     if keyed is not None:
+        require_proven(keyed.data)
         return number_of(keyed.data[:10].decode(errors="replace")), name
     found, unread = set(), 0
     for task in unfinished_tasks(client, plan_path):
@@ -47,7 +49,7 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
         told = (
             f"{plan_path} has no task with the readable name {name!r}, and "
             f"{count(unread, 'task')} whose name cannot be read here: the secret "
-            "(ZKPLAN_SECRET) may be missing or wrong; give the number of the task instead"
+            "(secret-files) may be missing or wrong; give the number of the task instead"
         )
     else:
         told = (

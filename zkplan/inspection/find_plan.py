@@ -9,6 +9,7 @@ from ..protocol.layout import number_of
 from ..protocol.look import plan_records, readable_record, refuse_hidden
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData
+from ..text import count
 from .roots import hint_at_root
 
 #: What stands before a key where a plan is named by a text. No name begins with it.
@@ -55,6 +56,9 @@ def _by_name(client: Connection, name: str, only: bool) -> Found:
     if not named:
         client.transport.run(refuse_hidden(client.paths))
         told = f"there is no plan named {name!r} under {client.root}"
+        if unread := sum(record is None for _, record in found):
+            told += f"; {count(unread, 'plan')} cannot be read here: a key (secret-files) may be "
+            told += "missing"
         raise PlanNotFound(name, told + hint_at_root(client))
     if only and len(named) > 1:
         numbers = ", ".join(str(int(number_of(path))) for path, _ in named)

@@ -10,6 +10,7 @@ from .deadlock import no_worker, refusal
 from .gates import GateInfo, gates_of
 from .task_info import TaskInfo
 from .view import Cause, View
+from .workers import keys_fit
 
 #: How many tasks a sentence names, and how many root causes are told.
 NAMED = 5
@@ -168,6 +169,20 @@ def refused(view: View, task: TaskInfo) -> Cause | None:
     return Cause(code, sentence(told), advice, task.number)
 
 
+def keys_differ(view: View, task: TaskInfo) -> Cause | None:
+    """No worker knows the key of this client, by what they say of themselves."""
+    if not view.runs or not view.workers or task.state != "runnable":
+        return None
+    ours = view.client.keys[0].name if view.client.keys else ""
+    if any(keys_fit(view.client, worker) for worker in view.workers):
+        return None
+    text = f"no worker has the key {ours} (secret-files), and they leave what it has sealed alone"
+    if not ours:
+        text = "its workers use keys (secret-files), and this client has none: they leave it alone"
+    advice = "Give them and the author the same keys: `zkplan worker ls` shows who has which."
+    return Cause("undecodable", sentence(text), advice, task.number)
+
+
 def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
     workers = view.workers
     if not view.runs or task.state != "runnable":
@@ -190,7 +205,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, decided, dead, worker_gone, claimed, being_defined, delayed, gated),
-    *(no_living_worker, unserved_queue, refused, all_slots_busy),
+    *(no_living_worker, unserved_queue, refused, keys_differ, all_slots_busy),
 )
 
 

@@ -8,6 +8,12 @@ from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.worker_record import WorkerRecord
 
 
+def keys_fit(client: Connection, worker: WorkerRecord) -> bool:
+    """Whether that worker opens what this client seals, by what it says of itself."""
+    known = worker.keys.split()
+    return client.keys[0].name in known if client.keys else not known
+
+
 def living_workers(client: Connection) -> list[WorkerRecord]:
     """See Client.workers."""
     paths, transport = client.paths, client.transport

@@ -123,7 +123,7 @@ class ChildContext(Context):
     def _within(self, job: Job) -> Plan:
         claim = job.claim
         root = claim.plan_path.rpartition("/")[0]
-        connection = Connection(self._transport, root, b"")
+        connection = Connection(self._transport, root)
         return PlanWithin(connection, claim.plan_path, job.plan, claim.task, job.adds)
 
     @property

@@ -25,6 +25,7 @@ from .layout import (
 from .records import control_from_bytes, ready_to_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
+from .unproven import require_proven
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +99,7 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     path = f"{plan_path}/task-{number}"
     k, queue = task.k, task.queue
     ops: list[Op] = [
-        Create(f"{plan_path}/task-", task.record, sequence=True),
+        Create(f"{plan_path}/task-", task.record, sequence=True, becomes=path),
         Create(f"{path}/ready", ready_to_bytes(k, queue)),
         *key_ops(plan_path, task, number),
     ]
@@ -185,8 +186,8 @@ def settle_finished(
     """Read the kept results of finished dependencies of `task` into `known`.
 
     `among` limits this to these positions. Raises ResultNotKept if a dependency is gone and has
-    left no result. Raises PlanCancelled, PlanDrained or PlanNotFound if the reason may be that the
-    plan has ended or is being removed.
+    left no result, and PayloadRefused if that is not sealed for its place. Raises PlanCancelled,
+    PlanDrained or PlanNotFound if the reason may be that the plan has ended or is being removed.
     """
     positions = range(len(task.deps)) if among is None else among
     open_positions = [i for i in positions if i not in task.known and dep_number(task.deps[i])]
@@ -209,6 +210,7 @@ def settle_finished(
                     f"{task.label} depends on task {number} of {plan_path}, which has finished (or "
                     "was never added), and whose result was not kept; add that task with keep=True",
                 )
+            require_proven(outcome.data)
             if len(outcome.data) > REQUEST_BYTES_MAX // 2:
                 raise PayloadTooLarge(
                     f"the kept result of task {number}, which {task.label} depends on,",

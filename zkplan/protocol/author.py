@@ -32,6 +32,7 @@ from .requests import (
     Ticket,
 )
 from .shared import GROUP_BYTES_MAX, GUARD, READS_PER_REQUEST, Draft, rejected
+from .unproven import require_proven
 
 #: How many batches are under way at once: enough to keep the server busy while more are encoded.
 WINDOW = 4
@@ -85,7 +86,9 @@ def create_plan_with(
             continue
         number = f"{next_number(root):010d}"
         path = paths.plan(number)
-        ops: list[Op] = [Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True)]
+        ops: list[Op] = [
+            Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True, becomes=path)
+        ]
         ops += [Create(f"{path}/{name}") for name in children]
         answer = yield Multi([*ops, *more(number)])
         if isinstance(answer, Applied):
@@ -155,6 +158,7 @@ class Author(AddChain):
             nodes = yield ReadMany([ReadData(task_key(self.plan_path, each.key)) for each in some])
             for task, node in zip(some, nodes, strict=True):
                 if node is not None:
+                    require_proven(node.data)
                     task.is_there(node.data)
 
     def _make_queues(self, tasks: Sequence[NewTask]) -> Step[None]:

@@ -13,7 +13,6 @@ from ..errors import (
     PlanError,
     PlanNotFound,
     ServerFull,
-    TransactionRejected,
 )
 from . import failpoints
 from .active import cleared, leaving
@@ -47,7 +46,8 @@ from .requests import (
     SetData,
     Step,
 )
-from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
+from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
+from .unproven import Unproven, require_proven
 
 #: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
@@ -126,7 +126,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
     except PayloadUndecodable:
         record = PlanRecord("(of a format unknown here)", "", plan.created_ms / 1000)
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
-    if done is not None:
+    if done is not None and not isinstance(done.data, Unproven):
         state = "done"
     tasks = plan.child_count - sum(node is not None for node in after)
     # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
@@ -179,6 +179,7 @@ def mark_ready(plan_path: str) -> Step[None]:
     if answer.reason is not Reason.NODE_EXISTS or answer.path == entry:
         raise rejected(f"marking {plan_path} ready", answer)
     ready = yield ReadData(f"{plan_path}/ready")
+    require_proven(ready.data if ready is not None else b"")
     if ready is not None and control_from_bytes(ready.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
@@ -187,7 +188,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index. `reason` is for people.
+    index. `reason` is for people. Raises PayloadRefused if the state was not sealed for its place:
+    only a cancel goes on.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -207,6 +209,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
                 )
             ops.append(Create(f"{plan_path}/ready", control_to_bytes(state)))
         else:
+            if state != "cancelled":
+                require_proven(ready.data)  # it may have been cancelled
             now = control_from_bytes(ready.data)
             if now == state:
                 # One member says so, but it may be behind: the state may have changed since.
@@ -229,7 +233,7 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
             continue
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
             raise rejected(f"changing {plan_path} to {state}", answer)
-    raise _too_busy(f"changing {plan_path}")
+    raise too_busy(f"changing {plan_path}")
 
 
 def cancel_as_read(
@@ -258,6 +262,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
 
     `add-count` is read before the tasks are counted, and deleted at the version read: so an add in
     between causes a refusal (S7). If adds keep coming, a later commit or a check ends the plan.
+    Raises PayloadRefused if `done` stands and nobody with a key has made it.
     """
     # The queues are read after the plan: if they were made in between, the plan did not count them.
     parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}")
@@ -265,6 +270,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     for _ in range(REFUSALS_MAX):
         adds, plan, ready, done, dead, queues, entry = yield ReadMany(reads)
         if done is not None:
+            require_proven(done.data)
             return True
         if adds is None or plan is None or ready is None:
             return False
@@ -320,7 +326,7 @@ def remove(plan_path: str) -> Step[int]:
         for start in range(0, len(tasks), REMOVED_PER_ROUND):
             removed += yield from _remove(tasks[start : start + REMOVED_PER_ROUND])
     else:
-        raise _too_busy(f"removing {plan_path}")
+        raise too_busy(f"removing {plan_path}")
     yield from _remove_delayed(plan_path)
     yield from _remove([active_entry(plan_path)])  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
@@ -350,7 +356,7 @@ def remove(plan_path: str) -> Step[int]:
         plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
         if plan is None or names is None:
             return removed
-    raise _too_busy(f"removing {plan_path}")
+    raise too_busy(f"removing {plan_path}")
 
 
 def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
@@ -387,11 +393,3 @@ def _remove_delayed(plan_path: str) -> Step[None]:
         if delayed is not None and delayed.plan == parse_plan(name):
             yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
     yield from remove_gates(root, parse_plan(name) or "")
-
-
-def _too_busy(what: str) -> TransactionRejected:
-    """The error if something is refused again and again, as by a server that has diverged."""
-    return TransactionRejected(
-        f"{what}: others change it all the time; try again. If it is always refused, this client's "
-        "ZooKeeper server has diverged from the others (docs/operate/operating.md)"
-    )

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import PayloadUndecodable
 from .layout import DEFAULT_QUEUE, parse_queue
+from .unproven import SEALED, SEALED_MAGIC, require_proven
 
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
@@ -22,6 +23,9 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
+        require_proven(data)
+        if data[:2] == SEALED_MAGIC:
+            raise PayloadUndecodable(f"{what}: {SEALED}") from None
         raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise PayloadUndecodable(f"{what} is not a JSON object")

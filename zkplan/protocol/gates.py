@@ -31,6 +31,7 @@ from .requests import (
     Step,
 )
 from .shared import READS_PER_REQUEST, rejected
+from .unproven import require_proven
 
 #: The position of the only argument of a gate.
 ARGUMENT = "arg-0000000000"
@@ -203,9 +204,11 @@ def read_gates(paths: Paths, names: Sequence[str]) -> Step[list[Read]]:
 def look_at(path: str, with_children: bool) -> Step[Seen]:
     """Read a znode that gates wait for, and leave a watch: one, or two where children count.
 
-    Raises AccessDenied.
+    Raises AccessDenied, and PayloadUndecodable for one below the root that is not sealed with a
+    known key: what zkplan keeps there counts only if a holder of a key has written it.
     """
     node = yield ReadData(path, watch=True)
+    require_proven(node.data if node is not None else b"")
     if node is None or not with_children:
         return Seen(node)
     return Seen(node, (yield ReadChildren(path, watch=True)))

@@ -25,6 +25,7 @@ from .requests import (
     Step,
 )
 from .shared import rejected
+from .unproven import require_proven
 
 
 class Held(NamedTuple):
@@ -40,8 +41,11 @@ class Held(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the plan is done or cancelled: it never gets work again."""
+        """Whether the plan is done or cancelled: it never gets work again.
+
+        Raises PayloadRefused if `done` is not sealed for its place."""
         if self.done is not None:
+            require_proven(self.done.data)
             return True
         return self.ready is not None and control_from_bytes(self.ready.data) == "cancelled"
 
@@ -146,6 +150,7 @@ def _still(paths: Paths, held: Held) -> Step[bool]:
 
 
 def _number_in(path: str, data: bytes) -> str:
+    require_proven(data)
     number = parse_number(data[:10].decode(errors="replace"))
     if number is None:
         raise PayloadUndecodable(

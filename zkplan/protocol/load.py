@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadRefused, PayloadUndecodable
 from . import failpoints
 from .edges import Edge
 from .records import count_from_bytes, queue_from_bytes
@@ -37,6 +37,8 @@ class Loaded:
     owner: bool = True
     logs: list[bytes] = field(default_factory=list)
     damage: str = ""
+    #: An edge or a log of it was not sealed for its place.
+    refused: PayloadRefused | None = None
     below: list[str] = field(default_factory=list)
 
     def release_ops(self) -> list[Op]:
@@ -52,7 +54,7 @@ class Reading:
 
     __slots__ = (
         "arguments", "damage", "edges", "logs", "missing", "names", "others", "owner", "record",
-        "result", "task_path",
+        "refused", "result", "task_path",
     )  # fmt: skip
 
     def __init__(self, task_path: str, record: bytes, children: list[str]) -> None:
@@ -65,6 +67,7 @@ class Reading:
         self.result: bytes | None = None
         self.owner = False
         self.damage = ""
+        self.refused: PayloadRefused | None = None
         #: The children whose data is needed.
         self.names: list[str] = []
         for name in sorted(children):
@@ -89,6 +92,8 @@ class Reading:
                     self.edges.append((name, Edge.from_bytes(node.data)))
                 except PayloadUndecodable as error:
                     self.damage = f"{name}: {error}"
+                    if isinstance(error, PayloadRefused):
+                        self.refused = error
             elif name.startswith("arg-"):
                 self.arguments[name[4:]] = node.data
             elif name == "result":
@@ -118,6 +123,7 @@ class Reading:
             self.owner,
             self.logs,
             self.damage,
+            self.refused,
         )
 
     def inherited(self, claim: Claim, position: str, value: bytes) -> Loaded | None:

@@ -11,6 +11,7 @@ from .fields import from_json, to_json
 from .layout import Paths
 from .requests import Applied, Multi, ReadData, Reason, SetData, Step
 from .shared import rejected
+from .unproven import require_proven
 from .worker_record import WorkerState, worker_state
 
 
@@ -18,13 +19,15 @@ def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
     """Have a worker drain, pause or run on. Returns False if it was told so before.
 
     What others have written meanwhile is read again. Raises WorkerNotFound if it is gone,
-    ZkplanError if it drains already and is to do something else, and TransactionRejected.
+    ZkplanError if it drains already and is to do something else, TransactionRejected, and
+    PayloadUndecodable if what it was told last is not sealed with a known key.
     """
     path = paths.worker(worker)
     while True:
         node = yield ReadData(path)
         if node is None:
             raise WorkerNotFound(worker, f"worker {worker} is gone")
+        require_proven(node.data)
         had = worker_state(node.data)
         if had == state:
             return False

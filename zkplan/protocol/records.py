@@ -255,3 +255,13 @@ def control_from_bytes(data: bytes) -> State:
     if state == "running":
         return "running"
     return "cancelled" if state == "cancelled" else "paused"
+
+
+def starting_control(data: bytes) -> bytes:
+    """What the first version of a `ready` holds where keys are used: a plan that does not run yet.
+
+    The state that it was made for, `data`, follows with the next version.
+    """
+    if control_from_bytes(data) != "running":
+        return data
+    return to_json({"state": "paused", "starts": True})

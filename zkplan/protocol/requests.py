@@ -16,12 +16,17 @@ Step = Generator["Request", Any, T]
 
 
 class Create(NamedTuple):
-    """Create a znode. Its answer is the path created."""
+    """Create a znode. Its answer is the path created.
+
+    `becomes` is the path that a sequential znode gets if the prediction of its number is right,
+    which another operation of the same transaction proves: its data are sealed for that path.
+    """
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequence: bool = False
+    becomes: str = ""
 
 
 class Delete(NamedTuple):
@@ -171,3 +176,6 @@ class Node(NamedTuple):
     created_ms: int
     modified_ms: int
     pzxid: int
+    #: The transaction that made it: no other znode in the history of the server has the same path
+    #: and the same number.
+    czxid: int = 0

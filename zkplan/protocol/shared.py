@@ -204,3 +204,11 @@ def pending_dependents(data: bytes) -> list[Dependent]:
         if known and lengths[2] <= 10 and queue is not None:
             found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3], queue))
     return found
+
+
+def too_busy(what: str) -> TransactionRejected:
+    """The error if something is refused again and again, as by a server that has diverged."""
+    return TransactionRejected(
+        f"{what}: others change it all the time; try again. If it is always refused, this client's "
+        "ZooKeeper server has diverged from the others (docs/operate/operating.md)"
+    )

@@ -57,7 +57,7 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
         path = f"{chain.plan_path}/task-{number}"
         identity, ops = chain.begin(chain.previous)
         ops += [
-            Create(f"{chain.plan_path}/task-", task.record, sequence=True),
+            Create(f"{chain.plan_path}/task-", task.record, sequence=True, becomes=path),
             Create(f"{path}/ready", ready_to_bytes(len(task.deps) + 1, task.queue)),
             Create(f"{path}/incomplete", identity.encode()),
             *key_ops(chain.plan_path, task, number),

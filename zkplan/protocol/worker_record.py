@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from ..errors import PayloadUndecodable
 from .fields import as_queues, as_seconds, as_text, as_whole, from_json, to_json
 from .layout import DEFAULT_QUEUE
+from .unproven import SEALED_MAGIC
 
 WorkerState = Literal["running", "paused", "draining"]
 
@@ -18,7 +19,8 @@ class WorkerRecord(NamedTuple):
 
     `version` is that of its zkplan, and `isolation` what each of its tasks has for itself if it
     does not say (`thread` or `process`); both are empty where an older worker does not tell.
-    `state` is what it was told last: `running`, `paused` or `draining`.
+    `state` is what it was told last: `running`, `paused` or `draining`. `keys` names its keys, the
+    one that it seals with first, as far as it says.
     """
 
     id: str
@@ -31,11 +33,14 @@ class WorkerRecord(NamedTuple):
     version: str = ""
     isolation: str = ""
     state: WorkerState = "running"
+    keys: str = ""
 
     def to_bytes(self) -> bytes:
         names = ["host", "pid", "slots", "started", "version", "isolation"]
         if tuple(self.queues) != (DEFAULT_QUEUE,):
             names.append("queues")
+        if self.keys:
+            names.append("keys")
         if self.state != "running":
             names.append("state")
         value = self._asdict()
@@ -63,9 +68,11 @@ class WorkerRecord(NamedTuple):
                 as_text(value.get("version")),
                 as_text(value.get("isolation")),
                 worker_state(data),
+                as_text(value.get("keys")),
             )
         except PayloadUndecodable:
-            return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
+            told = "sealed" if data[: len(SEALED_MAGIC)] == SEALED_MAGIC else "damaged"
+            return cls(worker, f"({told} record)", 0, 0, 0.0, claims)
 
 
 def worker_state(data: bytes) -> WorkerState:

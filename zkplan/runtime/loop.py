@@ -72,6 +72,7 @@ class Loop:
         paths: Paths,
         threads: int,
         queues: Sequence[str],
+        keys: str,
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
@@ -87,7 +88,7 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            *(transport, steps, paths, threads, queues, version, isolation.default),
+            *(transport, steps, paths, threads, queues, keys, version, isolation.default),
             *(self._registered, self._told_state),
         )
         self.vanished = vanished = VanishedWorkers()
@@ -125,10 +126,7 @@ class Loop:
         self.gates = GateWatch(steps, paths, membership, values.codec)
         self.heartbeat = Heartbeat(steps, membership, claims, session_s / 6)
         self.duties: list[Duty] = [
-            self.heartbeat,
-            self.clearing,
-            self.promotion,
-            self.gates,
+            *(self.heartbeat, self.clearing, self.promotion, self.gates),
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             times,
             self.schedules,

@@ -14,6 +14,7 @@ from ..protocol.layout import Paths
 from ..protocol.membership import register, unregister
 from ..protocol.requests import Node, Step
 from ..protocol.shared import Registration
+from ..protocol.unproven import Unproven
 from ..protocol.worker_record import WorkerRecord, WorkerState, worker_state
 from ..transport import Transport
 from ..transport.complaints import why
@@ -36,6 +37,7 @@ class Membership:
         paths: Paths,
         threads: int,
         queues: Sequence[str],
+        keys: str,
         version: str,
         isolation: str,
         registered: Callable[[Registration], None],
@@ -44,7 +46,7 @@ class Membership:
         self._transport, self._steps, self._paths = transport, steps, paths
         #: After so long without an answer the session may have ended.
         self._silence_s = transport.session_timeout_s * 2 / 3
-        self._threads, self._queues = threads, queues
+        self._threads, self._queues, self._keys = threads, queues, keys
         self._version, self._isolation = version, isolation
         self._on_registered, self._on_told = registered, told
         #: What the worker was told last. It says so again when it registers anew.
@@ -115,6 +117,7 @@ class Membership:
         facts = WorkerRecord(
             *(worker, host, os.getpid(), self._threads, time.time()),
             queues=self._queues,
+            keys=self._keys,
             version=self._version,
             isolation=self._isolation,
             state=self.state,
@@ -145,8 +148,8 @@ class Membership:
 
     def ordered(self, registration: Node) -> None:
         """Hear what somebody has written into the registration, if that is new."""
-        if registration.version == 0:
-            return  # as this worker made it
+        if registration.version == 0 or isinstance(registration.data, Unproven):
+            return  # as this worker made it, or no holder of a key has written it
         state = worker_state(registration.data)
         if state != self.state and self.state != "draining":
             self.state = state

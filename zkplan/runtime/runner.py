@@ -14,6 +14,7 @@ from ..backoff import CHANCE, Backoff
 from ..errors import (
     FunctionNotAllowed,
     InvariantViolated,
+    PayloadRefused,
     PayloadTooLarge,
     PayloadUndecodable,
     ServerFull,
@@ -100,6 +101,9 @@ class Runner:
         token = task_here.set(job)
         try:
             ended = self._attempt(job)
+        except PayloadRefused as error:
+            # Another worker with this key would refuse it, too. Its words are zkplan's own.
+            ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
         except PayloadUndecodable as error:
             ended = Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
         except StoreUnavailable as error:
@@ -136,6 +140,8 @@ class Runner:
             if kind == FAILURE:
                 return Ended(job, failure=Failure.from_bytes(body), final=True)
             return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
+        if loaded.refused is not None:
+            raise loaded.refused
         if loaded.damage or record.positions != len(loaded.arguments):
             raise InvariantViolated(
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "

@@ -133,7 +133,8 @@ def settle_failure(
     summary = failure.summary[:500]
     dead = Dead(claim.rank, claim.n, used_up, job.name, summary, failure.worker, claim.queue)
     cascades = job.plan is not None and job.plan.on_failure == "cascade"
-    if cascades and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
+    is_whole = job.loaded.refused is None and all(edge.k >= 0 for _, edge in job.loaded.edges)
+    if cascades and deliverable and is_whole:
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
     # Or an earlier claim has told some of them, and left its mark.

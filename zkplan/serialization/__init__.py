@@ -1,1 +1,1 @@
-"""Values and functions to signed bytes and back. The only importer of dill."""
+"""Values and functions to bytes and back. The only importer of dill."""

@@ -1,15 +1,14 @@
-"""Values to signed bytes and back. The only importer of dill.
+"""Values to bytes and back. The only importer of dill.
 
 What a worker can import goes through Python's C pickler, the fastest and most faithful. dill
-carries the rest: lambdas, closures and what is defined in `__main__`. Each payload carries a keyed
-digest: with a secret, a worker decodes nothing that was not written by a holder of that secret.
+carries the rest: lambdas, closures and what is defined in `__main__`. Each payload carries a digest
+that finds damage. It proves nothing of who wrote it: keys do (`zkplan.protection`).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import hmac
 import importlib
 import io
 import pickle
@@ -23,6 +22,7 @@ import dill
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from ..protocol.options import TaskOptions
 from ..protocol.records import Serializer, TaskRecord
+from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
 from .by_name import AllowList, load_by_name
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
@@ -185,26 +185,22 @@ def _options(options: bytes, function: bytes) -> TaskOptions:
 
 
 def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
-    """(kind, body) of a payload, whoever signed it: nothing of it may be decoded. Raises
+    """(kind, body) of a payload, damaged or not: nothing of it may be decoded. Raises
     PayloadUndecodable."""
     if sealed[:2] != MAGIC or len(sealed) < _HEAD:
+        require_proven(sealed)
         raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
     return sealed[2:3], sealed[_HEAD:]
 
 
 class Codec:
-    """Seals and opens payloads under one secret; caches decoded functions.
+    """Puts payloads into envelopes, and opens them; caches decoded functions.
 
-    With serializer "json" it decodes JSON alone: no pickle, whoever has signed it.
+    With serializer "json" it decodes JSON alone: no pickle, whoever has written it.
     """
 
-    def __init__(
-        self, secret: bytes = b"", serializer: Serializer = PICKLE, allowed: AllowList | None = None
-    ) -> None:
+    def __init__(self, serializer: Serializer = PICKLE, allowed: AllowList | None = None) -> None:
         """`allowed` are the functions that may be imported; with None any of a module."""
-        if len(secret) > 64:
-            secret = hashlib.blake2b(secret).digest()
-        self._secret = secret
         self.serializer: Serializer = serializer
         self._allowed = allowed
         self._functions: dict[bytes, Callable[..., Any]] = {}
@@ -215,7 +211,7 @@ class Codec:
 
     def for_worker(self, allowed: AllowList | None) -> Codec:
         """The same for a worker, with a cache of its own."""
-        return Codec(self._secret, self.serializer, allowed)
+        return Codec(self.serializer, allowed)
 
     @property
     def is_json_only(self) -> bool:
@@ -260,7 +256,7 @@ class Codec:
         return dump(error.with_traceback(None))
 
     def _digest(self, kind: bytes, body: bytes) -> bytes:
-        return hashlib.blake2b(body, digest_size=_DIGEST, key=self._secret, person=kind).digest()
+        return hashlib.blake2b(body, digest_size=_DIGEST, person=kind).digest()
 
     def seal(self, kind: bytes, body: bytes) -> bytes:
         return MAGIC + kind + self._digest(kind, body) + body
@@ -269,12 +265,13 @@ class Codec:
         """(kind, body) of a payload of one of `kinds`; raises PayloadUndecodable."""
         kind = sealed[2:3]
         if sealed[:2] != MAGIC or len(sealed) < _HEAD or kind not in kinds:
+            require_proven(sealed)
+            if sealed[:2] == SEALED_MAGIC:
+                raise PayloadUndecodable(SEALED)
             raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
         body = sealed[_HEAD:]
-        if not hmac.compare_digest(sealed[3:_HEAD], self._digest(kind, body)):
-            raise PayloadUndecodable(
-                "the signature does not fit: damaged, or another secret was used (ZKPLAN_SECRET)"
-            )
+        if sealed[3:_HEAD] != self._digest(kind, body):
+            raise PayloadUndecodable("the digest does not fit: the payload is damaged")
         return kind, body
 
     def seal_value(self, value: Any, name: str = "", as_json: bool = False) -> bytes:

@@ -40,8 +40,9 @@ class Field:
     has_option: bool = True
     #: Whether each command lists its option in its help; if not, only `zkplan config show` does.
     is_common: bool = False
-    #: Whether a profile may set it.
+    #: Whether a profile, and a variable, may set it.
     in_profile: bool = True
+    has_variable: bool = True
     metavar: str = "TEXT"
 
     @property
@@ -218,15 +219,17 @@ FIELDS = (
     Field(
         "secret",
         Kind("secret", _secret),
-        "What payloads are signed with.",
+        "The lines of a file with keys, of a program that has them from elsewhere.",
         is_secret=True,
         has_option=False,
         in_profile=False,
+        has_variable=False,
     ),
     Field(
         "secret-files",
         Kind("paths", _paths),
-        "A file with the key that payloads are signed with; only payloads signed so are accepted.",
+        "A file with keys, one ID:KEY on each line. What is written is sealed with the first key "
+        "of all files, what is read must be sealed with one of them.",
         is_common=True,
         metavar="FILE",
     ),

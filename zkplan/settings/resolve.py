@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InvalidSettings
 from ..log import get_logger
-from .fields import ALTERNATIVES, BY_ATTRIBUTE, BY_NAME, FIELDS
+from .fields import ALTERNATIVES, BY_ATTRIBUTE, BY_NAME, FIELDS, Field
 from .profiles import Profile, find_profile
 from .settings import DIGEST, SASL_GSSAPI, Settings
 
@@ -58,7 +58,7 @@ def resolve(
     variables = {
         field.name: environment[field.variable]
         for field in FIELDS
-        if environment.get(field.variable)
+        if environment.get(field.variable) and _may_be_set(field)
     }
     merging.add(variables, lambda name: BY_NAME[name].variable, folder)
     by_name = {BY_ATTRIBUTE[name].name: value for name, value in arguments.items()}
@@ -68,6 +68,17 @@ def resolve(
         folder,
     )
     return merging.settings(found.name if found is not None else "")
+
+
+def _may_be_set(field: Field) -> bool:
+    """Raises InvalidSettings for a variable that counts no more: nobody must believe it does."""
+    if not field.has_variable:
+        raise InvalidSettings(
+            f"{field.variable} is set, and keys come from files only, since every task can read "
+            "the environment of its worker: write it into a file, and name that in "
+            "ZKPLAN_SECRET_FILES"
+        )
+    return True
 
 
 def _current_folder() -> Path:

@@ -201,7 +201,7 @@ class _Runs:
         settings = Settings(hosts=self.hosts, root=root, secret=self.secret.encode())
         with connect_with(settings) as client:
             client.prepare()
-            hasty = _Hasty(client.transport, root, self.secret.encode())
+            hasty = _Hasty(client.transport, root, client.keys)
             plan = _built(self.build(hasty))
             plan.mark_ready()
             deadline = time.monotonic() + self.timeout_s

@@ -23,6 +23,7 @@ from kazoo.client import KazooClient
 
 from zkplan.client import Client
 from zkplan.processes.watched import wait_unreaped
+from zkplan.protection.keys import parse_keys
 from zkplan.protocol.requests import Check, Multi, Op, Request
 from zkplan.transport import Transport
 from zkplan.transport.calls import Call, Done
@@ -105,7 +106,7 @@ def _work(
     transport = DyingTransport(kazoo, root, number, after, will)
     session, password = kazoo.client_id
     transport.write(session=session, password=password.hex())
-    Worker(Client(transport, root, secret.encode()), threads=1).run()
+    Worker(Client(transport, root, parse_keys(secret, "the order")), threads=1).run()
 
 
 def _fork(order: dict[str, Any]) -> tuple[int, int]:

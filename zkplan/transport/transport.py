@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 
 from ..errors import ClientClosed, ServerRolledBack, ZooKeeperUnavailable
 from ..protocol.requests import ReadMany, Request, Step
+from ..protocol.shared import ask
 from . import kazoo_private
 from .calls import Call, Done
 from .complaints import why
@@ -44,6 +45,8 @@ class Transport:
         #: Whether the user of this client has given it a login. Then what it creates is its own.
         self.logs_in = logs_in
         self.patience_s = patience_s
+        #: With keys: what seals the requests of each step, and opens its answers.
+        self.guard: Callable[[Step[Any]], Step[Any]] | None = None
         #: An error in a callback on a thread of kazoo: somebody waits in vain. A worker ends by it.
         self.broken: BaseException | None = None
         self._owns = owns
@@ -107,6 +110,7 @@ class Transport:
     def submit(self, request: Request, done: Done) -> Call:
         """Send without waiting; `done(answer, error)` is called on kazoo's thread.
 
+        The guard does not see it: it is for what reads and writes no data.
         Raises PayloadTooLarge before anything is sent, ClientClosed after `close`,
         ServerRolledBack.
         """
@@ -116,6 +120,8 @@ class Transport:
 
     def ask(self, request: Request) -> Any:
         """Send one request and wait for its answer; raises ZooKeeperUnavailable, ZooKeeperError."""
+        if self.guard is not None:
+            return self.run(ask(request))
         return self._wait(self._post(request), self.patience_s)
 
     def run(self, step: Step[T], *, for_ever: bool = False) -> T:
@@ -124,6 +130,8 @@ class Transport:
         `for_ever`: wait for ZooKeeper as long as it takes, as a task of a worker does.
         """
         patience_s = None if for_ever else self.patience_s
+        if self.guard is not None:
+            step = self.guard(step)
         return run_step(step, self._post, lambda posted: self._wait(posted, patience_s))
 
     def start(
@@ -133,7 +141,7 @@ class Transport:
         done: Callable[[T | None, BaseException | None], None],
     ) -> None:
         """Run a step in the background of a loop: `post` has the loop go on with each answer."""
-        start_step(step, self.submit, post, done)
+        start_step(step if self.guard is None else self.guard(step), self.submit, post, done)
 
     def _post(self, request: Request) -> _Posted:
         if type(request) is ReadMany and request.strict is None:

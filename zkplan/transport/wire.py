@@ -229,7 +229,8 @@ def unpack_node(buffer: bytes, offset: int) -> tuple[Node, int]:
         data = buffer[offset : offset + size]
         offset += size
     stat = _stat.unpack_from(buffer, offset)
-    return Node(data, stat[4], stat[9], stat[5], stat[2], stat[3], stat[10]), offset + 68
+    node = Node(data, stat[4], stat[9], stat[5], stat[2], stat[3], stat[10], stat[0])
+    return node, offset + 68
 
 
 def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:

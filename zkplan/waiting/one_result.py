@@ -10,6 +10,7 @@ from ..log import get_logger
 from ..protocol.control import status as read_status
 from ..protocol.records import Failure, control_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.unproven import require_proven
 from ..serialization.codec import FAILURE, VALUE, Codec
 from ..store.values import Values
 from .kept import Keeps, is_kept, will_not_be_kept
@@ -40,6 +41,7 @@ def wait_for_outcome(
             return True, outcome.data
         if home is None:
             raise PlanNotFound(plan_path, f"{plan_path} was removed")
+        require_proven(control.data if control is not None else b"")
         is_cancelled = control is not None and control_from_bytes(control.data) == "cancelled"
         if live is None:
             if is_cancelled:

@@ -13,6 +13,7 @@ from ..log import get_logger
 from ..protocol.control import PlanStatus, finish
 from ..protocol.control import status as read_status
 from ..protocol.requests import ReadChildren, ReadData
+from ..protocol.unproven import require_proven
 from ..text import count
 from .patience import Patience
 
@@ -33,7 +34,12 @@ def _watch_dead(client: Connection, plan_path: str) -> None:
 
 
 def end_if_drained(client: Connection, plan_path: str) -> bool:
-    """End the plan if no task is left. Returns whether it is done."""
+    """End the plan if no task is left. Returns whether it is done.
+
+    Who can only read (ed25519-public) leaves that to others.
+    """
+    if client.keys and not client.keys[0].can_seal:
+        return False
     done = bool(client.transport.run(finish(plan_path, time.time())))
     if done:
         client.sweeper.plan_is_done(plan_path)
@@ -57,8 +63,9 @@ def wait_for_plan(
         def look() -> tuple[bool, PlanStatus]:
             if given_up is not None and given_up.is_set():
                 raise WaitTimeout(f"nobody waits for {plan_path} any more")
-            transport.ask(ReadData(f"{plan_path}/done", watch=True))
-            transport.ask(ReadData(f"{plan_path}/ready", watch=True))
+            for name in ("done", "ready"):
+                node = transport.ask(ReadData(f"{plan_path}/{name}", watch=True))
+                require_proven(node.data if node is not None else b"")
             if fail_fast or patience.dead < WATCHED_DEAD_MAX:
                 _watch_dead(client, plan_path)
             status = transport.run(read_status(plan_path))

@@ -11,6 +11,7 @@ from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.shared import READS_PER_REQUEST
+from ..protocol.unproven import require_proven
 from .patience import Patience
 
 #: So few tasks are watched one by one, since a result that is not kept shows in no list of results.
@@ -86,8 +87,9 @@ class PlanTasks:
     def _kept(self) -> list[Completed]:
         """The open tasks that have a kept outcome. Sets the watches."""
         ask = self._client.transport.ask
-        ask(ReadData(f"{self._plan}/done", watch=True))
-        ask(ReadData(f"{self._plan}/ready", watch=True))
+        for name in ("done", "ready"):
+            node = ask(ReadData(f"{self._plan}/{name}", watch=True))
+            require_proven(node.data if node is not None else b"")
         if len(self.open) <= WATCHED_TASKS:
             for number in self.open:
                 ask(ReadData(f"{self._plan}/task-{number}", watch=True))

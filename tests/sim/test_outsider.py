@@ -1,0 +1,78 @@
+"""S20: what was not sealed for its place is never used, whatever an outsider writes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from zkplan.protection import guard, places
+from zkplan.protection.guard import Guard
+from zkplan.protection.places import Place, Places
+from zkplan.protection.ring import Ring, without_proof
+from zkplan.protocol.requests import Node
+
+from .mix import replaced
+from .outsider import Run
+from .story import Violation
+
+SEEDS = int(os.environ.get("ZKPLAN_SIM_SEEDS", "20000")) // 200
+#: Within so many seeds each mutant must be found.
+SEEDS_MAX = 400
+
+
+def _ordered_by_nothing(self: Places, path: str) -> Place | None:
+    found = _OF(self, path)
+    return found._replace(ordered=False) if found is not None else None
+
+
+def _one_life(self: Guard, plan: str) -> Generator[Any, Any, int]:
+    yield from ()
+    return 1
+
+
+def _used_all_the_same(self: Guard, path: str, node: Node, error: Exception) -> bytes:
+    return without_proof(node.data)
+
+
+_OF = Places.of
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    "the place is left out": (Ring, "_at", lambda self, place: b""),
+    "edges are not sealed": (places, "_OPEN_IN_TASK", places._OPEN_IN_TASK | {"prov"}),
+    "the version of a state is left out": (Places, "of", _ordered_by_nothing),
+    "the life of a plan is left out": (Guard, "_learn", _one_life),
+    "a state runs from its first version on": (guard, "starting_control", lambda data: data),
+    "what was refused is parsed": (Guard, "_refused", _used_all_the_same),
+}
+
+
+def first_seed_that_finds(mutant: tuple[Any, str, Any]) -> tuple[int, str] | None:
+    with replaced([mutant]):
+        for seed in range(SEEDS_MAX):
+            try:
+                Run(seed).run()
+            except Violation as violation:
+                return seed, str(violation)
+            except Exception:  # something else fell over it first: not enough
+                continue
+    return None
+
+
+def test_nothing_is_used_that_no_holder_of_the_key_sealed_for_its_place() -> None:
+    judged = sum(Run(seed).run() for seed in range(SEEDS))
+    assert judged > 3 * SEEDS  # else these runs would show nothing
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_an_outsider_profits_from_a_broken_protection(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = first_seed_that_finds(MUTANTS[name])
+    assert found is not None, f"{name}: not found within {SEEDS_MAX} seeds"
+    seed, why = found
+    with capsys.disabled():
+        sys.stdout.write(f"\n{name}: found after {seed + 1} seeds: {why[:100]}\n")
+    Run(seed).run()

@@ -1,0 +1,188 @@
+"""Data are sealed for one place: nothing opens them anywhere else, changed, or with another key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkplan.archive.picture import Znode
+from zkplan.archive.sealed import FileSeals
+from zkplan.errors import InvalidSettings, InvariantViolated, PayloadRefused, PayloadUndecodable
+from zkplan.protection.guard import Guard
+from zkplan.protection.keys import AES, SECRET, SIGNING, Key, new_key, parse_keys, public_key
+from zkplan.protection.places import Places
+from zkplan.protection.ring import Ring, without_proof
+from zkplan.protocol.records import control_from_bytes
+from zkplan.protocol.requests import Create, Multi, Node, ReadData, SetData
+from zkplan.protocol.shared import ask
+from zkplan.protocol.unproven import Unproven
+
+KEYS = [new_key(f"k-{kind}", kind) for kind in (SECRET, AES, SIGNING)]
+PLAN = "/r/plan-0000000004"
+#: One znode of each kind, and of a kind to come; none may stand for another.
+PLACES = [
+    PLAN, "/r/plan-0000000005", f"{PLAN}/ready", f"{PLAN}/done", f"{PLAN}/task-0000000005",
+    f"{PLAN}/task-0000000006", f"{PLAN}/task-0000000005/arg-0000000000",
+    f"{PLAN}/task-0000000005/arg-0000000001", f"{PLAN}/task-0000000006/arg-0000000000",
+    f"{PLAN}/task-0000000005/prov-0000000000", f"{PLAN}/task-0000000006/prov-0000000000",
+    f"{PLAN}/task-0000000005/log-0000000000", f"{PLAN}/task-0000000005/result",
+    f"{PLAN}/results/0000000005", f"{PLAN}/dead/0000000005", "/r/workers/w",
+    f"{PLAN}/task-0000000005/gate", "/r/gates", "/r/gates/0000000004-5000-0000000005.0.0",
+    "/r/keys/00ff", f"{PLAN}/add-ids/key-00ff", "/r/schedules/nightly/next-1",
+    "/r/plan-0000000005/done", "/r/plan-0000000005/task-0000000005", "/r/schedules/nightly",
+]  # fmt: skip
+OPEN = [
+    "/r", f"{PLAN}/queues/gpu", "/r/claims/w/0000000004-0000000005.0.0", "/r/active/0000000004",
+    f"{PLAN}/runnable/5000-0000000005.0.0", f"{PLAN}/add-count", f"{PLAN}/task-0000000005/ready",
+    f"{PLAN}/task-0000000005/dep-0000000000", f"{PLAN}/task-0000000005/owner", "/other/plan-1",
+]  # fmt: skip
+
+REFUSED = bytes(Unproven(PayloadRefused("")))
+
+
+def place_of(path: str) -> bytes:
+    place = Places("/r").of(path)
+    assert place is not None
+    return f"{place.plan}@5/{place.rest}".encode()
+
+
+def test_every_kind_of_record_has_a_place_of_its_own_and_names_have_none() -> None:
+    assert len({place_of(path) for path in PLACES}) == len(PLACES)
+    assert [Places("/r").of(path) for path in OPEN] == [None] * len(OPEN)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.kind)
+def test_what_is_sealed_is_opened_in_its_own_place_alone(key: Key) -> None:
+    ring, elsewhere = Ring([key], b"root"), Ring([key], b"another")
+
+    @given(st.binary(max_size=50), st.sampled_from(PLACES), st.data())
+    def fuzz(body: bytes, path: str, data: st.DataObject) -> None:
+        sealed = ring.seal(place_of(path), body)
+        assert ring.open(place_of(path), sealed) == body
+        other = data.draw(st.sampled_from([each for each in PLACES if each != path]))
+        for opens, place in ((ring, place_of(other)), (elsewhere, place_of(path))):
+            with pytest.raises(PayloadRefused, match="not sealed for this place"):
+                opens.open(place, sealed)
+        at = data.draw(st.integers(0, len(sealed) - 1))
+        changed = bytearray(sealed)
+        changed[at] ^= data.draw(st.integers(1, 255))
+        with pytest.raises(PayloadUndecodable):
+            ring.open(place_of(path), bytes(changed))
+        with pytest.raises(PayloadUndecodable):
+            ring.open(place_of(path), sealed[:at])
+
+    fuzz()
+
+
+@given(st.binary(max_size=80))
+def test_garbage_is_refused_and_never_opened(garbage: bytes) -> None:
+    for sealed in (garbage, b"z2" + garbage):
+        with pytest.raises(PayloadUndecodable):
+            Ring(KEYS, b"root").open(b"here", sealed)
+    assert isinstance(without_proof(b"x" + garbage), bytes)
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_keys_or_refused_and_not_shown(text: str) -> None:
+    for line in (text, f"a:{text}", f"a:aes:{text}"):
+        said = ""
+        try:
+            parse_keys(line, "the file k")
+        except InvalidSettings as error:
+            said = str(error)
+        assert said.startswith("the file k") == bool(said)
+        assert len(text) < 12 or text not in said
+
+
+def test_the_first_key_seals_all_open_and_another_under_its_id_is_a_missing_key() -> None:
+    old, new = new_key("old"), new_key("new")
+    before, both, after = (Ring(keys, b"r") for keys in ([old], [new, old], [new]))
+    for ring in (before, both):
+        assert both.open(b"p", ring.seal(b"p", b"it")) == b"it"
+    assert both.is_current(both.seal(b"p", b"it")) > both.is_current(before.seal(b"p", b"it"))
+    for stranger in (before, Ring([new_key("new")], b"r")):
+        with pytest.raises(PayloadUndecodable, match="another secret") as caught:
+            after.open(b"p", stranger.seal(b"p", b"it"))
+        assert not isinstance(caught.value, PayloadRefused)
+
+
+def test_a_public_key_opens_what_the_private_one_seals_and_seals_nothing() -> None:
+    private = new_key("mine", SIGNING)
+    (public,) = parse_keys(public_key(private).to_line(), "a file")
+    sealed = Ring([private], b"r").seal(b"p", b"it")
+    assert Ring([public], b"r").open(b"p", sealed) == b"it"
+    with pytest.raises(InvalidSettings, match="can only read"):
+        Ring([public], b"r").seal(b"p", b"it")
+    assert private.material.hex() not in repr(private) + private.name
+
+
+def test_a_line_of_an_exported_file_counts_for_its_own_znode_alone() -> None:
+    seals, file = FileSeals(KEYS, "uid"), Path("plan")
+    line = seals.seal(Znode("task-0000000005", b"it"))
+    assert seals.open(file, line).data == b"it"
+    for other in (line._replace(path="task-0000000006"), line._replace(data=b"it")):
+        with pytest.raises(PayloadUndecodable, match="plan: task-"):
+            seals.open(file, other)
+    for keys, uid in ((KEYS, "another"), ([], "uid"), ([new_key("b")], "uid")):
+        with pytest.raises(PayloadUndecodable, match="secret-files"):
+            FileSeals(keys, uid).open(file, line)
+    assert FileSeals([], "uid", checks=False).open(file, line).data == b"it"
+
+
+def run(guard: Guard, step: Any, answers: list[Any]) -> Any:
+    """Run a step, and give these answers one after the other."""
+    guarded = guard.step(step)
+    try:
+        next(guarded)
+        for answer in answers:
+            guarded.send(answer)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("the step asks for more")
+
+
+def test_an_order_counts_for_its_worker_and_version_and_no_other() -> None:
+    root, first = Node(b"", 0, 0, 1, 0, 0, 0, 1), Node(b"{}", 0, 0, 0, 0, 0, 0, 7)
+
+    def sealed(path: str) -> bytes:
+        step: Any = Guard(KEYS, "/r").step(ask(Multi([SetData(path, b"stop", 0)])))
+        next(step)
+        step.send(first)
+        return bytes(step.send(root).ops[0].data)
+
+    def opened(path: str, node: Node) -> bytes:
+        return bytes(run(Guard(KEYS, "/r"), ask(ReadData(path)), [node, root, root]).data)
+
+    data = sealed("/r/workers/w")
+    assert opened("/r/workers/w", first._replace(data=data, version=1)) == b"stop"
+    for path, node in (
+        ("/r/workers/x", first._replace(version=1)),
+        ("/r/workers/w", first._replace(version=2)),
+        ("/r/workers/w", first._replace(version=1, czxid=8)),
+    ):
+        assert opened(path, node._replace(data=data)) == REFUSED
+    made: Any = next(Guard(KEYS, "/r").step(ask(Multi([Create("/r/workers/w", b"{}")]))))
+    assert (made.ops[0].data, opened("/r/workers/w", first)) == (b"{}", b"{}")
+
+
+def test_what_was_read_of_a_plan_that_is_gone_is_not_there_and_no_forgery() -> None:
+    step = ask(ReadData(f"{PLAN}/done"))
+    assert run(Guard(KEYS, "/r"), step, [Node(b"z2", 0, 0, 0, 0, 0, 0, 9), None]) is None
+
+
+def test_a_step_gets_what_no_parser_takes_and_may_not_write_it_back() -> None:
+    node = Node(b'{"state":"running"}', 1, 0, 0, 0, 0, 0, 9)
+    answers = [node, *[node] * 4]
+    found = run(Guard(KEYS, "/r"), ask(ReadData(f"{PLAN}/ready")), answers)
+    assert isinstance(found.data, Unproven)
+    assert control_from_bytes(found.data) == "paused"
+    for op in (
+        Create(f"{PLAN}/results/0000000005", found.data),
+        Create(f"{PLAN}/task-", b"no number is predicted", sequence=True),
+    ):
+        with pytest.raises((PayloadRefused, InvariantViolated)):
+            next(Guard(KEYS, "/r").step(ask(Multi([op]))))

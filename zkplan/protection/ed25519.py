@@ -1,0 +1,51 @@
+"""Ed25519: who has the private key signs, who has the public one only reads. An extra."""
+
+from __future__ import annotations
+
+from ..errors import InvalidSettings
+from .extra import missing
+
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+except ImportError:
+    raise missing("ed25519") from None
+
+_SIGNATURE = 64
+
+
+def public_of(private: bytes) -> bytes:
+    """The public key of a private one."""
+    key = Ed25519PrivateKey.from_private_bytes(private).public_key()
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+class Signing:
+    """See `ring.Seal`. Without the private key it only opens."""
+
+    kind = b"S"
+
+    def __init__(self, key: bytes, *, is_private: bool) -> None:
+        self._private = Ed25519PrivateKey.from_private_bytes(key) if is_private else None
+        self._public = (
+            self._private.public_key()
+            if self._private is not None
+            else Ed25519PublicKey.from_public_bytes(key)
+        )
+
+    def seal(self, place: bytes, body: bytes) -> bytes:
+        if self._private is None:
+            raise InvalidSettings("a public key seals nothing")
+        return self._private.sign(b"%b\0%b" % (place, body)) + body
+
+    def open(self, place: bytes, sealed: bytes) -> bytes | None:
+        body = sealed[_SIGNATURE:]
+        try:
+            self._public.verify(sealed[:_SIGNATURE], b"%b\0%b" % (place, body))
+        except InvalidSignature:
+            return None
+        return body

@@ -1,0 +1,325 @@
+"""The one door: each step's requests are sealed on their way out, and its answers opened.
+
+No step knows of keys. What it writes is sealed for the path that it writes to, and what it reads
+was sealed for the path that it was read from, or is an `Unproven`. A feature that keeps a record of
+its own below a plan or the root is covered by that alone (`places`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ..errors import InvariantViolated, PayloadRefused, PayloadUndecodable
+from ..log import get_logger
+from ..protocol.records import control_from_bytes, starting_control
+from ..protocol.requests import (
+    Applied,
+    Await,
+    Create,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Request,
+    Send,
+    SetData,
+    Step,
+    Ticket,
+)
+from ..protocol.unproven import Unproven, require_proven
+from .keys import Key
+from .places import Place, Places
+from .ring import Ring
+
+logger = get_logger("zkplan.protection")
+T = TypeVar("T")
+#: The lives of so many plans, and so many refusals that were told of, are remembered.
+KNOWN_MAX = 10_000
+
+
+class _Gone(Exception):
+    """What was read lay in a plan, or a root, that is not there any more: its place is unknown."""
+
+
+class Guard:
+    """Seals and opens for the steps of one client under one root.
+
+    Thread-safe: each access to what it remembers is one operation of a dict.
+    """
+
+    def __init__(self, keys: Sequence[Key], root: str) -> None:
+        self._keys, self._places = keys, Places(root)
+        self._ring: Ring | None = None
+        #: By name of a plan: the CZXID of its znode. By path of what is ordered: its own.
+        self._lives: dict[str, int] = {}
+        self._states: dict[str, int] = {}
+        self._told: set[tuple[str, int]] = set()
+        #: Where this is a list: the znodes that were opened and are sealed with an older key.
+        self.older: list[str] | None = None
+
+    def covers(self, path: str) -> bool:
+        """Whether the data of that znode are sealed, if it has any."""
+        return self._places.of(path) is not None
+
+    def step(self, step: Step[T]) -> Step[T]:
+        """The same step, whose requests and answers are sealed and opened."""
+        sent: dict[Ticket, Request] = {}
+        answer: Any = None
+        failure: Exception | None = None
+        try:
+            while True:
+                try:
+                    request = step.send(answer) if failure is None else step.throw(failure)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                answer, failure = None, None
+                try:
+                    asked: Any = request
+                    if type(request) is Send:
+                        asked = request.request
+                        if type(asked) is Multi:
+                            request = Send((yield from self._sealed(asked)))
+                        answer = yield request
+                        sent[answer] = asked
+                        continue
+                    if type(request) is Await:
+                        asked = sent.pop(request.ticket)
+                    elif type(request) is Multi:
+                        request = yield from self._sealed(request)
+                    answer = yield request
+                    if type(asked) is not ReadChildren:
+                        answer = yield from self._opened(asked, answer)
+                except Exception as error:
+                    failure = error
+        finally:
+            step.close()
+
+    # ---- out
+
+    # Most operations and answers need nothing that is not known yet. Those ask nobody, and take no
+    # generator: each would cost them as much as the proof itself.
+
+    def _sealed(self, request: Multi) -> Step[Multi]:
+        ops: list[Op] | None = None
+        #: The name of a plan that this very transaction makes.
+        born = ""
+        for at, op in enumerate(request.ops):
+            if type(op) is Create:
+                path = op.becomes or op.path
+            elif type(op) is SetData:
+                path = op.path
+            else:
+                continue
+            if not (op.data or path.endswith("/ready")):
+                continue
+            place = self._places.of(path)
+            if place is None:
+                continue
+            if type(op) is Create:
+                if place.introduces:
+                    continue
+                if op.sequence and path is op.path and not _is_unnumbered(place):
+                    raise InvariantViolated(f"{path} is sealed for a number nobody has predicted")
+                if not place.plan and op.becomes:
+                    born = place.rest
+            sealed = self._seal_now(place, op.data, born)
+            if sealed is None:
+                sealed = yield from self._seal(place, path, op, born)
+            ops = ops or list(request.ops)
+            ops[at] = type(op)._make((op.path, sealed, *op[2:]))
+        return request if ops is None else Multi(ops)
+
+    def _seal_now(self, place: Place, data: bytes, born: str) -> bytes | None:
+        """None if something has to be asked first, or the place is of a kind that is rare."""
+        if self._ring is None or place.ordered or not place.plan or place.plan == born:
+            return None
+        life = self._lives.get(place.plan)
+        if life is None:
+            return None
+        require_proven(data)
+        return self._ring.seal(self._with_life(place, life), data)
+
+    def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
+        data = op.data
+        require_proven(data)  # what was refused is never sealed anew
+        if place.ordered and isinstance(op, SetData):
+            if op.version < 0:
+                raise InvariantViolated(f"{path} is written without the version that it had")
+            if path not in self._states:
+                node = yield ReadData(path)
+                self._note(self._states, path, node.czxid if node is not None else 0)
+            where = yield from self._where(place, f"@{self._states[path]:x}.{op.version + 1}")
+        else:
+            is_born = bool(place.plan) and place.plan == born
+            if place.ordered and not is_born:
+                # Nobody knows its CZXID yet. So it lets nothing run, and the state follows. That of
+                # a schedule's plan is made with its plan, and runs at once: if its maker died in
+                # between, nobody would go on. It counts only with the CZXID of its plan.
+                data = starting_control(data)
+            where = _with_plan(place) if is_born else (yield from self._where(place))
+        ring = yield from self._rings()
+        return ring.seal(where, data)
+
+    def _where(self, place: Place, order: str = "") -> Step[bytes]:
+        plan = place.plan
+        life = self._lives.get(plan) or (yield from self._learn(plan)) if plan else 0
+        return self._with_life(place, life, order)
+
+    def _with_life(self, place: Place, life: int, order: str = "") -> bytes:
+        inside = f"{place.plan}@{life:x}/" if place.plan else ""
+        return f"{inside}{place.rest}{order}".encode()
+
+    def _learn(self, plan: str) -> Step[int]:
+        node = yield ReadData(f"{self._places.root}/{plan}")
+        life = node.czxid if node is not None else 0
+        if life:
+            self._note(self._lives, plan, life)
+        return life
+
+    def _rings(self) -> Step[Ring]:
+        ring = self._ring
+        if ring is None:
+            # No znode holds the uid of a root: the server gives it, and nobody can choose it.
+            root = yield ReadData(self._places.root)
+            ring = Ring(self._keys, b"%x.%x" % ((root.czxid, root.created_ms) if root else (0, 0)))
+            if root is not None:
+                self._ring = ring
+        return ring
+
+    def _note(self, known: dict[str, int], name: str, czxid: int) -> None:
+        if len(known) >= KNOWN_MAX:
+            known.clear()
+        known[name] = czxid
+
+    # ---- in
+
+    def _opened(self, request: Any, answer: Any) -> Step[Any]:
+        kind = type(request)
+        if kind is ReadData:
+            return (yield from self._open(request.path, answer)) if answer is not None else None
+        if kind is ReadMany:
+            for at, read in enumerate(request.reads):
+                if type(read) is ReadData and answer[at] is not None:
+                    node = self._open_now(read.path, answer[at])
+                    answer[at] = node or (yield from self._open(read.path, answer[at]))
+        elif kind is Multi:
+            for op in request.ops:
+                if type(op) is Create and op.path.endswith("/ready"):
+                    yield from self._start(op, answer)
+        return answer
+
+    def _open_now(self, path: str, node: Node) -> Node | None:
+        """None if something has to be asked or told first, or its place is of a rare kind."""
+        place = self._places.of(path)
+        if place is None or not (node.data or place.needed):
+            return node
+        life = self._lives.get(place.plan)
+        if life is None or self._ring is None or place.ordered or self.older is not None:
+            return None
+        is_born = not node.version and node.czxid == life
+        where = _with_plan(place) if is_born else self._with_life(place, life)
+        try:
+            return Node._make((self._ring.open(where, node.data), *node[1:]))
+        except PayloadUndecodable:
+            return None
+
+    def _open(self, path: str, node: Node) -> Step[Node | None]:
+        """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone."""
+        try:
+            return (yield from self._checked(path, node))
+        except _Gone:
+            return None
+
+    def _checked(self, path: str, node: Node) -> Step[Node]:
+        place = self._places.of(path)
+        if place is None or not (node.data or place.needed):
+            return node
+        if place.introduces and not node.version:
+            self._note(self._states, path, node.czxid)
+            return node
+        if not place.plan and place.needed:
+            self._note(self._lives, place.rest, node.czxid)  # whoever reads a plan means this one
+        try:
+            data: bytes = yield from self._body(place, path, node)
+        except PayloadRefused:
+            # The root or the plan may be another one than it was: that is asked once.
+            yield from self._forget(place)
+            try:
+                data = yield from self._body(place, path, node)
+            except PayloadUndecodable as error:
+                data = self._refused(path, node, error)
+        except PayloadUndecodable as error:
+            data = self._refused(path, node, error)
+        return node._replace(data=data)
+
+    def _body(self, place: Place, path: str, node: Node) -> Step[bytes]:
+        order = ""
+        if place.ordered:
+            self._note(self._states, path, node.czxid)
+            order = f"@{node.czxid:x}.{node.version}" if node.version else ""
+        life = 0
+        if place.plan:
+            life = self._lives.get(place.plan) or (yield from self._learn(place.plan))
+            if not life:
+                raise _Gone
+        is_born = life and not node.version and node.czxid == life
+        where = _with_plan(place) if is_born else self._with_life(place, life, order)
+        ring = yield from self._rings()
+        if self._ring is None:
+            raise _Gone
+        body = ring.open(where, node.data)
+        if self.older is not None and not ring.is_current(node.data):
+            self.older.append(path)
+        return body
+
+    def _forget(self, place: Place) -> Step[None]:
+        self._ring = None
+        if place.plan:
+            self._lives.pop(place.plan, None)
+        yield from self._rings()
+
+    def _refused(self, path: str, node: Node, error: PayloadUndecodable) -> Unproven:
+        told = type(error)(f"{path} is not used: {error}")
+        key = path, hash(node.data)
+        if key not in self._told:
+            if len(self._told) >= KNOWN_MAX:
+                self._told.clear()
+            self._told.add(key)
+            logger.warning("%s", told)
+        return Unproven(told)
+
+    def _start(self, op: Create, answer: Any) -> Step[None]:
+        """Write the state that a `ready` was made for, now that its CZXID is known.
+
+        A `ready` that somebody has deleted and made anew holds at most what its first version
+        said. So that one lets nothing run; and a state that does is sealed for this very znode and
+        the next version. Its maker may have died in between: then whoever marks the plan ready
+        again goes on.
+        """
+        place = self._places.of(op.path)
+        if place is None or not place.ordered or control_from_bytes(op.data) != "running":
+            return
+        is_there = not isinstance(answer, Applied) and answer.path == op.path
+        if not isinstance(answer, Applied) and not (
+            is_there and answer.reason is Reason.NODE_EXISTS
+        ):
+            return
+        node = yield from self._opened(ReadData(op.path), (yield ReadData(op.path)))
+        if node is None or node.version or node.data != starting_control(op.data):
+            return
+        state = SetData(op.path, op.data, 0)
+        yield (yield from self._sealed(Multi([state])))
+
+
+def _with_plan(place: Place) -> bytes:
+    """The place of what is made in the transaction that makes its plan: nobody knows the CZXID of
+    that yet. It counts only where both have the same one."""
+    return f"{place.plan}@new/{place.rest}".encode()
+
+
+def _is_unnumbered(place: Place) -> bool:
+    return place.rest.endswith(("/prov", "/log"))

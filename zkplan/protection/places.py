@@ -1,0 +1,88 @@
+"""Which znodes hold data that are sealed, and the place that each is sealed for.
+
+A place is text without null bytes, after the uid of the root:
+
+    plan-NUMBER                                 the record of a plan
+    plan-NUMBER@CZXID/…                         what lies in a plan: the path, with these exceptions
+    plan-NUMBER@CZXID/task-NUMBER/prov          each `prov-` and each `log-` of a task: their
+    plan-NUMBER@CZXID/task-NUMBER/log           numbers are given by the server
+    plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Place.ordered`
+    workers/ID@CZXID.VERSION                    what a worker was told: each version but the first
+    …                                           the path, for anything else below the root
+
+CZXID is that of the plan's znode: a plan that somebody makes anew from what he has recorded is
+another plan. It is `new` for what the transaction makes that makes the plan.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..protocol.layout import PLAN_FIXED, TASK_KEY
+
+#: Rooms whose names alone count, and whose data no key covers.
+_OPEN_ROOMS = frozenset(("claims", "delayed", "active"))
+_OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
+_OPEN_IN_TASK = frozenset(
+    ("ready", "dep", "owner", "incomplete", "delivered", "started", "retry", "cut")
+)
+#: Children of a task whose numbers the server gives.
+_UNNUMBERED = frozenset(("prov", "log"))
+#: Children of a plan that are never empty where they stand.
+_RECORDS = frozenset(("ready", "done"))
+
+
+class Place(NamedTuple):
+    """Where a znode's data belong. `plan` is the name of its plan; empty: it is in none.
+
+    `ordered`: the data change, and an older state must not come back. So they are sealed for the
+    znode's own CZXID and for the version that the write makes. `needed`: it is never empty.
+    `introduces`: in its first version a worker says who it is, to whoever has which keys. That is
+    not sealed, and nobody acts on it; later versions are orders.
+    """
+
+    plan: str
+    rest: str
+    ordered: bool = False
+    needed: bool = True
+    introduces: bool = False
+
+
+class Places:
+    """The places below one root."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._prefix = f"{root}/"
+        self._cut = len(root) + 1
+
+    def of(self, path: str) -> Place | None:
+        """The place of a znode; None where no key covers its data."""
+        if not path.startswith(self._prefix):
+            return None
+        head, *parts = path[self._cut :].split("/", 2)
+        if head[:5] != "plan-":
+            if head in _OPEN_ROOMS:
+                return None
+            if head == "workers" and parts:
+                return Place("", path[self._cut :], ordered=True, introduces=True)
+            return Place("", path[self._cut :], needed=False)
+        if not parts:
+            return Place("", head)
+        first = parts[0]
+        if len(parts) == 1:
+            if first[:5] == "task-":
+                return Place(head, first)
+            if first in PLAN_FIXED or first in _OPEN_IN_PLAN:
+                return None
+            return Place(head, first, first == "ready", first in _RECORDS)
+        last = parts[1]
+        if first[:5] == "task-":
+            kind = last.partition("-")[0]
+            if kind in _OPEN_IN_TASK:
+                return None
+            return Place(head, f"{first}/{kind if kind in _UNNUMBERED else last}")
+        if first in _OPEN_IN_PLAN:
+            # What names the task of a key: others have no data.
+            return Place(head, f"{first}/{last}") if last.startswith(TASK_KEY) else None
+        return Place(head, f"{first}/{last}", needed=first in ("dead", "results"))
