@@ -82,7 +82,8 @@ class Commands:
 
 #: What is run before there is a worker.
 FIRST = (
-    *("root init", "root show", "root lock", "plan ls", "plan show keeps", "task ls keeps"),
+    *("root init", "root show", "root lock", "metrics"),
+    *("plan ls", "plan show keeps", "task ls keeps"),
     *("task show keeps one", "task why keeps one", "plan why keeps", "plan graph keeps"),
     *("plan mark-ready keeps", "plan mark-ready fails", "plan pause keeps", "plan resume keeps"),
     "plan set keeps --weight 2",

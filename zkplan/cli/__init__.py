@@ -34,7 +34,7 @@ _SETTINGS = {
 #: Command name to module below this package; loaded only when asked for.
 COMMANDS = (
     *("server", "worker", "plan", "task", "queue", "schedule", "run", "root", "config"),
-    *("stress", "demo"),
+    *("metrics", "stress", "demo"),
 )
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
 #: What a shell reports for Ctrl-C.
