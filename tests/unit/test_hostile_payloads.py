@@ -112,7 +112,7 @@ def left_to_others(damaged: Job) -> str:
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
     assert left_to_others(job(record=envelope))
     assert "undecodable" in task_info._definition(OURS, envelope)[0]
-    assert unfinished._name_of(OURS, envelope) is None
+    assert unfinished.name_of(OURS, envelope) is None
 
 
 def test_what_another_secret_signed_is_refused_for_its_signature() -> None:

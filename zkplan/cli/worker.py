@@ -17,26 +17,18 @@ from ..isolation.processes import TASKS_PER_CHILD
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
-from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
 from ..serialization.by_name import AllowList
 from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
 from ..settings.settings import JSON
-from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
-from .common import (
-    connection_options,
-    log_to_stderr,
-    open_client,
-    output_option,
-    print_rows,
-    tell_none,
-)
+from .common import connection_options, log_to_stderr, open_client
 from .imports import import_path_option, set_import_path
 from .supervisor import Supervisor
+from .worker_ls import list_workers
 from .worker_orders import drain, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
@@ -243,22 +235,5 @@ def _forget_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@worker.command("ls")
-@output_option
-@connection_options
-def list_workers(output: str, settings: Settings) -> None:
-    """List the living workers."""
-    with open_client(settings) as client:
-        rows = [
-            found._asdict()
-            | {"busy": found.busy, "started": date_time(found.started, output != "json")}
-            | {"queues": found.queues if output == "json" else ", ".join(found.queues)}
-            for found in client.workers()
-        ]
-        print_rows(rows, output, (*WorkerRecord._fields, "busy"))
-        if not rows:
-            tell_none("worker", client, settings.hosts)
-
-
-for command in (drain, pause, resume):
+for command in (list_workers, drain, pause, resume):
     worker.add_command(command)

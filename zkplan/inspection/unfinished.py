@@ -128,7 +128,7 @@ def _summaries(
             place = place._replace(attempts=claim_facts(index.data).a)
         elif index is not None:
             place = Place("dead", Dead.from_bytes(index.data).a)
-        name, state = _name_of(client.codec, node.data), place.state or state_of(names)
+        name, state = name_of(client.codec, node.data), place.state or state_of(names)
         shown.append(TaskSummary(number, name, state, place.attempts, place.worker, place.due))
     return shown
 
@@ -143,7 +143,7 @@ def state_of(names: list[str]) -> str:
     return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
 
 
-def _name_of(codec: Codec, sealed: bytes) -> str | None:
+def name_of(codec: Codec, sealed: bytes) -> str | None:
     try:
         return task_options(TaskRecord.from_bytes(codec.open(TASK, sealed)[1])).name
     except PayloadUndecodable:
