@@ -8,7 +8,7 @@ Gates:      when, When: tasks that wait for a znode
 Functional: create_plan, add_task, mark_ready, plan_completed
 Commands:   shell, ShellCommand, ShellResult
 Worker:     Worker, Backoff, Statistics
-In a task:  current, Context
+In a task:  current, Context, Failure
 Errors:     errors.ZkplanError and its subclasses
 """
 
@@ -54,6 +54,7 @@ from .errors import (
     ZooKeeperError,
     ZooKeeperUnavailable,
 )
+from .failure import Failure
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
 from .gates import When, when
@@ -133,6 +134,7 @@ __all__ = [
     # In a task
     "current",
     "Context",
+    "Failure",
     # Errors
     "ZkplanError",
     "PlanError",

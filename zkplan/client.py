@@ -12,6 +12,7 @@ from .errors import InvalidSettings, PlanExists
 from .functions.definition import memory_bytes
 from .functions.moments import Moment
 from .functions.new_plan import IfExists, check_if_exists, new_record
+from .functions.retry_rules import as_options
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
 from .inspection.queues import QueueStatus, queue_statuses
@@ -73,6 +74,8 @@ class Client(WorkerOrders, RootViews):
         if_exists: IfExists = "return",
         not_before: Moment | None = None,
         deadline: Moment | None = None,
+        fatal: Any = (),
+        retry_if: Any = (),
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
@@ -96,9 +99,11 @@ class Client(WorkerOrders, RootViews):
         Raises InvalidTask for an option, a name or a key out of range.
         """
         check_if_exists(if_exists, key)
-        limit = memory_bytes(memory_limit, "the plan's defaults")
+        label, is_json = "the plan's defaults", self.codec.is_json_only
+        limit = memory_bytes(memory_limit, label)
         defaults = TaskOptions(
-            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit)
+            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit),
+            **as_options({"fatal": fatal, "retry_if": retry_if}, label, is_json),
         )
         more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
         more["serializer"] = self.codec.serializer

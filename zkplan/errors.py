@@ -16,7 +16,7 @@ ZkplanError
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
 │   ├── GateTimeout           what `zkplan.when` waits for has not come in time
-│   └── TaskCancelled         raised inside a task that asks `current().check()`
+│   └── TaskCancelled         by `current().check()`, and for the result of a cancelled task
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
@@ -172,7 +172,8 @@ class GateTimeout(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """Raised by `current().check()` inside a task whose result is not wanted any more."""
+    """Raised by `current().check()` inside a task whose result is not wanted any more, and by
+    `Task.result()` of a task that was cancelled."""
 
 
 class PayloadError(ZkplanError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from .connection import Connection
+from .decisions import select
 from .errors import PlanError, PlanExists
 from .functions.decorator import open_plans
 from .functions.definition import define_all
@@ -21,7 +22,7 @@ from .protocol.author import Author
 from .protocol.gates import ensure_gates
 from .protocol.records import PlanRecord
 from .store.end import remove
-from .tasks import Task, TaskSpec
+from .tasks import RunIf, Task, TaskSpec
 from .tracebacks import told_to_caller
 from .waiting.plan import WatchedPlan
 from .waiting.watcher import Watcher
@@ -67,6 +68,20 @@ class Plan(WatchedPlan):
         number, name = find_task(self._client, self.path, which)
         return Task(self, number, name)
 
+    @told_to_caller
+    def select(
+        self, *, state: str | None = None, error: str | None = None, name: str | None = None
+    ) -> list[Task]:
+        """The unfinished tasks of that state, last error and name, oldest first.
+
+        `state` is one that `tasks` lists, such as "dead". `error` and `name` are patterns as for
+        file names: `error` for the type of the last exception, such as "Timeout*", and `name` for
+        the name of the task. It reads all unfinished tasks. Raises PlanNotFound, and InvalidTask
+        for another state.
+        """
+        found = select(self._client, self.path, state, error, name)
+        return [Task(self, each.number, each.name or "") for each in found]
+
     # ---- defining
 
     @told_to_caller
@@ -90,6 +105,9 @@ class Plan(WatchedPlan):
         key: str | None = None,
         not_before: Moment | None = None,
         deadline: Moment | None = None,
+        run_if: RunIf | None = None,
+        fatal: Any = None,
+        retry_if: Any = None,
     ) -> Task:
         """Add one task.
 
@@ -110,7 +128,15 @@ class Plan(WatchedPlan):
         With `isolation="process"` it runs in a process of its own: a crash, `memory_limit` (bytes,
         or a text such as "2GB"; it means such a process, too) and the time-out end that process,
         and cost one attempt of this task alone. With "thread" it never does.
-        An option left at None takes the plan's default.
+
+        `fatal` are exceptions that use up all attempts at once: a class, several, or their names
+        ("ValueError", "my.module:MyError"). `retry_if` are those that alone are retried, or a
+        function that gets the exception, where the task ran, and says whether it is.
+
+        `run_if` says when it runs: with "all_succeeded" (the default) on the results of all that it
+        takes or comes after. With "all_finished" it runs also if some of them have failed for good;
+        these are `zkplan.Failure` values in its arguments. With "any_failed" it runs only then;
+        otherwise it is skipped, and its result is None. An option left at None takes the plan's.
 
         The plan has at most one task of a `key`: if it has one already, running or finished, that
         one is returned, and nothing is added. The task does not run before `not_before`. If it has
@@ -125,13 +151,8 @@ class Plan(WatchedPlan):
         """
         spec = TaskSpec(
             *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
-            queue=queue,
-            after=after,
-            isolation=isolation,
-            memory_limit=memory_limit,
-            key=key,
-            not_before=not_before,
-            deadline=deadline,
+            *(queue, after, isolation, memory_limit, key, not_before, deadline),
+            *(run_if, fatal, retry_if),
         )
         return self.add_tasks([spec])[0]
 
@@ -262,7 +283,8 @@ class Plan(WatchedPlan):
     def retry(self) -> int:
         """Make all dead tasks runnable again, with all their attempts. Returns how many.
 
-        Raises as `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
+        Tasks that were cancelled while they waited for others are passed over. Raises as
+        `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
         tasks were retried. In a plan whose `on_failure` is "cascade" no task is dead: its failures
         are final outcomes.
         """

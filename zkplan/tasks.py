@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from .connection import Connection
+from .decisions import DecidedPlan, Decisions
 from .errors import (
     NotSerialisable,
     PlanError,
@@ -27,6 +28,9 @@ from .waiting.kept import refuse_unkept
 from .waiting.one_result import failure_in, not_kept, open_outcome, wait_for_outcome
 from .waiting.plan_async import in_thread
 from .waiting.watcher import Callback, Watcher
+
+#: When a task runs, by how those ended that it waits for.
+RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
 
 
 @dataclass(eq=False)
@@ -54,6 +58,9 @@ class TaskSpec:
     key: str | None = None
     not_before: datetime | timedelta | float | None = None
     deadline: datetime | timedelta | float | None = None
+    run_if: RunIf | None = None
+    fatal: Any = None
+    retry_if: Any = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property
@@ -69,20 +76,14 @@ class TaskSpec:
         return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
 
 
-class PlanOfTask(Protocol):
+class PlanOfTask(DecidedPlan, Protocol):
     """What the handle of a task needs from its plan. Plan implements it."""
-
-    path: str
-
-    @property
-    def client(self) -> Any: ...
 
     @property
     def _watcher(self) -> Watcher[Task]: ...
 
     def flush(self) -> None: ...
     def _refuse_to_wait_inside(self) -> None: ...
-    def retry_task(self, number: str) -> bool: ...
 
 
 class Task:
@@ -211,13 +212,16 @@ class Task:
     def _waited_for(self) -> tuple[Connection, str, str]:
         """Client, path of the plan, and number. Raises PlanError where a wait would never end."""
         self._plan._refuse_to_wait_inside()
+        self._refuse_unsent()
+        return self._plan.client, self._plan.path, self.number
+
+    def _refuse_unsent(self) -> None:
         if not self.number:
             raise PlanError(
                 self._plan.path,
                 f"{self!r} is added when the task that adds it commits, so that one cannot wait "
                 "for it; give it as an argument to another task",
             )
-        return self._plan.client, self._plan.path, self.number
 
     def _bring(self, outcome: bytes | None) -> None:
         """Keep an outcome that was read together with others."""
@@ -254,10 +258,53 @@ class Task:
         """
         return why_task(*self._waited_for())
 
+    @told_to_caller
+    def skip(self, value: Any = None) -> bool:
+        """Let the task not run: those that take its result get `value`.
+
+        It returns when that is certain: no attempt of this task that began before can give a
+        result any more. A worker then delivers the value, also while it lasts that others run.
+        `task.result()` returns the value, too. A running function sees `current().cancelled`.
+        Returns False if the task has finished, or was skipped or cancelled before.
+
+        A task that waits is cut from those it waits for, 1 500 at most. The value does not go to
+        the store. Raises PlanCancelled, PlanNotFound, InvalidTask, NotSerialisable,
+        PayloadTooLarge, TransactionRejected, and TaskError if it is still being defined.
+        """
+        return bool(self._decisions().skip(self.number, value, self.name))
+
+    @told_to_caller
+    def cancel(self) -> bool:
+        """Let the task fail for good with TaskCancelled, whether it runs, waits, or has failed.
+
+        What follows is what `on_failure` of the plan says of any task that fails for good. With
+        "hold" it is dead, and may be retried, unless it still waited for others. It returns when
+        no attempt that began before can give a result any more. A running function sees
+        `current().cancelled`. Returns False if the task has finished, is dead, or was skipped or
+        cancelled before. Raises as `skip`.
+        """
+        return bool(self._decisions().cancel(self.number, self.name))
+
+    @told_to_caller
     def retry(self) -> bool:
-        """Make a dead task runnable again, with all its attempts. Returns False if it is not
-        dead."""
-        return self._plan.retry_task(self.number)
+        """Make a dead task runnable again, with all its attempts; a delayed one runs now. Returns
+        False if it is neither.
+
+        Raises TaskError for a task that was cancelled while it waited for others, and as
+        `Plan.retry_task`.
+        """
+        return bool(self._decisions().retry(self.number))
+
+    @told_to_caller
+    def set_priority(self, priority: int) -> bool:
+        """Let a task that waits, is runnable or delayed be claimed by this priority (see
+        `Plan.add_task`). Returns False if it is claimed, gated, dead or finished. Raises as
+        `skip`."""
+        return bool(self._decisions().set_priority(self.number, priority))
+
+    def _decisions(self) -> Decisions:
+        self._refuse_unsent()
+        return Decisions(self._plan)
 
     def _key(self) -> str | NewTask:
         """What an edge to this task refers to: its number, or its definition if it has no number

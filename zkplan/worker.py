@@ -80,10 +80,16 @@ class Worker:
         isolation: Literal["thread", "process"] = "thread",
         memory_limit: str | int | None = None,
         tasks_per_child: int = TASKS_PER_CHILD,
+        max_abandoned: int | None = None,
         allow: Iterable[str] = (),
     ) -> None:
+        """With `max_abandoned` it drains and ends as soon as so many functions have run past their
+        time-outs and hold their threads; what runs has 30 seconds. Without it, it goes on with
+        fewer slots."""
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
+        if max_abandoned is not None and (type(max_abandoned) is not int or max_abandoned < 1):
+            raise ZkplanError(f"max_abandoned must be 1 or more, not {max_abandoned!r}")
         check_isolation(isolation, tasks_per_child)
         self._processes = Processes(
             client.codec,
@@ -114,6 +120,7 @@ class Worker:
             client.sweeper.plan_is_done,
             self._processes,
             __version__,
+            max_abandoned,
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -122,6 +129,11 @@ class Worker:
     def id(self) -> str:
         """The ID under which the worker registers. After a lost session it gets a suffix."""
         return self._loop.membership.worker
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether it ended, or is about to, by `max_abandoned`."""
+        return self._loop.wear.is_worn_out
 
     def on_ready(self, callback: Callable[[str], None]) -> None:
         """Call `callback(id)` each time the worker is registered."""

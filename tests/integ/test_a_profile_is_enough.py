@@ -89,6 +89,7 @@ FIRST = (
     *("schedule show nightly", "schedule next nightly", "schedule pause nightly"),
     *("schedule resume nightly", "schedule trigger nightly", "schedule rm nightly"),
     *("top --once", "task ls --all-plans --state runnable"),
+    *("task skip left one --yes", "task cancel fails two --yes", "task set keeps one --priority 1"),
     *("plan mark-ready moves", "plan gc --yes", f"run {PLAN_FILE} --no-wait"),
 )
 
@@ -111,7 +112,8 @@ def test_every_command_of_the_reference_works(
         names = ("keeps", "fails", "left", "moves")
         plans = {name: client.create_plan(name, attempts=1) for name in names}
         plans["keeps"].add_task(lambda: "kept", name="one", keep=True)
-        plans["fails"].add_task(lambda: 1 // 0, name="one")
+        one = plans["fails"].add_task(lambda: 1 // 0, name="one")
+        plans["fails"].add_task(str, [one], name="two")
         plans["left"].add_task(lambda: 1, name="one")
         plans["moves"].add_task(lambda: 1, name="one")
         for words in FIRST:

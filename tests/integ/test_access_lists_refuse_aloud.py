@@ -53,6 +53,9 @@ WRITING = {
     "plan cancel": ("{failed}", "write", "{failed_path}/ready"),
     "plan rm": ("{failed} --yes", "write", "{failed_path}/ready"),
     "plan retry": ("{failed}", "create", "{failed_path}/task-{dead}"),
+    "task skip": ("{failed} {dead} --yes", "create", "{failed_path}/task-{dead}"),
+    "task cancel": ("{failed} {waiting} --yes", "delete", "{failed_path}/task-{waiting}"),
+    "task set": ("{failed} {waiting} --priority 1", "delete", "{failed_path}/task-{dead}"),
     "task retry": ("{failed} {dead}", "create", "{failed_path}/task-{dead}"),
     "plan export": ("{failed} --pause --out {folder}/new", "write", "{failed_path}/ready"),
     "schedule add": ("rare @yearly operator:pos --args [1]", "write", "{root}/schedules"),
@@ -93,7 +96,7 @@ def world(
         with working(zookeeper_hosts, root, **options):
             with owner.create_plan("failed", attempts=1) as plans["failed"]:
                 dead = plans["failed"].add_task(fail)
-                plans["failed"].add_task(str, [dead])
+                waiting = plans["failed"].add_task(str, [dead])
                 plans["failed"].add_task(int, [7], keep=True)
             wait_until(lambda: plans["failed"].status().state == "failed", "it has failed")
         plans["defining"] = owner.create_plan("defining")
@@ -106,7 +109,8 @@ def world(
         owner.export_plan(plans["paused"], tmp_path / "exported")
         words = {name: str(int(plan.number)) for name, plan in plans.items()}
         words |= {f"{name}_path": plan.path for name, plan in plans.items()}
-        words |= {"dead": dead.number, "root": root, "folder": str(tmp_path)}
+        words |= {"dead": dead.number, "waiting": waiting.number}
+        words |= {"root": root, "folder": str(tmp_path)}
         # One of them was told to pause: so each of three commands has something to write.
         words |= {"worker": "here", "halted": "halted"}
         for name, data in (("here", b"{}"), ("halted", b'{"state":"paused"}')):

@@ -14,7 +14,7 @@ import pytest
 import zkplan
 from zkplan import Client
 
-from .support import Here, Told, note, notes, wait_for_notes, wait_until, working
+from .support import Here, Told, WorkerProcess, note, notes, wait_for_notes, wait_until, working
 
 THREADS = 2
 
@@ -134,3 +134,34 @@ def test_statistics_are_a_snapshot(zkplan_client: Client, worker: zkplan.Worker)
     assert (before.executed, before.committed) == (0, 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         before.executed = 1  # type: ignore[misc]
+
+
+def test_a_worker_with_too_many_hung_threads_ends(
+    zkplan_client: Client, here: Here, tmp_path: Path, told: Told
+) -> None:
+    file, gate = tmp_path / "began", tmp_path / "gate"
+    with zkplan_client.create_plan("hangs", attempts=1) as plan:
+        plan.add_task(hang, [str(file), str(gate)], timeout=0.2)
+    with zkplan.connect(here[0], here[1]) as client:
+        worker = zkplan.Worker(client, threads=2, max_abandoned=1)
+        worker.run()  # returns by itself
+        assert worker.is_worn_out
+    told("the limit (max_abandoned)")
+    assert zkplan_client.workers() == []
+    gate.touch()
+    with pytest.raises(zkplan.ZkplanError, match="max_abandoned"):
+        zkplan.Worker(zkplan_client, max_abandoned=0)
+
+
+def test_a_process_with_too_many_hung_threads_is_replaced(
+    zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    file, gate = tmp_path / "began", tmp_path / "gate"
+    options = ("--processes", "2", "--threads", "1")
+    with WorkerProcess(*here, tmp_path, *options) as command:
+        # On a busy machine the import alone may take longer, and such a thread comes free.
+        with zkplan_client.create_plan("hangs", attempts=3, retry_delay=0) as plan:
+            plan.add_task(hang, [str(file), str(gate)], timeout=0.2)
+        wait_until(lambda: command.said("ended with 1; it is replaced"), "it is replaced")
+        assert command.said("the limit (max_abandoned)")
+        wait_until(lambda: len(zkplan_client.workers()) == 2, "there are two again")

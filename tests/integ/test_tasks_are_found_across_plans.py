@@ -13,6 +13,7 @@ from kazoo.security import CREATOR_ALL_ACL
 import zkplan
 from zkplan import Client, InvalidTask, Plan, TaskSpec, Worker
 from zkplan.inspection import across, overview
+from zkplan.inspection.together import together
 from zkplan.protocol.claim import claim
 from zkplan.protocol.control import status
 from zkplan.protocol.look import look
@@ -114,8 +115,8 @@ def test_what_a_worker_runs_is_told_apart_from_what_it_claimed_ahead(
     assert f"{int(plan.number)}/{int(tasks[0].number)} a " in run("worker", "ls").out
     go(sign_off(zkplan_client.paths, "narrow"))
     assert {task.state for task in zkplan_client.tasks(worker="narrow")} == {"left behind"}
-    seen = zkplan_client.observer().look()
-    assert (seen.late[-1].code, seen.held) == ("left_behind", 3)
+    overview_now = zkplan_client.observer().look()
+    assert (overview_now.late[-1].code, overview_now.held) == ("left_behind", 3)
 
 
 def test_an_overview_counts_what_ends_and_says_when_the_rest_will(
@@ -157,9 +158,12 @@ def test_a_look_takes_few_requests_however_many_plans_and_tasks(
     requests = zkplan_client.transport._requests
     asked: list[Any] = []
     submit = requests.submit
-    monkeypatch.setattr(
-        requests, "submit", lambda request, done: asked.append(request) or submit(request, done)
-    )
+
+    def noted(request: Any, done: Any) -> Any:
+        asked.append(request)
+        return submit(request, done)
+
+    monkeypatch.setattr(requests, "submit", noted)
 
     def cost() -> int:
         asked.clear()
@@ -205,6 +209,6 @@ def test_a_hidden_plan_is_told_of_and_hides_no_other(
             list(zkplan_client.tasks())
         assert "1 active plan may not be read here" in run("top", "--once").out
         steps = [status(plan.path), status(shut.path)]
-        mine, theirs = zkplan_client.transport.run(across.together(steps))
+        mine, theirs = zkplan_client.transport.run(together(steps))
         assert (mine, isinstance(theirs, zkplan.PlanNotFound)) == (plan.status(), True)
         shut.remove()

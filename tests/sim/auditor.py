@@ -1,4 +1,4 @@
-"""The invariants S1 to S10, S14 to S17 and L1, judged after every accepted transaction on what it
+"""The invariants S1 to S10, S14 to S19 and L1, judged after every accepted transaction on what it
 touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zkplan.embedded.tree import Tree
+from zkplan.protocol.decide import CUT
 from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry, parse_gate
 from zkplan.protocol.records import control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from . import gates
+from .index import Index
 from .network import Fiber
+from .outcomes import fix, holds, judge_end, judge_told
 from .places import judge_standing
 from .queues import judge_place, judge_ready
 from .store import Blobs, sealed
@@ -28,6 +31,7 @@ from .transaction import Transaction
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
 REMOVES = "remove"
+DECIDES = "decide"
 
 
 class Auditor:
@@ -40,8 +44,7 @@ class Auditor:
         self.names = blobs.names
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()
-        #: Plans of plain creates that nobody has found yet.
-        self.unindexed: set[str] = set()
+        self.index = Index(root, tree)
         self._entries: set[str] = set()
         self._prov_of: dict[str, str] = {}
         self._dep_of: dict[str, str] = {}
@@ -50,7 +53,6 @@ class Auditor:
         self._workers = f"{root}/workers/"
         self._delayed = f"{root}/delayed/"
         self._plans = f"{root}/plan-"
-        self._active = f"{root}/active/"
         #: By claims node, the queues that its worker serves.
         self.served: Callable[[str], Sequence[str]] = lambda claims_node: ()
         self._gates = f"{root}/gates/"
@@ -68,7 +70,7 @@ class Auditor:
                 raise Violation(f"S6 {path} is ephemeral")
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
-        made = Transaction(fiber, self._claims_before(ops), {}, [], [])
+        made = Transaction(fiber, self._claims_before(ops), {}, [], [], set())
         plans: set[str] = set()
         blobs = self.blobs
         for op, result in zip(ops, results, strict=True):
@@ -78,8 +80,8 @@ class Auditor:
                 path = result
             elif kind is not Delete and kind is not SetData:
                 continue
-            if path.startswith(self._active):
-                plans.add(f"{self._plans}{path[len(self._active) :]}")
+            if path.startswith(self.index.active):
+                plans.add(f"{self._plans}{path[len(self.index.active) :]}")
             elif (
                 path.endswith(("/ready", "/done")) and path.count("/") == self._plans.count("/") + 1
             ):
@@ -102,13 +104,13 @@ class Auditor:
         for path in made.edges:
             self._judge_edge(path)
         for path in plans:
-            self._judge_index(path)
+            self.index.judge(path)
         for task in made.touched.values():
             self._judge(task)
             if task.alive and task.path not in self.nodes:
                 task.alive = False
                 if not task.removed:
-                    self._judge_end(task)
+                    judge_end(self.nodes, task)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
         found = {}
@@ -190,11 +192,13 @@ class Auditor:
             self._place(made, op, path, f"{plan_path}/task-{entry.task}")
         elif kind == "dead" or kind == "results":
             task_path = f"{plan_path}/task-{parts[2]}"
+            if kind == "dead" and type(op) is Delete:
+                made.letters.add(task_path)
             if kind == "dead" and (task_path in self.nodes or type(op) is Delete):
                 self._place(made, op, path, task_path)
             elif kind == "results" and type(op) is Create and task_path not in self.nodes:
                 # While the task stands, its outcome is a failure that an operator may retry.
-                self._fix(self.tasks[task_path], op.data)
+                fix(self.tasks[task_path], op.data)
 
     def _task(self, made: Transaction, op: Op, plan_path: str, path: str) -> None:
         if type(op) is Create:
@@ -250,7 +254,7 @@ class Auditor:
         made.touched[task_path] = task
         created = type(op) is Create
         if child.startswith("arg-") and created:
-            self._argument(task, int(child[4:]), op.data)  # type: ignore[union-attr]
+            self._argument(made, task, int(child[4:]), op.data)  # type: ignore[union-attr]
         elif child.startswith("dep-"):
             made.edges.append(f"{task_path}/{child}")
         elif child.startswith("prov-"):
@@ -259,8 +263,24 @@ class Auditor:
                 self.learn_edge(prov, op.data)  # type: ignore[union-attr]
             made.edges.append(self._dep_of[prov])
         elif child == "result" and created:
-            self._fix(task, op.data)  # type: ignore[union-attr]
+            self._result(made, task, op.data)  # type: ignore[union-attr]
+        elif child == "result" and type(op) is Delete and task_path in self.nodes:
+            task.verdict = None  # the task is dead, and may be retried
+
+    def _result(self, made: Transaction, task: Meant, data: bytes) -> None:
+        """S18: an operator's outcome counts from now on. So does a failure, until it is dead."""
+        if made.fiber.kind == DECIDES:
+            if task.verdict is not None or task.fixed is not None:
+                raise Violation(f"S18 {task.name} is decided although its outcome is fixed")
+            task.accepted.append(data)
+            task.verdict = data
+            return
+        if task.path not in made.letters:  # else its failure is told once more
             self._judge_claim(made, task)
+        if data.startswith(FAILED) and holds(self.nodes, task):
+            task.verdict = data
+        else:
+            fix(task, data)
 
     def learn_edge(self, prov: str, data: bytes) -> None:
         """An edge's record names its dep by a path below the plan."""
@@ -270,32 +290,20 @@ class Auditor:
         self._dep_of[prov] = dep
         self._prov_of[dep] = prov
 
-    def _argument(self, task: Meant, position: int, data: bytes) -> None:
+    def _argument(self, made: Transaction, task: Meant, position: int, data: bytes) -> None:
         if task.gate is not None:
             gates.judge_opening(task, data, gates.seen(self.nodes, task.gate.path))
             return
         dep = task.deps[position]
-        self._fix(dep, data)
+        if position in task.given:
+            raise Violation(f"S19 {task.name} gets {dep.name} twice, at {position}")
+        task.given[position] = data
+        if data.startswith(FAILED) and dep.alive and holds(self.nodes, dep):
+            judge_told(task, dep, data, under=dep.path in made.claims)
+            return
+        fix(dep, data)
         if not dep.commits or task in dep.adds:
             dep.delivered = True
-
-    def _judge_end(self, task: Meant) -> None:
-        """S4: kept is an outcome that failed, that is to be kept, or that went to nobody."""
-        asked = task.keep if task.keep is not None else not task.delivered
-        is_kept = f"{task.path.rpartition('/')[0]}/results/{task.number}" in self.nodes
-        if is_kept != (asked or (task.fixed or b"").startswith(FAILED)):
-            done = "kept" if is_kept else "not kept"
-            raise Violation(
-                f"S4 the outcome of {task.name} is {done}: keep={task.keep}, {task.delivered=}"
-            )
-
-    def _fix(self, task: Meant, outcome: bytes) -> None:
-        if task.fixed is None:
-            if not task.may_be(outcome):
-                raise Violation(f"S4 the outcome of {task.name} is {outcome!r}: not the oracle's")
-            task.fixed = outcome
-        elif task.fixed != outcome:
-            raise Violation(f"S4 {task.name} has two outcomes: {task.fixed!r} and {outcome!r}")
 
     def _place(self, made: Transaction, op: Op, path: str, task_path: str) -> Meant | None:
         task = self.tasks.get(task_path)
@@ -317,25 +325,6 @@ class Auditor:
             raise Violation(f"S7 {plan_path} is done and open for adds")
         if "done" in children and any(name.startswith("task-") for name in children):
             raise Violation(f"S7 {plan_path} is done and has tasks")
-
-    def may_be_indexed(self, plan_path: str) -> bool:
-        """Whether a scan finds that plan."""
-        return plan_path in self.unindexed and self._is_active(plan_path)
-
-    def _is_active(self, plan_path: str) -> bool:
-        ready = self.nodes.get(f"{plan_path}/ready")
-        if ready is None or f"{plan_path}/done" in self.nodes:
-            return False
-        return control_from_bytes(ready.data) != "cancelled"
-
-    def _judge_index(self, plan_path: str) -> None:
-        entry, active = f"{self._active}{plan_path[-10:]}", self._is_active(plan_path)
-        if entry in self.nodes:
-            self.unindexed.discard(plan_path)
-            if not active:
-                raise Violation(f"S14 {plan_path} is not active, and stands in the index")
-        elif active and plan_path not in self.unindexed:
-            raise Violation(f"S14 {plan_path} is active, and does not stand in the index")
 
     def _judge_edge(self, dep: str) -> None:
         prov = self._prov_of.get(dep)
@@ -367,6 +356,8 @@ class Auditor:
                 owner = True
             elif kind == "incomplete":
                 incomplete = True
+            elif name == CUT:
+                task.cut = True
         ready = self.nodes.get(f"{task.path}/ready")
         if ready is None:
             if task.foreign:

@@ -7,7 +7,14 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.embedded import records as server
-from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, ResultNotKept
+from zkplan.errors import (
+    PlanCancelled,
+    PlanDrained,
+    PlanError,
+    PlanNotFound,
+    ResultNotKept,
+    TaskError,
+)
 from zkplan.protocol import author as authoring
 from zkplan.protocol import control
 from zkplan.protocol import retry as retrying
@@ -47,6 +54,8 @@ def graph(world: World, plan: Plan, size: int) -> list[Meant]:
         keep = rng.choice((None, None, True, False))
         task = Meant(f"{plan.name}.{len(plan.tasks) + index}", deps, rng.randint(1, 3), keep)
         task.pure = world.pure and rng.random() < 0.85
+        if not task.pure and world.chance(world.mix.handlers):
+            task.run_if = rng.choice(("all_finished", "all_finished", "any_failed"))
         if not task.pure and world.chance(world.mix.adds):
             task.adds = _inner(rng, task, rng.randint(1, 2), list(tasks))
         if world.gated and not (deps or task.pure or task.adds) and rng.random() < gates.GATES:
@@ -94,6 +103,7 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
         late = not gate and rng.random() < 0.05
         made[task.name].not_before_ms = rng.randint(1, 300) if late else 0
         made[task.name].key = task.name if task.keyed else ""
+        made[task.name].takes_failures = task.takes_failures
     return list(made.values())
 
 
@@ -120,6 +130,8 @@ def add_more(world: World, plan: Plan, size: int) -> Script:
     tasks: list[Meant] = []
     for index in range(size):
         task = Meant(f"{plan.name}.b{len(plan.tasks)}.{index}", [], 3, True)
+        if world.chance(world.mix.handlers):
+            task.run_if = "all_finished"
         pool = earlier + tasks
         if pool:
             task.deps = [world.rng.choice(pool) for _ in range(world.rng.randint(0, 4))]
@@ -185,7 +197,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
         return world.network.tree.apply(server.Create(path, data, sequence=sequence))
 
     path = put(f"{world.paths.root}/plan-", b"", True)
-    plan.foreign = True
+    plan.foreign, plan.on_failure = True, "hold"  # as its empty record says
     for name in PLAN_FIXED if fixed else ():
         put(f"{path}/{name}")
     made = {task.queue for task in tasks} - {DEFAULT_QUEUE}
@@ -205,7 +217,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
         task.numbers, task.alive, task.acknowledged = 1, True, True
         world.auditor.tasks[task.path] = task
     put(f"{path}/ready")
-    world.auditor.unindexed.add(path)
+    world.auditor.index.unindexed.add(path)
     world.created(plan, path[-10:])
 
 
@@ -229,7 +241,11 @@ def mark_ready(world: World, plan: Plan) -> Script:
 
 
 def retry(world: World, plan: Plan, task: str) -> Script:
-    yield from retrying.retry(world.paths.plan(plan.number), task)
+    try:
+        yield from retrying.retry(world.paths.plan(plan.number), task)
+    except TaskError:
+        if not world.auditor.tasks[f"{world.paths.plan(plan.number)}/task-{task}"].cut:
+            raise
 
 
 def remove(world: World, plan: Plan) -> Script:

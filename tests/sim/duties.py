@@ -52,7 +52,7 @@ def plans_to_index(world: World) -> list[str]:
         plan.number
         for plan in world.plans
         if plan.number
-        and (world.auditor.may_be_indexed(world.paths.plan(plan.number)) or world.chance(0.002))
+        and (world.auditor.index.may_enter(world.paths.plan(plan.number)) or world.chance(0.002))
     ]
 
 

@@ -10,7 +10,7 @@ from zkplan.protocol.shared import pending_dependents
 from . import gates
 from .authors import Plan
 from .queues import NAMES
-from .story import STORED, Meant, Violation
+from .story import SKIPPED, STORED, Meant, Violation
 
 if TYPE_CHECKING:
     from .world import World
@@ -63,7 +63,10 @@ def _judge_task(task: Meant, held: set[str]) -> None:
     for inner in task.adds:
         # A failure that travels commits its task without what the function would have added.
         added = (
-            task.commits == 1 and task.fixed is not None and task.fixed.startswith((b"v", STORED))
+            task.commits == 1
+            and task.fixed is not None
+            and task.fixed.startswith((b"v", STORED))
+            and not task.fixed.startswith(SKIPPED)
         )
         if added and task.name not in held and inner.commits != 1:
             raise Violation(f"S4 {inner.name}, added by {task.name}, ran {inner.commits} times")

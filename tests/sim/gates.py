@@ -162,6 +162,10 @@ def opened_with(task: Meant, names: Collection[str]) -> int:
     if task.gate is None:
         return 0
     opened = ARGUMENT in names
+    if task.cut:  # decided while it stood there: it is never opened
+        if opened:
+            raise Violation(f"S18 {task.name} was decided while it waited, and is opened")
+        return 0
     if len(task.places) == 1 and opened is task.places[0].startswith(f"{ROOT}/gates/"):
         raise Violation(f"S17 {task.name} stands at {task.places}, opened: {opened}")
     return int(opened)

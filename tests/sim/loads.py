@@ -1,10 +1,13 @@
-"""What a worker of the simulation has loaded is judged at the moment of the last read (S3)."""
+"""What a worker of the simulation loads: ahead, and judged at the moment of the last read (S3)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol.load import Loaded
+from zkplan.protocol import load as loading
+from zkplan.protocol.load import Loaded, Reading
+from zkplan.protocol.part import Part
 
 from .story import Violation
 
@@ -21,11 +24,24 @@ def judge_loaded(world: World, item: Loaded) -> None:
     delayed_reads = any(plan.foreign for plan in world.plans)
     if item.claim.path not in world.nodes and not delayed_reads:
         raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
-    judge_arguments(world, item)
+    if item.result is None:  # else its function does not run
+        judge_arguments(world, item)
 
 
 def judge_arguments(world: World, item: Loaded) -> None:
     task = world.auditor.tasks[item.claim.task_path]
     arguments = item.arguments if task.gate is None else item.arguments[1:]
-    if arguments != [dep.fixed for dep in task.deps]:
+    if arguments != task.arguments:
         raise Violation(f"S3 {task.name} has the arguments {item.arguments}")
+
+
+def read_ahead(world: World, parts: list[Part]) -> Generator[Any, Any, dict[str, Reading]]:
+    """Read dependents that a worker may inherit, some time before they are its own."""
+    found: dict[str, Reading] = {}
+    for part in [first.last for first in parts]:
+        tasks = [edge.task for _, edge in part.loaded.edges if edge.k == 1]
+        if tasks and world.chance(world.mix.ahead):
+            plan_path = part.loaded.claim.plan_path
+            readings = yield from loading.load_ahead(plan_path, tasks)
+            found.update({reading.task_path: reading for reading in readings.values()})
+    return found

@@ -40,6 +40,8 @@ class Mix(NamedTuple):
     ahead: float
     lateness: float
     slow: float
+    decisions: int
+    handlers: float
 
 
 #: Limits of the protocol that small plans reach only when they are this small: small batches and
@@ -95,4 +97,6 @@ def draw_mix(rng: random.Random) -> Mix:
         ahead=some(0.7, 0.4),
         lateness=rng.choice((0.1, 0.02)),
         slow=some(0.3, 0.4),
+        decisions=int(some(rng.randint(1, 5), 0.3)),
+        handlers=some(0.4, 0.3),
     )

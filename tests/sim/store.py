@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zkplan.protocol.requests import Create, Delete, Op
 from zkplan.store import compare, end
 
-from .story import FAILED, STORED, Meant, Violation
+from .story import FAILED, SKIPPED, STORED, Meant, Violation
 
 if TYPE_CHECKING:
     from zkplan.protocol.load import Loaded
@@ -116,7 +116,7 @@ def added_by(task: Meant) -> str:
 
 def sealed(task: Meant, key: str, outcome: bytes) -> bytes:
     """What stands in the tree for an outcome; `key` is TASK.N. A failure is never stored."""
-    if not task.stored or outcome.startswith(FAILED):
+    if not task.stored or outcome.startswith((FAILED, SKIPPED)):
         return outcome
     return STORED + f"{key}-".encode() + outcome[1:]
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 from zkplan.protocol.gates import Condition
 
 FAILED = b"F"
+#: An operator has skipped the task; what follows is unique to that call.
+SKIPPED = b"vK"
 #: The outcome lies in the store, and this refers to it (`store.sealed`).
 STORED = b"S"
 
@@ -59,6 +61,17 @@ class Meant:
     released_for: list[str] = field(default_factory=list)
     gate: Condition | None = None
     could_open: bool = False
+    #: What operators have sent as its outcome, and what of that the tree accepted.
+    decisions: list[bytes] = field(default_factory=list)
+    accepted: list[bytes] = field(default_factory=list)
+    #: The outcome that an operator has decided, until it is delivered or the task is dead.
+    verdict: bytes | None = None
+    #: An operator has cut its open edges.
+    cut: bool = False
+    #: Its `run_if`: `all_succeeded`, `all_finished` or `any_failed`.
+    run_if: str = "all_succeeded"
+    #: What has arrived at each position. A failure may come from a task that is retried later.
+    given: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def record(self) -> bytes:
@@ -69,7 +82,19 @@ class Meant:
         arguments = [] if self.gate is not None else arguments
         text = self.record + b"|" + b"|".join(arguments)
         failed = any(argument.startswith(FAILED) for argument in arguments)
+        if self.run_if == "any_failed" and not failed:
+            return SKIPPED + b"0000"
+        failed = failed and not self.takes_failures
         return (FAILED if failed else b"v") + hashlib.md5(text).hexdigest().encode()
+
+    @property
+    def takes_failures(self) -> bool:
+        return self.run_if != "all_succeeded"
+
+    @property
+    def arguments(self) -> list[bytes | None]:
+        """What its function gets: what has arrived, or else what will."""
+        return [self.given.get(index, dep.fixed) for index, dep in enumerate(self.deps)]
 
     @property
     def failure(self) -> bytes:
@@ -79,10 +104,12 @@ class Meant:
         return Dead(claim.rank, claim.n, claim.a, self.name, "", worker, claim.queue)
 
     def may_be(self, outcome: bytes) -> bool:
-        """Whether `outcome` is the right result for the dependencies' outcomes, or a failure."""
-        arguments = [dep.fixed for dep in self.deps]
-        known = [argument for argument in arguments if argument is not None]
-        if len(known) < len(arguments):
+        """Whether `outcome` is the right result for the dependencies' outcomes, a failure, or what
+        an operator has decided."""
+        if outcome in self.accepted:
+            return True
+        known = [argument for argument in self.arguments if argument is not None]
+        if len(known) < len(self.deps):
             return False
         if outcome.startswith(STORED):
             outcome = b"v" + outcome.rpartition(b"-")[2]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from .broken_decisions import OF_DECISIONS
 from .mutant import Mutant, first_seed_that_finds
 from .mutants import MUTANTS, OF_STORE, SIMULATION_ONLY
 from .world import run
@@ -14,7 +15,7 @@ from .world import run
 SEEDS_MAX = 20_000
 
 
-ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE)
+ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name.replace(" ", "-"))

@@ -19,3 +19,5 @@ class Transaction(NamedTuple):
     touched: dict[str, Meant]
     edges: list[str]
     ended: list[Meant]
+    #: The tasks whose dead letters it deletes.
+    letters: set[str]

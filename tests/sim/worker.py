@@ -23,8 +23,9 @@ from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
 from . import duties, gates, maintenance, store
-from .loads import judge_arguments, judge_loaded
+from .loads import judge_arguments, judge_loaded, read_ahead
 from .network import Client
+from .parts import part_of, tells
 from .queues import draw_served, served
 from .runs import run_ahead
 from .story import FAILED, Meant
@@ -52,7 +53,7 @@ class Worker:
         self.to_load: list[Claim] = []
         self.to_reload: list[Part] = []
         self.finished: list[Part] = []
-        self.to_fail: list[tuple[Claim, Meant]] = []
+        self.to_fail: list[tuple[Claim, Meant, bytes]] = []
         self.old_pending: list[str] = []
         #: What a full server had no room to publish.
         self.owed: list[tuple[list[Dependent], str]] = []
@@ -172,8 +173,8 @@ class Worker:
         self._start("publish", self._publish(full, pending, NO_ALLOWANCE))
 
     def _begin_fail(self) -> None:
-        claim, task = self.to_fail.pop()
-        self._start("fail", self._fail(claim, task))
+        claim, task, decided = self.to_fail.pop()
+        self._start("fail", self._fail(claim, task, decided))
 
     def _begin_hand_back(self) -> None:
         if self.to_load:
@@ -253,7 +254,7 @@ class Worker:
             if item.result is None and not (
                 yield from store.opened(self.world, item, task, item.claim.path)
             ):
-                self.to_fail.append((item.claim, task))  # its plan was removed, with its blobs
+                self.to_fail.append((item.claim, task, b""))  # its plan was removed, with its blobs
             else:
                 self._run(item)
 
@@ -269,16 +270,20 @@ class Worker:
         """The function: takes no time of its own, for the commit may begin any time later."""
         task = self.world.names[item.record.decode()]
         claim = item.claim
-        if item.result is not None:  # delivery had begun, and the function is not run again
-            self.finished.append(self._part(item, task, item.result))
+        if item.result is not None:
+            # Delivery had begun: the outcome is fixed, and the function is not run again.
+            if item.result.startswith(FAILED) and not self.world.cascades(claim.plan):
+                self._hold(item, task, item.result)
+            else:
+                self.finished.append(part_of(item, task, item.result))
         elif claim.a >= task.attempts or self.world.chance(self.world.mix.failing):
             if claim.a + 1 >= task.attempts and self.world.cascades(claim.plan):
-                self.finished.append(self._part(item, task, task.failure))
+                self.finished.append(part_of(item, task, task.failure))
             else:
-                self.to_fail.append((claim, task))
+                self._hold(item, task, b"")
         else:
             outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(item.arguments))
-            part = self._part(item, task, outcome)
+            part = part_of(item, task, outcome)
             if task.adds:
                 part.adds = self.world.new_tasks(task.adds)
             names = store.blobs_of(task, outcome)
@@ -289,15 +294,19 @@ class Worker:
             write = store.writes(claim.plan, names)
             self._start("write", store.write_first(write, partial(self._written, part)))
 
+    def _hold(self, item: Loaded, task: Meant, decided: bytes) -> None:
+        """It fails, and stays where it fails for good. Some dependents may take its failure."""
+        claim = item.claim
+        if (decided or claim.a + 1 >= task.attempts) and tells(item):
+            part = part_of(item, task, decided or task.failure)
+            part.holds = True
+            self.finished.append(part)
+        else:
+            self.to_fail.append((claim, task, decided))
+
     def _written(self, part: Part) -> None:
         self.writing -= 1
         self.finished.append(part)
-
-    def _part(self, item: Loaded, task: Meant, outcome: bytes) -> Part:
-        dead = b""
-        if outcome.startswith(FAILED):
-            dead = task.dead(item.claim, "").to_bytes()
-        return Part(item, outcome, task.keep, dead)
 
     def _commit(self, parts: list[Part]) -> Script:
         world = self.world
@@ -316,7 +325,7 @@ class Worker:
             return
         pending_records, self.old_pending = self.old_pending, []
         yield from run_ahead(world, narrow, self.versions, self.queues)
-        ahead = yield from self._read_ahead(narrow)
+        ahead = yield from read_ahead(self.world, narrow)
         report = yield from committing.commit(me, narrow, pending_records, self._allowance())
         for claim in report.inherited:
             self._inherit(claim, ahead, report.done)
@@ -348,17 +357,6 @@ class Worker:
             return
         yield from self._take_on(published.claims, published.read)
 
-    def _read_ahead(self, parts: list[Part]) -> Generator[Any, Any, dict[str, Reading]]:
-        """Read dependents that this worker may inherit, some time before they are its own."""
-        found: dict[str, Reading] = {}
-        for part in [first.last for first in parts]:
-            tasks = [edge.task for _, edge in part.loaded.edges if edge.k == 1]
-            if tasks and self.world.chance(self.world.mix.ahead):
-                plan_path = part.loaded.claim.plan_path
-                readings = yield from loading.load_ahead(plan_path, tasks)
-                found.update({reading.task_path: reading for reading in readings.values()})
-        return found
-
     def _inherit(self, claim: Claim, ahead: dict[str, Reading], done: list[Part]) -> None:
         reading = ahead.get(claim.task_path)
         if reading is not None:
@@ -374,8 +372,10 @@ class Worker:
 
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
         try:
+            # `to_load` is another list whenever its claims are loaded.
             done = yield from wide_delivery.deliver_wide(
-                *(me, part, self._allowance, self._take, lambda *owed: self.owed.append(owed))
+                *(me, part, self._allowance, lambda claims: self.to_load.extend(claims)),
+                lambda *owed: self.owed.append(owed),
             )
         except ServerFull:
             self.to_reload.append(part)
@@ -386,15 +386,15 @@ class Worker:
                 yield from maintenance.finish(self.world, part.loaded.claim.plan)
 
     def _fail_later(self, part: Part) -> None:
-        self.to_fail.append((part.loaded.claim, self.world.names[part.loaded.record.decode()]))
+        task = self.world.names[part.loaded.record.decode()]
+        self.to_fail.append((part.loaded.claim, task, b""))
 
-    def _take(self, claims: list[Claim]) -> None:
-        self.to_load += claims
-
-    def _fail(self, claim: Claim, task: Meant) -> Script:
+    def _fail(self, claim: Claim, task: Meant, decided: bytes) -> Script:
+        """`decided`: an operator has decided that it fails for good."""
         world = self.world
-        if claim.a + 1 < task.attempts:
+        if not decided and claim.a + 1 < task.attempts:
             due = world.now + world.rng.randint(0, 20) if world.chance(0.5) else None
             yield from ending.fail_again(claim, b"failed", due, world.paths.delayed)
         else:
-            yield from ending.fail_for_good(claim, task.failure, task.dead(claim, self.name))
+            failure, dead = decided or task.failure, task.dead(claim, self.name)
+            yield from ending.fail_for_good(claim, failure, dead, has_result=bool(decided))

@@ -17,8 +17,8 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, gates, keyed, queues, scheduled, store
-from .auditor import REMOVES
+from . import authors, decisions, gates, keyed, queues, scheduled, store
+from .auditor import DECIDES, REMOVES
 from .authors import Plan
 from .ending import judge
 from .mix import NARROW, draw_mix, replaced
@@ -152,7 +152,7 @@ class World:
         if rng.random() < 0.05:
             tasks = authors.graph(self, plan, size if rng.random() < 0.8 else 0)
             for task in tasks:
-                task.adds = []
+                task.adds, task.run_if = [], "all_succeeded"
             authors.plain(self, plan, tasks, fixed=rng.random() < 0.5)
             return
         chunks = [authors.graph(self, plan, size)]
@@ -174,6 +174,7 @@ class World:
             (mix.more, self._add_more),
             (mix.removes, self._remove),
             (mix.retries, self._retry),
+            (mix.decisions, self._decide),
             (mix.expiries, self._expire),
             (mix.crashes, self._crash),
             (mix.author_crashes, self._crash_author),
@@ -236,6 +237,19 @@ class World:
                 # Two operators at once: both have seen the same dead letter.
                 for _ in range(self.rng.randint(1, 2)):
                     self._operate("retry", authors.retry(self, plan, number))
+
+    def _decide(self) -> None:
+        """An operator decides about a task, or moves it; now and then two decide at once."""
+        for plan in self._known():
+            tasks = [task for task in plan.tasks if task.alive]
+            if not tasks or "ready" not in self.nodes[self.paths.plan(plan.number)].children:
+                continue
+            task = self.rng.choice(tasks)
+            for _ in range(self.rng.choice((1, 1, 2))):
+                if self.rng.random() < 0.6:
+                    self._operate(DECIDES, decisions.decide(self, plan, task))
+                else:
+                    self._operate("move", decisions.move(self, plan, task))
 
     def _expire(self) -> None:
         if self.workers:
@@ -361,9 +375,14 @@ class World:
                 return True
             dead = self.nodes.get(f"{path}/dead")
             for number in sorted(dead.children) if dead is not None else ():
-                if f"{path}/task-{number}" in self.nodes:
+                task = self.auditor.tasks.get(f"{path}/task-{number}")
+                if task is None or not task.alive:
+                    continue
+                if task.cut:
+                    self._operate(DECIDES, decisions.decide(self, plan, task))
+                else:
                     self._operate("retry", authors.retry(self, plan, number))
-                    return True
+                return True
         return False
 
 

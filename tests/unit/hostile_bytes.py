@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from zkplan.protocol.edges import Edge
 from zkplan.protocol.options import TaskOptions
-from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, TaskRecord
+from zkplan.protocol.records import Dead, Failure, PlanRecord, TaskRecord
 from zkplan.protocol.worker_record import WorkerRecord
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions

@@ -116,7 +116,7 @@ def test_garbage_is_never_opened(data: bytes) -> None:
         functions.load_function(data)
 
 
-@given(st.binary(max_size=60).filter(lambda blob: blob[:1] not in (b"P", b"C", b"D", b"J")))
+@given(st.binary(max_size=60).filter(lambda blob: not blob or blob[0] not in b"PCDJE"))
 def test_an_unknown_encoding_is_said_to_be_newer(blob: bytes) -> None:
     with pytest.raises(PayloadUndecodable, match="newer zkplan"):
         codecs.load(blob)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.protocol import records
+from zkplan.protocol import edges
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.records import Failure, TaskRecord
@@ -54,7 +54,7 @@ def test_a_result_that_will_be_kept_has_its_name_and_takes_no_byte_more(
 ) -> None:
     job = job_of(add, (1, 2), options=TaskOptions(name="sum", keep=keep))
     if has_edges:
-        job.loaded.edges.append(("prov-0000000000", records.Edge(TASK_NUMBER, "0" * 10, 1, "5000")))
+        job.loaded.edges.append(("prov-0000000000", edges.Edge(TASK_NUMBER, "0" * 10, 1, "5000")))
     ended = runner.run(job)
     assert len(ended.outcome) - len(CODEC.seal_value(3)) == (3 + len("sum") if is_named else 0)
     assert functions.split_name(CODEC.open(VALUE, ended.outcome)[1])[0] == (

@@ -20,9 +20,10 @@ from zkplan.errors import (
     ZooKeeperUnavailable,
 )
 from zkplan.protocol.active import list_active
+from zkplan.protocol.edges import Edge
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
-from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord
+from zkplan.protocol.records import Dead, Failure, PlanRecord
 from zkplan.protocol.requests import Applied, Create, ReadChildren, ReadData, Step
 from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
 from zkplan.protocol.worker_record import WorkerRecord

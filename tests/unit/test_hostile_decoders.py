@@ -27,6 +27,7 @@ from zkplan.archive.file import Header, open_archive
 from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
 from zkplan.protocol import (
+    edges,
     fields,
     gates,
     layout,
@@ -36,7 +37,8 @@ from zkplan.protocol import (
     worker_record,
 )
 from zkplan.protocol import options as task_options
-from zkplan.serialization import by_name, json_values
+from zkplan.runtime.retry_rules import is_final
+from zkplan.serialization import by_name, failures, json_values
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions as function_bytes
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
@@ -88,13 +90,14 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "protocol.records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
     "protocol.records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
-    "protocol.records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
+    "protocol.edges.Edge.from_bytes": Fuzzed(edges.Edge.from_bytes, BODIES, RECORD),
     "protocol.records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
     "protocol.records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
     "protocol.worker_record.WorkerRecord.from_bytes": Fuzzed(
         lambda data: worker_record.WorkerRecord.from_bytes("w", data, 0), BODIES
     ),
     "protocol.records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
+    "protocol.records.taken_from_bytes": Fuzzed(records.taken_from_bytes, BODIES),
     "protocol.records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
     "serialization.codec.Codec.open": Fuzzed(
         lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD
@@ -112,6 +115,15 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "serialization.json_values.load_error": Fuzzed(
         lambda data: json_values.load_error(b'J["OSError",' + data + b"]"), BODIES
+    ),
+    "serialization.failures.load_failure": Fuzzed(
+        lambda data: failures.load_failure(b"E" + data), BODIES, RECORD
+    ),
+    "runtime.retry_rules.is_final": Fuzzed(
+        lambda text: is_final(
+            task_options.TaskOptions(retry_if=text), ValueError(), CODEC.function
+        ),
+        NAMES,
     ),
     "serialization.by_name.load_by_name": Fuzzed(
         lambda data: by_name.load_by_name(b"Jbuiltins:" + data),

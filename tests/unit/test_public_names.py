@@ -20,7 +20,7 @@ FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
 GATES = {"when", "When"}
 COMMANDS = {"shell", "ShellCommand", "ShellResult"}
 WORKER = {"Worker", "Backoff", "Statistics"}
-WITHIN = {"current", "Context"}
+WITHIN = {"current", "Context", "Failure"}
 #: All of them: tests/unit/test_errors.py compares these classes with the tree in their docstring.
 ERRORS = {
     name

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.errors import InvariantViolated, PayloadUndecodable
+from zkplan.protocol.edges import Edge
 from zkplan.protocol.layout import (
     DEFAULT_QUEUE,
     PRIORITY_MAX,
@@ -27,7 +28,6 @@ from zkplan.protocol.layout import (
 from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.protocol.records import (
     Dead,
-    Edge,
     Failure,
     PlanRecord,
     TaskRecord,

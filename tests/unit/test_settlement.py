@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from zkplan.protocol.edges import Edge
 from zkplan.protocol.ending import fail_again, fail_for_good
 from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.part import Part
-from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord
+from zkplan.protocol.records import Dead, Failure, PlanRecord
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.settlement import End, HandBack, settle
 from zkplan.serialization.codec import FAILURE

@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Sequence
 
 from ..log import get_logger
 from ..processes.crew import YOUNG_S, Crew
@@ -33,7 +34,8 @@ class Supervisor:
 
     SIGHUP replaces them, so that they load their code anew.
 
-    They connect as `settings` say, whatever options were given to this command. When a process
+    They connect as `settings` say, whatever options were given to this command, and have the
+    options `more` besides. When a process
     dies, its worker is signed off, so that others take over its tasks at once.
     """
 
@@ -43,10 +45,11 @@ class Supervisor:
         grace_s: float,
         signing_off: SigningOff,
         settings: Settings,
+        more: Sequence[str] = (),
     ) -> None:
         self._grace_s, self._signing_off = grace_s, signing_off
         self._signals = _Signals()
-        self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1"]
+        self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], *more, "--processes", "1"]
         self._settings = settings
         self._crew = Crew(self._start, count, self._has_ended)
         #: A process registered, or it ran long enough to show that usage and address are right.

@@ -1,10 +1,10 @@
-"""`zkplan task ls|show|why|retry`: unfinished tasks, kept outcomes; all facts of one task."""
+"""`zkplan task ls|show|why|…`: unfinished tasks, kept outcomes; all facts of one task."""
 
 from __future__ import annotations
 
 import click
 
-from ..errors import InvalidTask, PayloadUndecodable
+from ..errors import PayloadUndecodable
 from ..inspection.task_details import describe_task
 from ..settings import Settings
 from ..text import count
@@ -16,6 +16,7 @@ from .common import (
     print_why,
 )
 from .imports import set_import_path
+from .task_control import cancel, retry, set_, skip
 from .task_ls import list_tasks
 
 _plan = click.argument("plan", metavar="PLAN")
@@ -24,11 +25,8 @@ _task = click.argument("task", metavar="TASK")
 
 @click.group()
 def task() -> None:
-    """Look at tasks. PLAN is as in `zkplan plan`. TASK is a number, or the name of a task that is
-    unfinished or whose outcome is kept."""
-
-
-task.add_command(list_tasks)
+    """Look at tasks and control them. PLAN is as in `zkplan plan`. TASK is a number, or the name of
+    a task that is unfinished or whose outcome is kept."""
 
 
 @task.command()
@@ -69,21 +67,5 @@ def why(plan: str, task: str, output: str, settings: Settings) -> None:
         print_why(client.plan(plan).task(task).why(), output)
 
 
-@task.command()
-@_plan
-@_task
-@connection_options
-def retry(plan: str, task: str, settings: Settings) -> None:
-    """Retry a dead task, with all its attempts."""
-    with open_client(settings) as client:
-        its_plan = client.plan(plan)
-        found = its_plan.task(task)
-        if not found.retry():
-            final = (
-                '; in a plan with on_failure="cascade" a failure is final'
-                if its_plan.record.on_failure == "cascade"
-                else ""
-            )
-            why = f"{found.path} is not dead, so there is nothing to retry{final}"
-            raise InvalidTask(task, why)
-        click.echo(f"{found.path} is runnable again", err=True)
+for _command in (list_tasks, skip, cancel, retry, set_):
+    task.add_command(_command)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NoReturn
 
 import click
 
@@ -25,6 +25,7 @@ from ..settings.login import with_password
 from ..settings.settings import JSON
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
+from . import EXIT_FAILED
 from .common import connection_options, log_to_stderr, open_client
 from .imports import import_path_option, set_import_path
 from .supervisor import Supervisor
@@ -57,6 +58,13 @@ _ENDS_WITHIN_S = 30
     type=click.IntRange(1, 1000),
     default=1,
     help="Number of worker processes. With 2 or more, a process that dies is replaced.",
+)
+@click.option(
+    "--max-abandoned",
+    type=click.IntRange(1),
+    help="End once so many functions have run past their time-outs and hold their threads. By "
+    "default a worker goes on with fewer slots; with 2 or more processes it is --threads, and the "
+    "process is replaced.",
 )
 @click.option(
     "--grace",
@@ -105,6 +113,7 @@ _ENDS_WITHIN_S = 30
 def worker(
     threads: int,
     processes: int,
+    max_abandoned: int | None,
     grace: float,
     isolation: Literal["thread", "process"],
     memory_limit: str | None,
@@ -139,7 +148,7 @@ def worker(
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
     if processes > 1:
-        _supervise(settings, processes, grace)
+        _supervise(settings, processes, grace, max_abandoned or threads)
         return
     line = LowerEnd()
     set_import_path(settings, import_path)
@@ -152,6 +161,7 @@ def worker(
             isolation=isolation,
             memory_limit=limit,
             tasks_per_child=tasks_per_child,
+            max_abandoned=max_abandoned,
             allow=allow,
         )
         _drain_on_signals(made, line, grace)
@@ -168,10 +178,14 @@ def worker(
     finally:
         client.close()
     if made.statistics().written_off:
-        # A function that never returned holds its thread; the interpreter would wait for it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        _leave_threads(EXIT_FAILED if made.is_worn_out else 0)
+
+
+def _leave_threads(code: int) -> NoReturn:
+    """A function that never returned holds its thread; the interpreter would wait for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
@@ -209,7 +223,7 @@ def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
         raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
-def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
+def _supervise(settings: Settings, processes: int, grace_s: float, max_abandoned: int) -> None:
     with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
@@ -221,7 +235,8 @@ def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
         signing_off = SigningOff(
             lambda: connect_with(replace(settings, hosts=served.find())), settings.session_timeout
         )
-        Supervisor(processes, grace_s, signing_off, theirs).run()
+        more = ["--max-abandoned", str(max_abandoned)]
+        Supervisor(processes, grace_s, signing_off, theirs, more).run()
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, overload
 
 from ..errors import InvalidTask
 from ..serialization.functions import function_name
-from ..tasks import Task
+from ..tasks import RunIf, Task
 
 
 class PlanOpen(Protocol):
@@ -72,6 +72,9 @@ def task(
     queue: str | None = None,
     isolation: Literal["thread", "process"] | None = None,
     memory_limit: str | int | None = None,
+    run_if: RunIf | None = None,
+    fatal: Any = None,
+    retry_if: Any = None,
 ) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function whose calls in the `with` block of a plan add tasks.
@@ -103,7 +106,7 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 OPTIONS = (
     *("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure", "queue"),
-    *("isolation", "memory_limit"),
+    *("isolation", "memory_limit", "run_if", "fatal", "retry_if"),
 )
 
 

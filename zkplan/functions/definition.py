@@ -13,7 +13,7 @@ from ..errors import ForeignTask, InvalidTask, PayloadTooLarge
 from ..gates import When
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
-from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.options import DEFAULT_OPTIONS, RUN_IF, TaskOptions
 from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
@@ -25,6 +25,7 @@ from .gates import Gates
 from .json_task import dump_call_json, dump_function_json
 from .moments import seconds_of
 from .pickle_task import dump_call_pickled, dump_function_pickled, kind_of
+from .retry_rules import as_options
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -46,9 +47,10 @@ _NONE: dict[str, Any] = {}
 class Checked:
     """What was checked for earlier tasks of the same call: an equal one is not checked again."""
 
-    __slots__ = ("calls", "options")
+    __slots__ = ("as_json", "calls", "options")
 
-    def __init__(self) -> None:
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
         #: Calls that fit: a function, the number of its arguments, and the names of the others.
         self.calls: set[tuple[object, ...]] = set()
         #: The options, by the function and those that its task gives.
@@ -68,7 +70,7 @@ def define_all(
     """
     gates = Gates(plan_path, values, defaults, as_json)
     functions: dict[int, bytes] = {}
-    checked = Checked()
+    checked = Checked(as_json)
     try:
         made = [
             define(spec, plan_path, values, defaults, functions, checked, gates) for spec in specs
@@ -92,8 +94,8 @@ def define(
 
     `functions` has the bytes of those met before, `checked` what fits; `gates` gets the gates.
     """
-    options = check_spec(spec, defaults, checked or Checked())
     gates = gates or Gates(plan_path, values, defaults)
+    options = check_spec(spec, defaults, checked or Checked(gates.as_json))
     as_json, fn, args = gates.as_json, spec.fn, spec.args
     if type(fn) is When:
         spec._new = gates.define(spec, fn)
@@ -169,6 +171,7 @@ def _new_task(
         queue=options.queue,
         key=spec.key or "",
         not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
+        takes_failures=options.run_if != RUN_IF[0],
     )
 
 
@@ -192,13 +195,13 @@ def _known_options(spec: TaskSpec, defaults: TaskOptions, checked: Checked) -> T
     try:
         options = checked.options.get(given)
     except TypeError:  # an option that is wrong, or a list
-        return _options(spec, defaults)
+        return _options(spec, defaults, checked.as_json)
     if options is None:
-        options = checked.options[given] = _options(spec, defaults)
+        options = checked.options[given] = _options(spec, defaults, checked.as_json)
     return options
 
 
-def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
+def _options(spec: TaskSpec, defaults: TaskOptions, as_json: bool) -> TaskOptions:
     if not callable(spec.fn):
         raise InvalidTask(spec.label, f"a task needs a function, not {kind_of(spec.fn)}")
     # A function that `@zkplan.task` has decorated has options of its own.
@@ -213,7 +216,8 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    options = replace(defaults, **_with_bytes({**own, **given}, spec.label))
+    given = as_options(_with_bytes({**own, **given}, spec.label), spec.label, as_json)
+    options = replace(defaults, **given)
     check_options(options, spec.label)
     if options.is_isolated and inspect.iscoroutinefunction(inspect.unwrap(spec.fn)):
         if {"isolation", "memory_limit"} & {*own, *given}:
@@ -352,4 +356,12 @@ def check_options(options: TaskOptions, label: str) -> None:
     demand(
         options.memory_limit is None or options.isolation != "thread",
         'only a task in a process of its own can have a memory_limit: leave out isolation="thread"',
+    )
+    demand(
+        options.run_if in RUN_IF,
+        f"run_if must be one of {', '.join(RUN_IF)}, not {options.run_if!r:.100}",
+    )
+    demand(
+        options.run_if == RUN_IF[0] or not options.pure,
+        f"a pure task runs only on results, so it takes no run_if={options.run_if!r}",
     )

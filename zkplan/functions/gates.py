@@ -19,7 +19,7 @@ from ..tasks import TaskSpec
 _OPTIONS = ("name", "priority", "keep", "queue")
 _OTHERS = (
     *("attempts", "retry_delay", "timeout", "pure", "isolation", "memory_limit"),
-    *("not_before", "deadline"),
+    *("not_before", "deadline", "run_if", "fatal", "retry_if"),
 )
 
 

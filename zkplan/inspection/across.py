@@ -30,7 +30,7 @@ from .unfinished import INDEXES_AGE_S, name_of, state_of
 
 #: "claimed" stands for the last three.
 STATES = (
-    *("being defined", "waiting", "gated", "runnable", "delayed", "dead"),
+    *("being defined", "waiting", "gated", "runnable", "delayed", "dead", "decided"),
     *("claimed", RUNNING, AHEAD, LEFT),
 )
 _CLAIMED = (RUNNING, AHEAD, LEFT)
@@ -73,7 +73,13 @@ class Filter(NamedTuple):
     longer_than: float | None = None
 
     def takes_state(self, state: str) -> bool:
+        """Whether a task in that state is meant."""
         return self.state in (None, state) or (self.state == "claimed" and state in _CLAIMED)
+
+    def takes_spot(self, state: str) -> bool:
+        """Whether a task that an index shows in that state may be meant."""
+        # What is decided stands among the runnable ones; its own znodes tell the two apart.
+        return self.takes_state(state) or (self.state == "decided" and state == "runnable")
 
     @property
     def is_of_claims(self) -> bool:
@@ -127,7 +133,7 @@ def _found(client: Connection, wanted: Filter, plans: Sequence[str] | None) -> I
     else:
         mine = set(numbers)
         keys = iter(
-            sorted(k for k, s in spots.items() if k[0] in mine and wanted.takes_state(s.state))
+            sorted(k for k, s in spots.items() if k[0] in mine and wanted.takes_spot(s.state))
         )
     names: dict[str, str] = {}
     while chunk := list(islice(keys, _TASKS_PER_READ)):
@@ -214,6 +220,8 @@ def _task(
     index: Node | None,
 ) -> FoundTask:
     state, attempts, error, queue = spot.state or state_of(children), spot.attempts, "", spot.queue
+    if state == "runnable" and "result" in children:
+        state = "decided"
     since = spot.since if spot.since is not None else (index or node).created_ms / 1000
     if state == "dead" and index is not None:
         letter = Dead.from_bytes(index.data)

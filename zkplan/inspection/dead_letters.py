@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import PayloadUndecodable, PlanCancelled
+from ..errors import PayloadUndecodable, PlanCancelled, TaskError
 from ..protocol.control import status
 from ..protocol.look import index_names
 from ..protocol.records import Dead
@@ -39,6 +39,8 @@ def retry_all(transport: Transport, plan_path: str) -> int:
             retried += transport.run(retry(plan_path, number))
         except PayloadUndecodable as error:
             damaged = damaged or error
+        except TaskError:
+            continue  # it was cancelled before it had all its arguments
     if damaged is not None:
         raise damaged
     return retried

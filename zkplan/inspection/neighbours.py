@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable
+from ..protocol.edges import Edge
 from ..protocol.layout import parse_number
 from ..protocol.load import read_all
-from ..protocol.records import Edge
 from ..protocol.requests import Node, ReadChildren, ReadData
 from ..transport import Transport
 

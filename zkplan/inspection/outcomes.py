@@ -13,7 +13,7 @@ from ..protocol.look import index_names
 from ..protocol.records import Dead
 from ..protocol.requests import Node, ReadData, ReadMany
 from ..serialization.codec import FAILURE, VALUE, Codec
-from ..serialization.functions import split_name
+from ..serialization.functions import is_skipped, split_name
 from ..store.reference import value_size
 from ..transport import Transport
 
@@ -21,10 +21,10 @@ from ..transport import Transport
 class OutcomeSummary(NamedTuple):
     """The kept outcome of a task.
 
-    `kind` is `result`, `failure` or `undecodable` (damaged, or signed with another secret). `size`
-    is in bytes. `name` is the name of the task, empty if it cannot be read here. `when` is the time
-    at which it was kept, in wall-clock seconds of the server; for an imported plan, the time of the
-    import.
+    `kind` is `result`, `skipped` (the value of a task that was skipped), `failure` or
+    `undecodable` (damaged, or signed with another secret). `size` is in bytes. `name` is the name
+    of the task, empty if it cannot be read here. `when` is the time at which it was kept, in
+    wall-clock seconds of the server; for an imported plan, the time of the import.
     """
 
     number: str
@@ -81,7 +81,8 @@ def _summary(codec: Codec, number: str, node: Node) -> OutcomeSummary:
     if kind == FAILURE:
         return OutcomeSummary(number, "failure", len(body), "", when)
     name, value = split_name(body)
-    return OutcomeSummary(number, "result", value_size(value), name, when)
+    kept = "skipped" if is_skipped(body) else "result"
+    return OutcomeSummary(number, kept, value_size(value), name, when)
 
 
 def _with_names(

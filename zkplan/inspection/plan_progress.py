@@ -14,7 +14,8 @@ class PlanProgress(NamedTuple):
     """The tasks of a plan, counted by state. The counts were not all read at one moment.
 
     `running` counts the claimed tasks, `waiting` those that wait for others or are being defined,
-    `gated` those that wait for a znode.
+    `gated` those that wait for a znode, `skipped` those of the finished ones, and of those about to
+    be, that were skipped.
     """
 
     added: int
@@ -25,6 +26,7 @@ class PlanProgress(NamedTuple):
     waiting: int
     dead: int
     gated: int = 0
+    skipped: int = 0
 
     @property
     def fraction(self) -> float:
@@ -47,4 +49,5 @@ def plan_progress(client: Connection, plan_path: str) -> PlanProgress:
         seen.tasks - placed,
         states["dead"],
         states["gated"],
+        seen.skipped,
     )

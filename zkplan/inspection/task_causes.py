@@ -14,6 +14,12 @@ from .view import Cause, View
 #: How many tasks a sentence names, and how many root causes are told.
 NAMED = 5
 
+#: What a sentence adds of a task that takes failures.
+_RUN_IF = {
+    "all_finished": "; it runs also if they fail for good (run_if=all_finished)",
+    "any_failed": "; it runs only if one of them fails for good (run_if=any_failed)",
+}
+
 Find = Callable[[View, TaskInfo], "Cause | None"]
 
 
@@ -21,7 +27,18 @@ def finished(view: View, task: TaskInfo) -> Cause | None:
     if task.state != "finished":
         return None
     ended = f"has failed for good: {task.last_error}" if task.failed else "has finished"
+    if task.skipped:
+        ended = "was skipped"
     return Cause("finished", f"{view.label(task.number)} {ended}.", task=task.number)
+
+
+def decided(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "decided":
+        return None
+    text = (
+        f"the outcome of {view.label(task.number)} is fixed, as by a skip, and a worker delivers it"
+    )
+    return Cause("decided", sentence(text), "Its function does not run again.", task.number)
 
 
 def dead(view: View, task: TaskInfo) -> Cause | None:
@@ -115,7 +132,8 @@ def being_defined(view: View, task: TaskInfo) -> Cause | None:
 
 
 def no_living_worker(view: View, task: TaskInfo) -> Cause | None:
-    if not view.runs or view.workers or task.state not in ("runnable", "delayed", "gated"):
+    states = ("runnable", "delayed", "gated", "decided")
+    if not view.runs or view.workers or task.state not in states:
         return None
     text = f"no worker is registered under {view.client.root}, so nothing takes the tasks"
     advice = f"Start one: `{view.client.command('worker')}`."
@@ -171,7 +189,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
-    *(finished, dead, worker_gone, claimed, being_defined, delayed, gated),
+    *(finished, decided, dead, worker_gone, claimed, being_defined, delayed, gated),
     *(no_living_worker, unserved_queue, refused, all_slots_busy),
 )
 
@@ -195,6 +213,7 @@ def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
     text = f"{view.label(task.number)} waits for {count(chain.edges, 'result')}"
     text += f", of {named}" if named else ""
     text += f", and of {rest:,} more" if named and rest > 0 else ""
+    text += _RUN_IF.get(task.run_if, "")
     yield Cause("waits", sentence(text), "", task.number)
     roots = sorted(chain.roots, key=lambda number: _urgency(view, number))
     for root in roots[:NAMED]:

@@ -10,7 +10,7 @@ from ..protocol.layout import number_of
 from ..protocol.records import Failure
 from ..protocol.requests import Node
 from ..serialization.codec import FAILURE, LOG, VALUE, Codec
-from ..serialization.functions import split_name
+from ..serialization.functions import is_skipped, split_name
 from ..store.reference import value_size
 from ..store.values import Values
 from ..text import date_time
@@ -61,7 +61,7 @@ def _definition(info: TaskInfo) -> dict[str, Any]:
     if info.attempts is None:
         return {"function": info.function}
     names = ("name", "function", "attempts", "retry_delay", "timeout", "priority", "pure", "queue")
-    facts = {name: getattr(info, name) for name in names}
+    facts = {name: getattr(info, name) for name in (*names, "run_if")}
     if info.isolation is not None or info.memory_limit is not None:
         facts |= {"isolation": info.isolation, "memory_limit": info.memory_limit}
     return facts
@@ -161,5 +161,6 @@ def _outcome(codec: Codec, sealed: bytes, values: _Values | None = None) -> dict
     if failure is not None:
         return {"outcome": f"failed: {failure.summary}\n{failure.traceback}".rstrip()}
     size = value_size(split_name(body)[1])
-    told = f"a result of {size} bytes (Task.result() reads it, --values shows it)"
+    what = "skipped, with a value" if is_skipped(body) else "a result"
+    told = f"{what} of {size} bytes (Task.result() reads it, --values shows it)"
     return {"outcome": told} | ({"value": values.text(body)} if values else {})

@@ -13,13 +13,13 @@ from ..protocol.load import read_all
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
 from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, load, task_options
-from ..serialization.functions import describe_function, split_name
+from ..serialization.functions import describe_function, is_skipped, split_name
 from ..serialization.json_values import load_json
 from .unfinished import TaskSummary, summaries
 
 _OPTIONS = (
     *("attempts", "retry_delay", "timeout", "priority", "pure", "queue"),
-    *("isolation", "memory_limit", "not_before", "deadline"),
+    *("isolation", "memory_limit", "not_before", "deadline", "run_if"),
 )
 
 
@@ -34,8 +34,8 @@ class TaskInfo:
     counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before` and
-    `deadline` are its options.
+    `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before`, `deadline`
+    and `run_if` are its options. `skipped` says that a finished task was skipped.
     """
 
     number: str
@@ -62,6 +62,8 @@ class TaskInfo:
     memory_limit: int | None = None
     not_before: float | None = None
     deadline: float | None = None
+    run_if: str = "all_succeeded"
+    skipped: bool = False
     _notes: tuple[bytes, ...] = ()
     _is_json_only: bool = False
 
@@ -160,16 +162,18 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
 def _finished(codec: Codec, number: str, outcome: Node | None) -> TaskInfo:
     if outcome is None:
         return TaskInfo(number, None, "", "finished")
-    error, name, failed = "", "", False
+    error, name, failed, was_skipped = "", "", False, False
     try:
         kind, body = codec.open(VALUE + FAILURE, outcome.data)
         if kind == FAILURE:
             error, failed = Failure.from_bytes(body).summary, True
         else:
-            name = split_name(body)[0]
+            name, was_skipped = split_name(body)[0], is_skipped(body)
     except PayloadUndecodable:
         pass  # the name stays unknown: damaged, or signed with another secret
-    return TaskInfo(number, name or None, "", "finished", last_error=error, failed=failed)
+    return TaskInfo(
+        number, name or None, "", "finished", last_error=error, failed=failed, skipped=was_skipped
+    )
 
 
 def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:

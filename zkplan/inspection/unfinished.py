@@ -34,11 +34,12 @@ class TaskSummary(NamedTuple):
     """An unfinished task, as it was when it was read.
 
     `state` is `being defined`, `waiting` (for other tasks), `gated` (it waits for a znode: see
-    `zkplan.when`), `runnable`, `delayed`, `claimed` or `dead`. `attempts` counts the attempts that
-    are used up. `worker` is the worker that has claimed it, or empty. `due` is when a `delayed`
-    task becomes runnable, in wall-clock seconds. `name` is the name given to the task, or the name
-    of its function. It is None if it cannot be read here, because another client wrote the task or
-    it is signed with another secret.
+    `zkplan.when`), `runnable`, `delayed`, `claimed`, `dead`, or `decided`: its outcome is fixed, as
+    by a skip, and a worker is about to deliver it. `attempts` counts the attempts that are used up.
+    `worker` is the worker that has claimed it, or empty. `due` is when a `delayed` task becomes
+    runnable, in wall-clock seconds. `name` is the name given to the task, or the name of its
+    function. It is None if it cannot be read here, because another client wrote the task or it is
+    signed with another secret.
     """
 
     number: str
@@ -129,6 +130,8 @@ def _summaries(
         elif index is not None:
             place = Place("dead", Dead.from_bytes(index.data).a)
         name, state = name_of(client.codec, node.data), place.state or state_of(names)
+        if state == "runnable" and "result" in names:
+            state = "decided"
         shown.append(TaskSummary(number, name, state, place.attempts, place.worker, place.due))
     return shown
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from ..errors import PayloadUndecodable, TaskCancelled
@@ -23,6 +24,7 @@ from ..protocol.shared import Claim
 from ..runtime.context import running
 from ..runtime.failures import MESSAGES, describe, undecodable_for_log
 from ..runtime.job import Job
+from ..runtime.retry_rules import is_final
 from ..serialization.codec import Codec
 from ..store.carried import carried_function, carried_value, carry
 from ..text import size
@@ -156,6 +158,7 @@ class _Run:
         head = {
             "cancelled": isinstance(error, TaskCancelled),
             "full": error is self._context.refused,
+            "final": is_final(self._job.options, error, partial(carried_function, False)),
         }
         self._tell("failed", head, [failure.to_bytes()])
 

@@ -260,6 +260,7 @@ class _Attempt:
             raise Garbled(str(error)) from None
         self.came.failure = body
         self.came.was_cancelled = packet.head.get("cancelled") is True
+        self.came.is_final = packet.head.get("final") is True
         self.came.server_full = packet.head.get("full") is True
 
     def _note_result(self, packet: Packet) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..runtime.claims import TAKEN
 from ..runtime.job import Job
 from ..shell_commands.stderr_log import StderrLog
 from .wire import Bytes, Packet, pair, receive, send
@@ -22,6 +23,8 @@ from .wire import Bytes, Packet, pair, receive, send
 START_S, END_S = 60.0, 15.0
 #: Seconds between two looks at whether the result is still wanted.
 TICK_S = 0.1
+#: Seconds that a task has to clean up which an operator has skipped or cancelled.
+TAKEN_GRACE_S = 2.0
 _READ_BYTES = 64 * 1024
 #: How often the output is read once the task has ended: its pipe holds no more than that.
 _LAST_READS = 32
@@ -176,7 +179,7 @@ class Slot:
         log: StderrLog,
         bytes_max: int,
     ) -> None:
-        told = killed = False
+        told, killed, until = False, False, 0.0
         data = self._data
         if data is None:
             raise ProcessEnded({})
@@ -201,11 +204,14 @@ class Slot:
             elif self._control in ready:
                 self._read_last(log)
                 raise ProcessEnded(self._hear_guard())
-            if not killed and (job.abandoned or (job.leader is not None and job.leader.abandoned)):
+            is_over = job.abandoned or (job.leader is not None and job.leader.abandoned)
+            # Nothing that it returns counts any more, but it may clean up.
+            is_over = is_over or (told and job.why_stop == TAKEN and time.monotonic() > until)
+            if not killed and is_over:
                 killed = True
                 self._order("renew")
             if not told and job.why_stop:
-                told = True
+                told, until = True, time.monotonic() + TAKEN_GRACE_S
                 self._send("stop", {"why": job.why_stop}, [])
 
     def _read_output(self, log: StderrLog) -> bool:

@@ -11,6 +11,7 @@ from ..errors import InvalidTask
 from ..functions.by_path import function_at
 from ..functions.definition import Checked, check_options, check_spec
 from ..functions.new_plan import check_plan_name
+from ..functions.retry_rules import as_options
 from ..gates import When, when
 from ..plan import Plan
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
@@ -56,7 +57,8 @@ def _check_plan(file: PlanFile) -> None:
     options = {key: value for key, value in file.options.items() if key != "on_failure"}
     try:
         check_plan_name(file.name)
-        check_options(TaskOptions(**options), "the defaults of its tasks")
+        label = "the defaults of its tasks"
+        check_options(TaskOptions(**as_options(options, label)), label)
     except InvalidTask as error:
         file.refuse("[plan]", str(error))
     if file.options.get("on_failure", "hold") not in ("hold", "cascade"):

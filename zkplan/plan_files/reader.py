@@ -27,13 +27,16 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "isolation": (str,),
     "memory_limit": (str, int),
 }
-_PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS}
+_RULES: dict[str, tuple[type, ...]] = {"fatal": (str, list), "retry_if": (str, list)}
+_PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS, **_RULES}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {
     "args": (list,),
     "kwargs": (dict,),
     "after": (list,),
     "when": (dict, list),
+    "run_if": (str,),
     **_TASK_OPTIONS,
+    **_RULES,
 }
 _SHELL_KEYS: dict[str, tuple[type, ...]] = {
     "cwd": (str,),
@@ -146,7 +149,7 @@ def _task(file: PlanFile, name: str, table: Any) -> TaskTable:
         table.get("kwargs", {}),
         table.get("after", []),
         _gates(file, f"{where} when", table.get("when", [])),
-        {key: table[key] for key in _TASK_OPTIONS if key in table},
+        {key: table[key] for key in (*_TASK_OPTIONS, *_RULES, "run_if") if key in table},
     )
 
 

@@ -14,6 +14,7 @@ from .edges import edge_ops
 from .layout import (
     DEFAULT_QUEUE,
     PLAN_FIXED,
+    TAKES_FAILURES,
     Entry,
     delayed_name,
     entry_path,
@@ -34,6 +35,7 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
+    `takes_failures`: it runs also if tasks that it waits for fail for good.
     With a `key`, the plan has one task of that key; `existed` says that it had it before.
     `not_before_ms` is the wall-clock time before which it does not run, or 0.
     `gate` is the sealed condition of a task that is a gate; it has no `deps`, and no
@@ -54,6 +56,7 @@ class NewTask:
     not_before_ms: int = 0
     gate: bytes = b""
     implied: bool = False
+    takes_failures: bool = False
 
     @property
     def k(self) -> int:
@@ -62,7 +65,8 @@ class NewTask:
 
     @property
     def op_count(self) -> int:
-        return 4 + bool(self.key) + 2 * len(self.deps) + bool(self.gate)
+        more = bool(self.key) + bool(self.gate) + self.takes_failures
+        return 4 + 2 * len(self.deps) + more
 
     @property
     def size(self) -> int:
@@ -98,13 +102,16 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
         Create(f"{path}/ready", ready_to_bytes(k, queue)),
         *key_ops(plan_path, task, number),
     ]
+    if task.takes_failures:
+        ops.append(Create(f"{path}/{TAKES_FAILURES}"))  # for the check
     for position, dep in enumerate(task.deps):
         value = task.known.get(position)
         if value is not None:
             ops.append(Create(f"{path}/arg-{position:010d}", value))
             continue
         source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
-        ops += edge_ops(plan_path, source, number, position, k, task.rank, queue)
+        edge = (source, number, position, k, task.rank, queue, task.takes_failures)
+        ops += edge_ops(plan_path, *edge)
     if k == 0:
         ops.append(SetData(f"{path}/ready", ready_to_bytes(0, queue)))
         if task.gate:

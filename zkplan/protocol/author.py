@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ..errors import ZkplanError
 from . import failpoints, wide_join
 from .add_chain import AddChain
-from .adding import NewTask, next_number, task_ops
+from .adding import NewTask, dep_number, next_number, task_ops
+from .decide import tell_failures
 from .foreign import skip_number
 from .layout import DEFAULT_QUEUE, PLAN_FIXED, Paths, number_of, task_key
 from .queues import make_queues
@@ -125,6 +126,12 @@ class Author(AddChain):
         """
         try:
             yield from self._add_all(tasks)
+            if sources := [
+                dep_number(dep) for task in tasks if task.takes_failures for dep in task.deps
+            ]:
+                # Those that were dead already, or died before they had seen the new edge.
+                root, _, name = self.plan_path.rpartition("/")
+                yield from tell_failures(Paths(root), number_of(name), sources)
         except ZkplanError as error:
             given = [bool(task.number) for task in tasks if not task.implied]
             error.added = sum(given)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from .active import cleared, entering
 from .cycles import Feeds, place_of
+from .decide import tell_failures
 from .layout import (
     PLAN_FIXED,
     QUEUES,
+    TAKES_FAILURES,
     Entry,
     Paths,
     active_entry,
@@ -25,8 +27,10 @@ from .layout import (
     parse_delayed,
     parse_entry,
     parse_gate,
+    parse_number,
     parse_task,
 )
+from .load import read_all
 from .queues import make_queues, read_names
 from .records import control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import (
@@ -58,9 +62,9 @@ class Report:
     """The result of a check.
 
     `published` and `created` are repairs; `problems` need a person. `waiting` maps tasks that wait
-    to their edges, at most WAITING_MAX of them. `shut` lists tasks that wait
-    for a repair, and the plan itself if it does, which an access list forbids to this client; they
-    are among the problems, too.
+    to their edges, at most WAITING_MAX of them; `takers` those of them that take failures. `shut`
+    lists tasks that wait for a repair, and the plan itself if it does, which an access list forbids
+    to this client; they are among the problems, too.
     `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
     `unread` counts the blobs that were not compared with their digests, since there are too many.
     """
@@ -72,6 +76,7 @@ class Report:
     shut: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     waiting: dict[str, list[str]] = field(default_factory=dict)
+    takers: dict[str, list[str]] = field(default_factory=dict)
     unreferenced: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     unread: int = 0
@@ -120,7 +125,19 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
         suspects = yield from _not_placed(paths, plan, suspects)
     for task in suspects:
         yield from _publish_forgotten(plan_path, f"task-{task:010d}", repair, report)
+    if report.takers and repair:
+        yield from _tell_failures(paths, plan, report)
     return report
+
+
+def _tell_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
+    """Let failures of dead tasks go along edges that were added just before they died."""
+    plan_path = paths.plan(plan)
+    deps = [f"{plan_path}/{name}/{dep}" for name, found in report.takers.items() for dep in found]
+    nodes = yield from read_all([ReadData(dep) for dep in deps], strict=False)
+    sources = [parse_number(node.data.decode(errors="replace")) for node in nodes if node]
+    told = yield from tell_failures(paths, plan, filter(None, sources))
+    report.published += [f"task-{task}" for task in told]
 
 
 def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
@@ -181,6 +198,8 @@ def _inspect(
     elif deps:
         if len(report.waiting) < WAITING_MAX:
             report.waiting[name] = deps
+        if TAKES_FAILURES in children and len(report.takers) < WAITING_MAX:
+            report.takers[name] = deps
     else:
         suspects.append(int(number_of(name)))
 

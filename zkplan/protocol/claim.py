@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import ZkplanError
@@ -74,6 +75,15 @@ def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> l
     return ops
 
 
+def stands_any(claims: Sequence[Claim], names: Sequence[str] | None) -> bool:
+    """Whether a transaction was applied that made all of `claims`, by the names on the claims node.
+
+    An operator may have taken some of them since. Where all were taken, nothing is left to do.
+    """
+    standing = set(names or ())
+    return any(claim.name in standing for claim in claims)
+
+
 def send_taking(
     me: Registration, ops: list[Op], claims: list[Claim]
 ) -> Step[tuple[Applied | Refused, FirstReads | None]]:
@@ -127,7 +137,9 @@ def claim(
             failpoints.reach("claim.made")
             claimed = [made for _, made in wanted]
             break
-        if answer.repeated and wanted[0][1].name in ((yield ReadChildren(me.claims_path)) or ()):
+        if answer.repeated and stands_any(
+            [made for _, made in wanted], (yield ReadChildren(me.claims_path))
+        ):
             # The first copy was applied: our claims have unique names, and the session is the same.
             claimed = [made for _, made in wanted]
             break

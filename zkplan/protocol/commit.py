@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..errors import PayloadTooLarge, ZkplanError
 from . import failpoints
 from .adding import added_ops, being_removed, next_number, settle_all
-from .claim import new_claim, take_ops
+from .claim import new_claim, stands_any, take_ops
 from .edges import delivery_ops, is_added, publish_ops
 from .foreign import with_below
 from .layout import PENDING
@@ -101,8 +101,8 @@ class _Commit(Draft):
                 ops += each.end_ops()
             # S9: the tasks after the first are not claimed, so they need the check of a claim.
             guarded[plan_path] = allowance.versions[plan_path]
-        loaded, claim = part.loaded, part.loaded.claim
-        for prov, edge in loaded.edges:
+        claim = part.loaded.claim
+        for prov, edge in part.edges:
             ops += delivery_ops(plan_path, claim.task_path, prov, edge, part.outcome)
             target = Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue)
             if edge.k > 1:
@@ -188,9 +188,9 @@ def commit(
             return _settled(report, draft, rest, draft.full(answer.results))
         report.refusals += 1
         if answer.repeated:
-            names = set((yield ReadChildren(me.claims_path)) or ())
-            mark = draft.pending or next((claim.path for claim in draft.inherited), "")
-            if mark and mark.rpartition("/")[2] in names:
+            names = (yield ReadChildren(me.claims_path)) or ()
+            is_owed = bool(draft.pending) and draft.pending.rpartition("/")[2] in names
+            if is_owed or (not draft.pending and stands_any(draft.inherited, names)):
                 # The versions in the answer are lost: whatever is at K now must be published.
                 return _settled(report, draft, rest, (yield from still_full(me, draft.named)))
         if answer.reason is Reason.FULL:

@@ -70,6 +70,7 @@ class PlanStatus(NamedTuple):
     added, `finished` those that have finished. `created` is the time of creation, in wall-clock
     seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
     as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
+    `skipped` counts the tasks that were skipped; an import starts it at 0.
     """
 
     name: str
@@ -85,6 +86,7 @@ class PlanStatus(NamedTuple):
     not_before: float | None = None
     deadline: float | None = None
     reason: str = ""
+    skipped: int = 0
 
     @property
     def finished(self) -> int:
@@ -148,6 +150,8 @@ def status(plan_path: str) -> Step[PlanStatus]:
         not_before=record.not_before,
         deadline=record.deadline,
         reason=control_reason(ready.data) if ready is not None and state == "cancelled" else "",
+        # Each skip writes this znode once; nothing else does.
+        skipped=outcomes.version if outcomes is not None else 0,
     )
 
 

@@ -150,10 +150,15 @@ def fail_again(
     return bool((yield from _end([_ending(claim, [then], log)])))
 
 
-def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
-    """The operations that make a task dead: it is out of attempts and keeps its edges for a
-    retry."""
-    then: list[Op] = [
+def fail_for_good(
+    claim: Claim, failure: bytes, dead: Dead, *, has_result: bool = False
+) -> Step[bool]:
+    """The operations that make a task dead: it is out of attempts and keeps its edges for a retry.
+
+    `has_result`: an operator has decided that it fails, by a `result` that goes now.
+    """
+    then: list[Op] = [Delete(f"{claim.task_path}/result")] if has_result else []
+    then += [
         Create(f"{claim.plan_path}/dead/{claim.task}", dead.to_bytes()),
         Create(f"{claim.plan_path}/results/{claim.task}", failure),
     ]

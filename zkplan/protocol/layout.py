@@ -26,6 +26,8 @@ DEFAULT_QUEUE = "default"
 QUEUES = "queues"
 #: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
+#: The child of a task that runs also if tasks that it waits for have failed for good.
+TAKES_FAILURES = "takes-failures"
 
 # Each entry has exactly one name: with leading zeros, or digits of other scripts, two names could
 # mean the same N. At most ten digits, because int() refuses thousands of digits.

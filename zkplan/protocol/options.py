@@ -9,6 +9,8 @@ from ..errors import PayloadUndecodable
 from .fields import NUMBER_MAX, as_text, from_json, to_json
 from .layout import DEFAULT_QUEUE, parse_queue
 
+RUN_IF = ("all_succeeded", "all_finished", "any_failed")
+
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
@@ -29,6 +31,12 @@ class TaskOptions:
     memory_limit: int | None = None
     not_before: float | None = None
     deadline: float | None = None
+    #: `all_succeeded`, `all_finished` or `any_failed`.
+    run_if: str = "all_succeeded"
+    #: Names `module:class` of exceptions that are not retried.
+    fatal: tuple[str, ...] = ()
+    #: Names of exceptions that alone are retried, or a dumped function in base64.
+    retry_if: tuple[str, ...] | str = ()
 
     @property
     def is_isolated(self) -> bool:
@@ -39,7 +47,7 @@ class TaskOptions:
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
-        if self == DEFAULT_OPTIONS:
+        if self is DEFAULT_OPTIONS or self == DEFAULT_OPTIONS:
             return b"{}"
         default = asdict(DEFAULT_OPTIONS)
         return to_json({key: value for key, value in asdict(self).items() if value != default[key]})
@@ -57,7 +65,11 @@ class TaskOptions:
         if not isinstance(value, dict):
             raise PayloadUndecodable("the options of a task are not a JSON object")
         known = {field.name for field in fields(cls)}
-        options = cls(**{key: item for key, item in value.items() if key in known})
+        given: dict[str, Any] = {key: item for key, item in value.items() if key in known}
+        for key, item in given.items():
+            if isinstance(item, list):
+                given[key] = tuple(item)
+        options = cls(**given)
         if not options._plausible():
             # Anybody may write a record; a wrong type would break the worker far from here.
             raise PayloadUndecodable("the options of a task make no sense")
@@ -88,7 +100,14 @@ class TaskOptions:
                 self.memory_limit is None
                 or (type(self.memory_limit) is int and 0 < self.memory_limit < NUMBER_MAX)
             )
+            and self.run_if in RUN_IF
+            and _are_texts(self.fatal)
+            and (type(self.retry_if) is str or _are_texts(self.retry_if))
         )
+
+
+def _are_texts(value: Any) -> bool:
+    return type(value) is tuple and all(type(each) is str for each in value)
 
 
 DEFAULT_OPTIONS = TaskOptions()

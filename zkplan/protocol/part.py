@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .adding import NewTask, dep_number
+from .edges import Edge
 from .layout import DEFAULT_QUEUE, DELIVERED
 from .load import Loaded
-from .requests import Create, Delete, Op
+from .requests import Create, Delete, Op, SetData
 from .shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, OP_OVERHEAD
 
 
@@ -28,6 +29,10 @@ class Part:
     keep: bool | None = None
     dead: bytes = b""
     adds: list[NewTask] = field(default_factory=list)
+    #: The task stays, dead: its failure goes only along edges whose dependents take failures.
+    holds: bool = False
+    #: The commit counts it as skipped.
+    skips: bool = False
     run: list[Part] = field(default_factory=list)
     version: int = -1
     #: A run was dropped. An earlier copy of the transaction may have committed it all the same.
@@ -47,6 +52,12 @@ class Part:
         return {task.queue for task in self.adds} - {DEFAULT_QUEUE}
 
     @property
+    def edges(self) -> list[tuple[str, Edge]]:
+        """The edges along which the outcome goes."""
+        edges = self.loaded.edges
+        return [item for item in edges if item[1].fails] if self.holds else edges
+
+    @property
     def kept(self) -> bool:
         """Whether the commit keeps the outcome under `results`."""
         if self.dead or self.keep is not None:
@@ -61,7 +72,7 @@ class Part:
 
     @property
     def may_end_plan(self) -> bool:
-        return not self.last.loaded.edges or self.was_cut
+        return (not self.last.loaded.edges or self.was_cut) and not self.holds
 
     def cut(self) -> None:
         """Drop the results of the run: its tasks are pure, and run again in the ordinary way."""
@@ -71,7 +82,7 @@ class Part:
     @property
     def op_count(self) -> int:
         loaded = self.loaded
-        count = 8 + 9 * len(loaded.edges) + len(loaded.others) + len(loaded.below)
+        count = 8 + 9 * len(self.edges) + len(loaded.others) + len(loaded.below)
         if self.run or self.adds:
             count += sum(part.op_count for part in self.run)
             count += sum(task.op_count for task in self.adds)
@@ -80,7 +91,7 @@ class Part:
     @property
     def size(self) -> int:
         """An upper bound for the bytes of its operations."""
-        edges = len(self.loaded.edges)
+        edges = len(self.edges)
         per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
         size = per_op * self.op_count + len(self.outcome) * (edges + 2 + self._lent) + 60 * edges
         if self.run or self.adds:
@@ -91,7 +102,7 @@ class Part:
     @property
     def growth(self) -> int:
         """About how many bytes its commit adds to the tree."""
-        taken = len(self.outcome) * (len(self.loaded.edges) + self.kept)
+        taken = len(self.outcome) * (len(self.edges) + self.kept)
         freed = len(self.loaded.record) + sum(map(len, self.loaded.arguments))
         return taken + sum(task.size for task in self.adds) - freed
 
@@ -112,6 +123,10 @@ class Part:
             ops.append(Create(f"{claim.plan_path}/results/{claim.task}", self.outcome))
         if self.dead:
             ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", self.dead))
+        if self.holds:
+            return ops + self._hold_ops()
+        if self.skips:
+            ops.append(SetData(f"{claim.plan_path}/results"))  # its version counts them
         ops += [Delete(f"{claim.task_path}/{name}") for name in loaded.others]
         if loaded.result is not None:
             ops.append(Delete(f"{claim.task_path}/result"))
@@ -122,3 +137,14 @@ class Part:
     def fits(self) -> bool:
         """Whether one transaction can carry it. Otherwise it needs wide delivery."""
         return self.op_count <= 4 * GROUP_OPS_MAX and self.size <= 2 * GROUP_BYTES_MAX
+
+    def _hold_ops(self) -> list[Op]:
+        """The operations after which the task is dead, and as it was: a retry runs it again."""
+        path = self.loaded.claim.task_path
+        ops: list[Op] = [Create(f"{path}/log-", self.outcome, sequence=True)]
+        if self.loaded.result is not None:
+            ops.append(Delete(f"{path}/result"))
+        if DELIVERED in self.loaded.others:
+            # What goes along the edges that are left is another outcome.
+            ops.append(Delete(f"{path}/{DELIVERED}"))
+        return ops

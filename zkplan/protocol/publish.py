@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
-from .claim import new_claim, send_taking, take_ops
+from .claim import new_claim, send_taking, stands_any, take_ops
 from .edges import publish_ops
 from .foreign import below
 from .load import FirstReads
@@ -70,8 +70,8 @@ def publish(
             return Published(claims, refusals, read)
         refusals += 1
         if answer.repeated and claims:
-            names = (yield ReadChildren(me.claims_path)) or ()
-            if claims[0].name in names:
+            names = yield ReadChildren(me.claims_path)
+            if stands_any(claims, names):
                 return Published(claims, refusals, read)
         if answer.reason is Reason.FULL and claims:
             allowance = NO_ALLOWANCE  # an entry takes less room than a claim and its mark

@@ -1,9 +1,8 @@
-"""The records in znodes, to and from bytes: plan, task, edge, failure, dead letter."""
+"""The records in znodes, to and from bytes: plan, task, failure, dead letter."""
 
 from __future__ import annotations
 
 import json
-import re
 import struct
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
@@ -30,10 +29,6 @@ Serializer = Literal["pickle", "json"]
 
 _TASK_HEAD = struct.Struct(">III")
 _FAILURE_HEAD = struct.Struct(">I")
-_EDGE = re.compile(
-    rb'\{"dep":"task-([0-9]{10})/dep-([0-9]{10})","k":([0-9]|[1-9][0-9]{1,8}),'
-    rb'"entry":"([0-9]{4})-\1"\}'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,44 +120,6 @@ class TaskRecord(NamedTuple):
         return cls(positions, body[start:middle], body[middle:end], body[end:])
 
 
-class Edge(NamedTuple):
-    """The data of a `prov-`: the dependent's `dep-`, its number of edges, rank and queue."""
-
-    task: str
-    position: str
-    k: int
-    rank: str
-    queue: str = DEFAULT_QUEUE
-
-    def to_bytes(self) -> bytes:
-        # Written by hand: json.dumps costs six times as much, and edges are the most frequent
-        # record.
-        queue = "" if self.queue == DEFAULT_QUEUE else f',"queue":"{self.queue}"'
-        return (
-            f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
-            f'"entry":"{self.rank}-{self.task}"{queue}}}'
-        ).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Edge:
-        """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
-        # As `to_bytes` writes it, nearly always: to parse JSON costs five times as much.
-        if found := _EDGE.fullmatch(data):
-            task, position, written, rank = map(bytes.decode, found.groups())
-            return cls(task, position, int(written), rank)
-        value = from_json(data, "an edge")
-        dep = as_text(value.get("dep"))
-        task, position = dep[-25:-15], dep[-10:]
-        numbers = task + position
-        if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
-        if dep[-15:-10] != "/dep-":
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
-        k = value.get("k")
-        known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
-        return cls(task, position, known, as_rank(value.get("entry")), as_queue(value.get("queue")))
-
-
 class Failure(NamedTuple):
     """Why an attempt failed. `exception` is encoded, or empty if it cannot be."""
 
@@ -241,6 +198,18 @@ class Dead(NamedTuple):
             as_text(value.get("worker")),
             as_queue(value.get("queue")),
         )
+
+
+def taken_to_bytes(claim: str) -> bytes:
+    """The data of a claims node from which an operator has taken the claim of that name."""
+    return to_json({"taken": claim})
+
+
+def taken_from_bytes(data: bytes) -> str:
+    try:
+        return as_text(from_json(data, "a claims node").get("taken"))
+    except PayloadUndecodable:
+        return ""
 
 
 def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadUndecodable, TaskError
 from . import failpoints
+from .decide import CUT
 from .gates import wait_again_ops
-from .layout import Entry, entry_path
+from .layout import Entry, entry_path, parse_delayed
+from .places import Place
 from .records import Dead
 from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Reason, Step
 from .shared import rejected
@@ -14,11 +16,13 @@ from .shared import rejected
 def retry(plan_path: str, task: str) -> Step[bool]:
     """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
 
-    Raises PayloadUndecodable if its dead letter is damaged, and TransactionRejected.
+    Raises PayloadUndecodable if its dead letter is damaged, TaskError if it was cancelled before
+    all its arguments had come, and TransactionRejected.
     """
-    task_path = f"task-{task}"
-    names = (f"dead/{task}", f"results/{task}", task_path, f"{task_path}/gate")
-    dead, outcome, node, gate = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
+    path = f"task-{task}"
+    names = (f"dead/{task}", f"results/{task}", path, f"{path}/gate", f"{path}/{CUT}")
+    nodes = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
+    dead, outcome, node, gate, cut = nodes
     if dead is None or node is None:
         return False
     letter = Dead.from_bytes(dead.data)
@@ -26,6 +30,12 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         # Without the number of its last claim, a runnable name might come back.
         raise PayloadUndecodable(
             f"task {task} of {plan_path} cannot be retried: {letter.error}; it must be added anew"
+        )
+    if cut is not None:
+        raise TaskError(
+            task,
+            f"task {task} of {plan_path} was cancelled while it waited for others, so it lacks "
+            "their results and cannot be retried: skip it, or add it anew",
         )
     entry = Entry(letter.rank, task, letter.n + 1, 0)
     ops: list[Op] = [
@@ -46,3 +56,21 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
         raise rejected(f"retrying task {task} of {plan_path}", answer)
     return False  # somebody else has retried it meanwhile
+
+
+def run_now(plan_path: str, place: Place) -> Step[bool]:
+    """Make a delayed task runnable at once. Returns False if it is not delayed any more.
+
+    Raises TransactionRejected.
+    """
+    name = place.path.rpartition("/")[2]
+    later = parse_delayed(name)
+    if later is None:
+        return False
+    runnable = entry_path(plan_path, later.queue, later.entry)
+    answer = yield Multi([Delete(place.path), Create(runnable)])
+    if isinstance(answer, Applied) or answer.repeated:
+        return True
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+        raise rejected(f"retrying {name} of {plan_path}", answer)
+    return False  # it became due, or somebody else has made it runnable

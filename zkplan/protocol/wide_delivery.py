@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
 from . import failpoints
 from .adding import added_ops, being_removed, next_number, settle_all
-from .edges import delivery_ops
+from .edges import Edge, delivery_ops
 from .foreign import with_below
 from .layout import DELIVERED, PENDING
 from .load import Loaded, Reading, drop_removed, read_names
 from .part import Part
 from .publish import publish, still_full
 from .queues import make_and_count
-from .records import Edge
 from .requests import (
     Applied,
     Check,
@@ -78,23 +77,25 @@ def deliver_wide(
     part.outcome = loaded.result
     refusals = 0
     while refusals <= REFUSALS_MAX:
-        if loaded.edges:
+        if edges := part.edges:
             failpoints.reach("wide.between")
-            chunk = loaded.edges[: _chunk_size(part)]
+            chunk = edges[: _chunk_size(part)]
             if (yield from _deliver(me, loaded, chunk, allowance, taken, owed)):
-                loaded.edges = loaded.edges[len(chunk) :]
+                delivered = {prov for prov, _ in chunk}
+                loaded.edges = [item for item in loaded.edges if item[0] not in delivered]
                 refusals = 0
                 continue
         else:
             failpoints.reach("wide.delivered")
-            yield from _drop_spent(loaded)
+            if not part.holds:  # else a retry needs them
+                yield from _drop_spent(loaded)
             finished = yield from _finish(part)
             if finished is not None:
                 return finished
         refusals += 1
         if not (yield from _reload_edges(loaded)):
             return False
-    what = "its edges cannot be delivered" if loaded.edges else "it cannot be finished"
+    what = "its edges cannot be delivered" if part.edges else "it cannot be finished"
     raise TransactionRejected(f"{loaded.claim.task_path}: {what}")
 
 

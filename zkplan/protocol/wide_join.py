@@ -8,6 +8,7 @@ from . import failpoints
 from .add_chain import AddChain
 from .adding import NewTask, dep_number, key_ops, settle_finished
 from .edges import edge_ops, publish_ops
+from .layout import TAKES_FAILURES
 from .records import ready_to_bytes
 from .requests import (
     Applied,
@@ -61,6 +62,8 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
             Create(f"{path}/incomplete", identity.encode()),
             *key_ops(chain.plan_path, task, number),
         ]
+        if task.takes_failures:
+            ops.append(Create(f"{path}/{TAKES_FAILURES}"))
         answer = yield Multi(ops)
         applied = isinstance(answer, Applied)
         if not applied and answer.repeated:
@@ -88,7 +91,8 @@ def _edges(
                 ops.append(arrived)
                 continue
             source = dep_number(task.deps[position])
-            ops += edge_ops(plan_path, source, number, position, k, task.rank, task.queue)
+            edge = (source, number, position, k, task.rank, task.queue, task.takes_failures)
+            ops += edge_ops(plan_path, *edge)
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return

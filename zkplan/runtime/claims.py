@@ -35,6 +35,7 @@ HAND_BACK = "it is not handed back"
 HANDED_BACK = "waited behind tasks that hold all slots"
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 CANCELLED, REMOVED = "its plan was cancelled", "its plan was removed"
+TAKEN = "an operator has skipped or cancelled it"
 logger = get_logger("zkplan.worker")
 
 
@@ -129,7 +130,7 @@ class Claims:
         self.end(claim)
         self._counters.fenced += 1
         reason = job.stop_reason if job is not None else ""
-        expected = what is UNSTARTED or reason in (CANCELLED, REMOVED)
+        expected = what is UNSTARTED or reason in (CANCELLED, REMOVED, TAKEN)
         # A lost answer can hide that this worker's own commit ended the claim: not always a loss.
         unknown = (
             "another worker took it over, the plan was removed, or an earlier copy of the same "
@@ -142,7 +143,7 @@ class Claims:
             claim.plan_path,
             claim.n,
             what,
-            reason if reason in (CANCELLED, REMOVED) else unknown,
+            reason if reason in (CANCELLED, REMOVED, TAKEN) else unknown,
         )
 
     def end_by(self, job: Job, make: Callable[[], Step[bool]]) -> None:

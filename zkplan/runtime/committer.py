@@ -80,7 +80,7 @@ class Committer:
 
     def _commit(self, me: Registration, parts: list[Part]) -> None:
         old_pending, self._old_pending = self._old_pending, []
-        single = sum(edge.k == 1 for part in parts for _, edge in part.last.loaded.edges)
+        single = sum(edge.k == 1 for part in parts for _, edge in part.last.edges)
         allowance = self.claimer.allow(parts, single, len(parts))
         committed = partial(self._committed, me, allowance)
         self.steps.start(commit(me, parts, old_pending, allowance), committed)
@@ -129,7 +129,7 @@ class Committer:
                 self.publisher.finish(part.loaded.claim.plan_path)
             self.settler.committed(report)
 
-        most = len(part.loaded.edges)
+        most = len(part.edges)
         step = deliver_wide(
             *(me, part, lambda: self.claimer.allowance([part], most, 0)),
             *(self.loader.take_on, partial(self.publisher.publish_later, me)),

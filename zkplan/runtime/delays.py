@@ -103,6 +103,10 @@ class Delays:
             self._over[name] = self._seen[name] + int(data) / 1000 if is_delay else _NEVER
             self._soonest = None
 
+    @property
+    def any(self) -> bool:
+        return bool(self._entries)
+
     def next(self, now: float, wall_s: float) -> tuple[str, float] | None:
         """The name of the next entry and its monotonic time, or None."""
         if not self._entries:
@@ -145,7 +149,8 @@ class Promotion:
 
     @property
     def at(self) -> float:
-        return min(self.list_at, self._promote_at())
+        # The loop asks at each turn: where nothing is delayed, it asks no clock.
+        return min(self.list_at, self._promote_at()) if self._delays.any else self.list_at
 
     def run(self, now: float) -> None:
         if now >= self.list_at:

@@ -21,6 +21,7 @@ from ..store.blob import Bytes
 from ..store.values import Values
 from .context import Context
 from .job import Ended, Job
+from .retry_rules import is_final
 
 logger = get_logger("zkplan.worker")
 
@@ -52,6 +53,8 @@ class Came:
     #: What the function raised: the failure record as bytes.
     failure: bytes = b""
     was_cancelled: bool = False
+    #: No other attempt can help, by its `fatal` or `retry_if`.
+    is_final: bool = False
     server_full: bool = False
     #: Whether the result is a blob, its bytes, and the tasks that it adds.
     is_blob: bool = False
@@ -118,7 +121,10 @@ class IsolatedAttempts:
     def ended(self, job: Job, came: Came) -> Ended | None:
         """How the attempt ended; None if the function has succeeded, or is a coroutine."""
         if came.lost is not None:
-            return Ended(job, failure=came.lost)
+            # Only a process that was ended at its limit stands for an exception.
+            at_limit = came.lost.kind == "MemoryError"
+            is_last = at_limit and is_final(job.options, MemoryError())
+            return Ended(job, failure=came.lost, final=is_last)
         if came.refused is not None:
             return came.refused
         if came.cannot_run:
@@ -131,7 +137,7 @@ class IsolatedAttempts:
             if came.was_cancelled and job.is_unwanted():
                 job.heeded = True
                 return Ended(job, stopped=True)
-            return Ended(job, failure=Failure.from_bytes(came.failure))
+            return Ended(job, failure=Failure.from_bytes(came.failure), final=came.is_final)
         return None
 
 

@@ -81,6 +81,8 @@ class Ended:
     job: Job
     seconds: float = 0.0
     outcome: bytes = b""
+    #: The task was skipped: its outcome is kept, so that one can see it.
+    skipped: bool = False
     #: The pure tasks that ran behind it.
     run: list[Part] = field(default_factory=list)
     failure: Failure | None = None

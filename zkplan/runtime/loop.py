@@ -49,6 +49,7 @@ from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
+from .wear import Wear
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -71,13 +72,13 @@ class Loop:
         plan_is_done: Callable[[str], None],
         isolation: Isolation,
         version: str,
+        max_abandoned: int | None = None,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
         self._ended: deque[Ended] = deque()
         self._told = self._all_told = False
         self.ready: Callable[[str], None] = lambda worker: None
-
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
@@ -86,14 +87,12 @@ class Loop:
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            *(transport, values, plan_within, vanished, queues),
-            lambda: self.pool.waiting > 0,
+            *(transport, values, plan_within, vanished, queues, self._is_busy),
             *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
-        kept = KeptResults()
-        prefetch = Prefetch(steps)
+        kept, prefetch = KeptResults(), Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
@@ -114,12 +113,14 @@ class Loop:
         # Beside them.
         session_s = transport.session_timeout_s
         self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
+        self.wear = Wear(pool, self.shutdown, max_abandoned)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
         self.promotion = Promotion(steps, paths, membership)
         self.schedules = Schedules(steps, paths, membership)
         self.gates = GateWatch(steps, paths, membership, values.codec)
+        self.heartbeat = Heartbeat(steps, membership, claims, session_s / 6)
         self.duties: list[Duty] = [
-            Heartbeat(steps, membership, claims, session_s / 6),
+            self.heartbeat,
             self.clearing,
             self.promotion,
             self.gates,
@@ -200,6 +201,7 @@ class Loop:
                 duty.run(now)
         self.steps.advance(now)
         self.settler.end_overdue(now)
+        self.wear.look()
         draining = self.shutdown.begun
         if self.membership.me is None:
             # Also while the worker drains, as long as a task runs: its result needs a registration.
@@ -238,9 +240,12 @@ class Loop:
 
     def _touched(self, path: str | None) -> None:
         """A watch fired. None: the connection changed, so any watch may have fired."""
+        me = self.membership.me
         if path is None:
             self._all_told = False
         self.gates.touched(path)
+        if me is not None and path in (None, me.claims_path):
+            self.heartbeat.watch()
         if self.poller.touched(path):
             return
         if path is None or path == self._paths.workers:
@@ -258,6 +263,9 @@ class Loop:
         """Called on a slot's thread."""
         self._ended.append(ended)
         self._wake()
+
+    def _is_busy(self) -> bool:
+        return self.pool.waiting > 0
 
     def _wake(self) -> None:
         """Make the loop turn soon. Any thread may call this."""

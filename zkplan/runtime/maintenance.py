@@ -13,11 +13,12 @@ from ..protocol.active import Scanned
 from ..protocol.check import Report, check
 from ..protocol.layout import Paths
 from ..protocol.queues import read_queues
+from ..protocol.records import taken_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import Registration
 from ..text import count
 from .candidates import Candidates
-from .claims import Claims
+from .claims import TAKEN, Claims
 from .membership import Membership
 from .plan_scan import PlanScan
 from .plan_view import PlanView
@@ -77,6 +78,22 @@ class Heartbeat:
     period_s: float
     at: float = 0.0
     _is_under_way: bool = False
+    #: The paths of claims that operators have taken from this worker, as far as it was told.
+    _taken: set[str] = field(default_factory=set)
+
+    def watch(self) -> None:
+        """Notice at once when an operator takes a claim: that writes the data of the claims
+        node."""
+        me = self.membership.me
+        if me is not None:
+            what = f"{me.claims_path} cannot be watched"
+            self.steps.start_contained(self._watch(me), lambda _: None, what, instead=None)
+
+    def _watch(self, me: Registration) -> Step[None]:
+        node = yield ReadData(me.claims_path, watch=True)
+        if node is not None and node.data:
+            self._taken.add(f"{me.claims_path}/{taken_from_bytes(node.data)}")
+            self.at = 0.0
 
     def run(self, now: float) -> None:
         self.at = now + self.period_s
@@ -88,12 +105,15 @@ class Heartbeat:
 
     def _beat(self, me: Registration) -> Step[None]:
         held = list(self.claims.jobs)
+        taken, self._taken = self._taken, set()
         # Claims of an earlier registration lie on its claims node, until somebody clears it.
         claims_nodes = sorted({path.rpartition("/")[0] for path in held})
         reads = map(ReadChildren, claims_nodes)
         registration, *listed = yield ReadMany([ReadData(me.worker_path), *reads])
         self._is_under_way = False
         self.membership.clock.see_registration(me.worker_path, registration)
+        if self._taken:
+            self.at = 0.0  # told while this was under way
         if registration is None:
             self.membership.lost(me)
         else:
@@ -106,7 +126,8 @@ class Heartbeat:
         for path in held:
             job = self.claims.jobs.get(path)
             if job is not None and path not in standing:
-                job.stop_reason = "its claim was released: another worker has the task"
+                released = "its claim was released: another worker has the task"
+                job.stop_reason = TAKEN if path in taken else released
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ from .steps import Steps
 HEAD_START_S = 0.5
 #: Seconds after which a cancel that was stopped is tried again.
 AGAIN_S = 1.0
+_NEVER = float("inf")
 logger = get_logger("zkplan.worker")
 
 
@@ -35,7 +36,7 @@ class PlanTimes:
 
     @property
     def at(self) -> float:
-        return min(self._ends.values(), default=float("inf"))
+        return min(self._ends.values()) if self._ends else _NEVER
 
     def begins_later(self, view: PlanView) -> Step[bool]:
         """Whether no task of a plan may be claimed yet. Called with each look; free for a plan

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..protocol.commit import Committed
+from ..protocol.edges import Edge
 from ..protocol.load import Loaded, Reading, load_ahead
 from ..protocol.part import Part
-from ..protocol.records import Edge
 from ..protocol.shared import Claim
 from .steps import Steps
 

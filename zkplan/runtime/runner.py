@@ -29,15 +29,23 @@ from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization.codec import FAILURE, TASK, VALUE, task_options
-from ..serialization.functions import is_json
+from ..serialization.failures import dump_failure
+from ..serialization.functions import is_json, is_skipped
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.server_clock import ServerClock
 from .context import Context, running
 from .coroutines import EventLoop
-from .failures import VanishedWorkers, deadline_passed, describe, last_failure, undecodable_for_log
+from .failures import (
+    VanishedWorkers,
+    deadline_passed,
+    describe,
+    last_failure,
+    undecodable_for_log,
+)
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
+from .retry_rules import is_final
 from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
@@ -102,7 +110,8 @@ class Runner:
             # It would be refused as well the next time: nobody has allowed it.
             ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
         except BaseException as error:
-            ended = Ended(job, failure=self._describe(error, job))
+            is_last = is_final(job.options, error, self._codec.function)
+            ended = Ended(job, failure=self._describe(error, job), final=is_last)
         ended.seconds = time.monotonic() - started
         return ended
 
@@ -119,11 +128,11 @@ class Runner:
         job.options, job.function = task_options(record), record.function
         options = job.options
         if loaded.result is not None:
-            # An earlier claim has stored the result: only the delivery is left.
+            # An earlier claim, or an operator, has stored it: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
             if kind == FAILURE:
                 return Ended(job, failure=Failure.from_bytes(body), final=True)
-            return Ended(job, outcome=loaded.result)
+            return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
         if loaded.damage or record.positions != len(loaded.arguments):
             raise InvariantViolated(
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
@@ -136,16 +145,22 @@ class Runner:
         if loaded.claim.a >= options.attempts:
             lost_worker = self.vanished.before(loaded.claim)
             return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
-        bodies = []
+        bodies, failures = [], []
         for sealed in loaded.arguments:
             kind, body = codec.open(VALUE + FAILURE, sealed)
             if kind == FAILURE:
-                cause = Failure.from_bytes(body)
-                failure = cause._replace(
-                    kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
-                )
-                return Ended(job, failure=failure, final=True)
+                failures.append(Failure.from_bytes(body))
+                body = dump_failure(failures[-1])
             bodies.append(body)
+        if failures and options.run_if == "all_succeeded":
+            cause = failures[0]
+            failure = cause._replace(
+                kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
+            )
+            return Ended(job, failure=failure, final=True)
+        if not failures and options.run_if == "any_failed":
+            nothing = codec.seal_skipped(None, options.name, is_json(record.function))
+            return Ended(job, outcome=nothing, skipped=True)
         try:
             if self._isolation.takes(options) and not is_json(record.function):
                 ended = self._run_isolated(job, record, bodies)

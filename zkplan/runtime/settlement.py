@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..log import get_logger
 from ..protocol.ending import fail_again, fail_for_good, postpone
-from ..protocol.layout import Paths
+from ..protocol.layout import DELIVERED, Paths
 from ..protocol.part import Part
 from ..protocol.records import Dead, Failure
 from ..protocol.requests import Step
@@ -24,6 +24,8 @@ from .job import Ended, Job
 from .retry_delay import retry_delay_s
 
 logger = get_logger("zkplan.worker")
+#: The kind of the failure of a task that an operator has cancelled.
+CANCELLED = "TaskCancelled"
 
 
 class End(NamedTuple):
@@ -77,10 +79,12 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
     return Part(
         job.loaded,
         ended.outcome,
-        job.options.keep,
+        ended.skipped or job.options.keep,
         adds=job.adds,
         run=list(ended.run),
         version=job.version,
+        # An operator's skip has been counted by its own transaction.
+        skips=ended.skipped and job.loaded.result is None,
     )
 
 
@@ -115,7 +119,10 @@ def settle_failure(
         delay_ms = int(delay_s * 1000)
         return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
     told = for_log(failure, job, shown)
-    logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, told)
+    if failure.kind == CANCELLED and job.loaded.result is not None:
+        logger.info("%s of %s was cancelled", job.name, claim.plan_path)
+    else:
+        logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, told)
     # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
     used_up = min(claim.a + 1, max(claim.a, options.attempts))
     summary = failure.summary[:500]
@@ -124,4 +131,12 @@ def settle_failure(
     if cascades and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
-    return End(job, partial(fail_for_good, claim, sealed, dead))
+    # Or an earlier claim has told some of them, and left its mark.
+    takes = any(edge.fails for _, edge in job.loaded.edges) or DELIVERED in job.loaded.others
+    if takes and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
+        outcome = job.loaded.result or sealed
+        return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True)
+    # What an operator has decided is the outcome: a lost answer is recognised by it.
+    decided = job.loaded.result
+    outcome, has_result = decided or sealed, decided is not None
+    return End(job, partial(fail_for_good, claim, outcome, dead, has_result=has_result))

@@ -23,6 +23,7 @@ from .claims import RESULT, UNSTARTED, Claims
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .membership import Membership
+from .retry_rules import is_final
 from .settlement import End, HandBack, settle, settle_failure
 from .statistics import Counters
 from .steps import Steps
@@ -75,7 +76,7 @@ class Settler:
             failure = failures.deadline_passed(job) if is_last else failures.time_out(job)
             why = "its deadline has passed" if is_last else "it ran longer than its time-out"
             self.write_off(job, why)
-            self._failed(job, failure, final=is_last)
+            self._failed(job, failure, final=is_last or is_final(job.options, TimeoutError()))
 
     def write_off(self, job: Job, why: str) -> None:
         """Stop waiting for its function."""

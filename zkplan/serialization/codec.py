@@ -26,7 +26,8 @@ from ..protocol.records import Serializer, TaskRecord
 from .by_name import AllowList, load_by_name
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
-from .functions import HERE, load_function, name_of_function, named, split_name
+from .failures import FAILED, load_failure
+from .functions import HERE, load_function, name_of_function, named, skipped, split_name
 from .json_values import (
     JSON,
     dump_error,
@@ -137,7 +138,7 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
     the author's Python version), otherwise whatever the user's own classes raise.
     """
     encoding = blob[:1]
-    if encoding == b"N":
+    if encoding in (b"N", b"O"):
         blob = split_name(bytes(blob))[1]
         encoding = blob[:1]
     _loading.values = values
@@ -148,8 +149,10 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
             return dill.loads(blob[3:])
         if encoding == b"C":
             return pickle.loads(memoryview(blob)[3:], buffers=buffers)
-        if blob[:1] == JSON:
+        if encoding == JSON:
             return load_json(blob)
+        if encoding == FAILED:
+            return load_failure(blob)
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:
@@ -224,7 +227,9 @@ class Codec:
         """See `load` of this module."""
         if self.serializer == PICKLE:
             return load(blob, values, buffers)
-        return load_json(split_name(bytes(blob))[1] if blob[:1] == b"N" else blob)
+        if blob[:1] in (b"N", b"O"):
+            blob = split_name(bytes(blob))[1]
+        return load_failure(blob) if blob[:1] == FAILED else load_json(blob)
 
     def load_call(
         self, blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()
@@ -285,6 +290,13 @@ class Codec:
                 f"a value of type {type(value).__qualname__} cannot be serialised: "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+    def seal_skipped(
+        self, value: Any, name: str = "", as_json: bool = False, mark: bytes = bytes(8)
+    ) -> bytes:
+        """The value of a task that was skipped; `mark`: see `skipped`. Raises as `seal_value`."""
+        sealed = self.seal_value(value, name, as_json)
+        return self.seal(VALUE, skipped(sealed[_HEAD:], mark))
 
     def _nothing(self, name: str) -> bytes:
         body = dump(None)

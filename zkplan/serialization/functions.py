@@ -27,8 +27,21 @@ def named(body: bytes, name: str) -> bytes:
     return b"N" + len(told).to_bytes(2, "big") + told + body
 
 
+def skipped(body: bytes, mark: bytes = bytes(8)) -> bytes:
+    """The value of a task that was skipped. The eight bytes of `mark` are unique to an operator's
+    call, or zeros where the task's own `run_if` skips it."""
+    return b"O" + mark + body
+
+
+def is_skipped(body: bytes) -> bool:
+    """Whether `skipped` made it."""
+    return body[:1] == b"O"
+
+
 def split_name(body: bytes) -> tuple[str, bytes]:
     """(name, body) of what `named` made; the name is empty where none was given."""
+    if is_skipped(body):
+        body = body[9:]
     if body[:1] != b"N":
         return "", body
     start = 3 + int.from_bytes(body[1:3], "big")

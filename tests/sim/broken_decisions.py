@@ -1,0 +1,97 @@
+"""Broken variants of decisions about single tasks: the simulation must find each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zkplan.protocol import claim as claiming
+from zkplan.protocol import decide as deciding
+from zkplan.protocol import part as parts
+from zkplan.protocol.layout import Entry, parse_entry
+from zkplan.protocol.part import Part
+from zkplan.protocol.requests import Create, Delete, Op, Refused
+
+from .auditor import DECIDES
+from .mutant import Mutant, only, without
+from .mutants import Answers, answered
+from .network import Fiber
+from .world import ROOT, World
+
+
+def _decision_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
+    if fiber.kind != DECIDES or type(op) is not Create:
+        return op
+    head, _, name = op.path.rpartition("/")
+    entry = parse_entry(name)
+    if entry is None or not entry.n:
+        return op
+    return Create(f"{head}/{Entry(entry.rank, entry.task, entry.n - 1, entry.a).name}")
+
+
+def _first_stands(claims: Any, names: Any) -> bool:
+    """A batch counts as applied by its first claim alone, which an operator may have taken."""
+    return bool(claims) and claims[0].name in (names or ())
+
+
+_real_decide = deciding.decide
+
+
+def _decided_repeat_is_refused(*arguments: Any, **options: Any) -> Answers:
+    """After a lost answer the operator takes the refusal of the second copy at its word."""
+
+    def as_first(_request: Any, answer: Any) -> Any:
+        return answer._replace(repeated=False) if type(answer) is Refused else answer
+
+    return answered(_real_decide(*arguments, **options), as_first)
+
+
+def _tell_all(part: Part) -> list[Any]:
+    """A dead task tells of its failure along all edges, and a retry finds none of them."""
+    return part.loaded.edges
+
+
+_PART: Any = parts.Part
+
+#: Found by the simulation alone: real operators seldom meet a task at that moment.
+OF_DECISIONS = (
+    *only(
+        lambda world: world.mix.decisions > 0,
+        Mutant(
+            "decision not fenced against the claim",
+            without(
+                lambda fiber, op: (
+                    fiber.kind == DECIDES
+                    and type(op) is Delete
+                    and op.path.startswith(f"{ROOT}/claims/")
+                )
+            ),
+        ),
+        Mutant(
+            "decision that leaves the entry",
+            without(
+                lambda fiber, op: (
+                    fiber.kind == DECIDES and type(op) is Delete and "/runnable/" in op.path
+                )
+            ),
+        ),
+        Mutant(
+            "decision that cuts one end of an edge",
+            without(
+                lambda fiber, op: (
+                    fiber.kind == DECIDES and type(op) is Delete and "/prov-" in op.path
+                )
+            ),
+        ),
+        Mutant("decision that keeps N", _decision_keeps_n),
+        Mutant(
+            "refused repetition of a decision taken as refused",
+            patches=((deciding, "decide", _decided_repeat_is_refused),),
+        ),
+        Mutant(
+            "batch of claims known by its first one",
+            patches=((claiming, "stands_any", _first_stands),),
+        ),
+    ),
+    # Not by decisions alone: whatever dies in a plan that holds.
+    Mutant("dead task that tells everybody", patches=((_PART, "edges", property(_tell_all)),)),
+)

@@ -1,0 +1,113 @@
+"""What an operator decides about single tasks: which are meant; skip, cancel, retry, priority."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from .connection import Connection
+from .errors import InvalidTask, PayloadTooLarge, PlanNotFound, TaskCancelled
+from .inspection.across import Filter, FoundTask, find_tasks
+from .inspection.dead_letters import retry_task
+from .protocol.decide import decide
+from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
+from .protocol.places import Place, find_place, placed
+from .protocol.priority import set_priority
+from .protocol.records import Failure, PlanRecord
+from .protocol.requests import ReadData
+from .protocol.retry import run_now
+from .protocol.shared import REQUEST_BYTES_MAX
+from .serialization.codec import FAILURE, JSON_ONLY
+
+#: The most bytes of the value of a skipped task. It does not go to the store.
+VALUE_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
+
+
+def select(
+    client: Connection, plan_path: str, state: str | None, error: str | None, name: str | None
+) -> Iterator[FoundTask]:
+    """See Plan.select."""
+    found = find_tasks(client, Filter(state, None, name, error), [number_of(plan_path)])
+    if client.transport.ask(ReadData(plan_path)) is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return found
+
+
+class DecidedPlan(Protocol):
+    """What decisions need from the plan of their tasks. Plan implements it."""
+
+    path: str
+
+    @property
+    def client(self) -> Any: ...
+
+    @property
+    def record(self) -> PlanRecord: ...
+
+
+class Decisions:
+    """What an operator decides about tasks of one plan.
+
+    Each method returns where the task stood, or an empty text if nothing was to be done. Where many
+    tasks are meant, `look` reads the places of all of them together first.
+    """
+
+    def __init__(self, plan: DecidedPlan) -> None:
+        self._of, self._path, self._plan = plan, plan.path, number_of(plan.path)
+        self._client: Connection = plan.client
+        self._places: dict[str, Place] = {}
+
+    def look(self) -> None:
+        self._places = self._client.transport.run(placed(self._client.paths, self._plan))
+
+    def skip(self, task: str, value: Any, name: str = "") -> str:
+        """Raises as Task.skip."""
+        # Eight random bytes make it unique to this call.
+        mark = os.urandom(8)
+        sealed = self._client.codec.seal_skipped(value, name, self._is_json(), mark)
+        if len(sealed) > VALUE_BYTES_MAX:
+            raise PayloadTooLarge(f"the value of task {task}", len(sealed), VALUE_BYTES_MAX)
+        return self._decide(task, sealed, skips=True)
+
+    def cancel(self, task: str, name: str = "") -> str:
+        """Raises as Task.cancel."""
+        host = socket.gethostname()
+        who = f"operator-{host.split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
+        message = f"cancelled by an operator on {host}"
+        error = TaskCancelled(name or task, f"task {name or task} of {self._path} was {message}")
+        codec = self._client.codec
+        dumped = codec.dump_exception(error, self._is_json())
+        failure = Failure("TaskCancelled", message, "", who, 0, time.time(), dumped)
+        return self._decide(task, codec.seal(FAILURE, failure.to_bytes()), skips=False)
+
+    def _is_json(self) -> bool:
+        """Whether those that take the outcome decode JSON alone."""
+        return self._of.record.serializer == JSON_ONLY
+
+    def _decide(self, task: str, sealed: bytes, *, skips: bool) -> str:
+        step = decide(
+            self._client.paths, self._plan, task, sealed, skips=skips, hint=self._places.get(task)
+        )
+        return self._client.transport.run(step)
+
+    def retry(self, task: str) -> str:
+        """Raises as Task.retry."""
+        transport = self._client.transport
+        if retry_task(transport, self._path, task):
+            return "dead"
+        place = transport.run(find_place(self._client.paths, self._plan, task))
+        if place is None or place.state != "delayed":
+            return ""
+        return "delayed" if transport.run(run_now(self._path, place)) else ""
+
+    def set_priority(self, task: str, priority: int) -> str:
+        """Raises as Task.set_priority."""
+        if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+            told = f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.50}"
+            raise InvalidTask(task, f"task {task} of {self._path}: {told}")
+        hint = self._places.get(task)
+        step = set_priority(self._client.paths, self._plan, task, priority, hint)
+        return self._client.transport.run(step)

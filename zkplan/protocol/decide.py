@@ -1,0 +1,160 @@
+"""Decide: an operator fixes the outcome of a task in place of its function.
+
+One transaction takes the task from its place and creates `result`, as a wide delivery does. So its
+function never starts again, and whoever claims the task only delivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import TaskError, TransactionRejected
+from . import failpoints
+from .layout import Entry, Paths, entry_path
+from .load import read_all
+from .places import Place, find_place
+from .records import ready_to_bytes, taken_to_bytes
+from .requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
+from .shared import GROUP_OPS_MAX, REFUSALS_MAX, or_error, rejected
+
+#: The child of a task whose open edges an operator has cut: it has not all of its arguments.
+CUT = "cut"
+#: How many open edges one transaction cuts.
+CUT_MAX = GROUP_OPS_MAX
+RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION, Reason.NOT_EMPTY)
+
+
+def decide(
+    paths: Paths, plan: str, task: str, sealed: bytes, *, skips: bool, hint: Place | None = None
+) -> Step[str]:
+    """Fix `sealed` as the outcome of a task that has not ended. Returns where the task stood.
+
+    `sealed` must be unique to this call: it tells after a lost answer whether the decision was
+    applied. `skips` counts the task as skipped; a dead task can be skipped only. Returns an empty
+    text if the task has finished, if its outcome is fixed already, or if it is dead and not to be
+    skipped. Raises as `find_place`, and TransactionRejected.
+    """
+    plan_path = paths.plan(plan)
+    path = f"{plan_path}/task-{task}"
+    for _ in range(REFUSALS_MAX):
+        place = yield from find_place(paths, plan, task, hint)
+        hint = None
+        if place is None or (place.state == "dead" and not skips):
+            return ""
+        failpoints.reach("decide.between")
+        ops = take_ops(plan_path, task, place)
+        ops.append(Create(f"{path}/result", sealed))
+        if skips:
+            ops.append(SetData(f"{plan_path}/results"))  # its version counts the skipped tasks
+        entry = Entry(place.rank, task, place.next_n, place.a)
+        ops.append(Create(entry_path(plan_path, place.queue, entry)))
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return place.state
+        if answer.repeated:
+            stands, kept = yield ReadMany(
+                [ReadData(f"{path}/result"), ReadData(f"{plan_path}/results/{task}")]
+            )
+            if any(node is not None and node.data == sealed for node in (stands, kept)):
+                return place.state  # the first copy was applied
+        if answer.reason not in RACES:
+            raise rejected(f"deciding task {task} of {plan_path}", answer)
+    raise TransactionRejected(
+        f"deciding task {task} of {plan_path}: others move it all the time; try again"
+    )
+
+
+def tell_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[str]]:
+    """`tell_failure` for those of `tasks` that are dead; returns them."""
+    found = list(dict.fromkeys(tasks))
+    letters = yield from read_all([ReadData(f"{paths.plan(plan)}/dead/{task}") for task in found])
+    told: list[str] = []
+    for task, letter in zip(found, letters, strict=True):
+        if letter is not None:
+            done = yield from or_error(tell_failure(paths, plan, task))
+            if done is True:  # an error concerns this one alone, which the next check meets again
+                told.append(task)
+    return told
+
+
+def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
+    """Let the failure of a dead task go along edges that were added when it was about to fail.
+
+    Its outcome becomes that failure once more, and whoever claims it delivers. Returns whether the
+    task was dead. Raises as `find_place`.
+    """
+    plan_path = paths.plan(plan)
+    path = f"{plan_path}/task-{task}"
+    letter, outcome = yield ReadMany(
+        [ReadData(f"{plan_path}/dead/{task}"), ReadData(f"{plan_path}/results/{task}")]
+    )
+    if letter is None or outcome is None:
+        return False
+    place = yield from find_place(paths, plan, task)
+    if place is None or place.state != "dead" or not place.has_outcome:
+        return False
+    ops = take_ops(plan_path, task, place)
+    entry = Entry(place.rank, task, place.next_n, place.a)
+    ops.append(Create(f"{path}/result", outcome.data))
+    ops.append(Create(entry_path(plan_path, place.queue, entry)))
+    # Refused: somebody else has told it, retried or decided it meanwhile.
+    answer = yield Multi(ops)
+    if not isinstance(answer, Applied) and answer.reason not in RACES:
+        raise rejected(f"telling of the failure of task {task} of {plan_path}", answer)
+    return True
+
+
+def refuse_wide(plan_path: str, task: str, place: Place) -> None:
+    """Raise TaskError if one transaction cannot change all edges that the task waits for."""
+    if len(place.edges) > CUT_MAX:
+        raise TaskError(
+            task,
+            f"{plan_path}/task-{task} waits for {len(place.edges)} results, and one transaction "
+            f"changes at most {CUT_MAX} edges: wait until more have arrived",
+        )
+
+
+def take_ops(plan_path: str, task: str, place: Place) -> list[Op]:
+    """The fence: the operations that take the task from its place, and from nowhere else."""
+    path = f"{plan_path}/task-{task}"
+    if place.state in ("runnable", "delayed"):
+        return [Delete(place.path)]
+    if place.state == "gated":
+        # Its argument comes with its opening. So it lacks one from now on, as a task that was cut.
+        return [Delete(place.path), Create(f"{path}/{CUT}")]
+    if place.state == "claimed":
+        claims_node, _, name = place.path.rpartition("/")
+        ops: list[Op] = [Delete(place.path)]
+        if place.has_owner:
+            ops.append(Delete(f"{path}/owner"))
+        # Its worker watches this data: the function learns at once that nobody wants its result.
+        return [*ops, SetData(claims_node, taken_to_bytes(name))]
+    if place.state == "dead":
+        # As for a retry: a late copy must not end a later death of the same task.
+        ops = [Create(f"{path}/retry-{place.n}"), Delete(place.path)]
+        if place.has_outcome:
+            ops.append(Delete(f"{plan_path}/results/{task}"))
+        return ops
+    refuse_wide(plan_path, task, place)
+    ops = []
+    for dep, prov, _ in place.edges:
+        ops += [Delete(dep), Delete(prov)]
+    ready, count = f"{path}/ready", ready_to_bytes(place.k, place.queue)
+    # The version rises as if all had arrived and the task had been published. The last step demands
+    # that nothing else has raised it.
+    ops += [SetData(ready, count) for _ in range(place.version, place.k)]
+    ops.append(SetData(ready, count, place.k))
+    if place.edges:
+        ops.append(Create(f"{path}/{CUT}"))
+    return ops

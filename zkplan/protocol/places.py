@@ -1,0 +1,208 @@
+"""Where a task stands: the znode that an operator takes away to take the task from its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import InvalidTask, PayloadUndecodable, PlanCancelled, PlanNotFound, TaskError
+from .edges import Edge
+from .layout import (
+    DEFAULT_QUEUE,
+    Paths,
+    entry_path,
+    parse_claim,
+    parse_delayed,
+    parse_gate,
+    parse_number,
+)
+from .load import read_all
+from .look import names_on_claims_nodes
+from .queues import read_entries
+from .records import Dead, control_from_bytes, count_from_bytes, queue_from_bytes
+from .requests import Node, ReadChildren, ReadData, ReadMany, Step
+from .shared import REFUSALS_MAX, claim_facts
+
+#: The rank of a task of which no record tells another.
+RANK = "5000"
+
+
+class Place(NamedTuple):
+    """One place of a task. `path` is its znode there: an entry, a claim, a dead letter.
+
+    `state` is `runnable`, `delayed`, `gated`, `claimed`, `dead`, `waiting` (for edges) or
+    `complete` (all edges have arrived, and it is not published yet). `n` is the number of the claim
+    that stands or stood last, or that an entry stands for, and `a` how many attempts are used up.
+    `edges` are both ends of what a waiting task waits for; `version` and `k` those of its `ready`.
+    `data` is that of a delayed entry.
+    """
+
+    state: str
+    path: str = ""
+    rank: str = RANK
+    n: int = -1
+    a: int = 0
+    edges: tuple[tuple[str, str, Edge], ...] = ()
+    version: int = 0
+    k: int = 0
+    has_owner: bool = False
+    has_outcome: bool = False
+    data: bytes = b""
+    queue: str = DEFAULT_QUEUE
+
+    @property
+    def next_n(self) -> int:
+        """The number of the next claim, which no earlier claim or entry had."""
+        return self.n + 1
+
+
+def placed(paths: Paths, plan: str) -> Step[dict[str, Place]]:
+    """The places of all tasks of a plan that do not wait, in a few reads.
+
+    Claims are read last: a task that is claimed meanwhile counts as claimed. What moves otherwise
+    may be missing.
+    """
+    plan_path = paths.plan(plan)
+    runnable = yield from read_entries(plan_path)
+    delayed, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
+    found: dict[str, Place] = {}
+    for queue, entry in runnable:
+        path = entry_path(plan_path, queue, entry)
+        found[entry.task] = Place("runnable", path, entry.rank, entry.n, entry.a, queue=queue)
+    for name in delayed or ():
+        later = parse_delayed(name)
+        if later is not None and later.plan == plan:
+            entry, queue = later.entry, later.queue
+            path = f"{paths.delayed}/{name}"
+            found[entry.task] = Place("delayed", path, entry.rank, entry.n, entry.a, queue=queue)
+    for name in gates or ():
+        gate = parse_gate(name)
+        if gate is not None and gate.plan == plan:
+            entry, queue = gate.entry, gate.queue
+            path = f"{paths.gates}/{name}"
+            found[entry.task] = Place("gated", path, entry.rank, entry.n, entry.a, queue=queue)
+    for number in (yield ReadChildren(f"{plan_path}/dead")) or ():
+        if parse_number(number) is not None:
+            found[number] = Place("dead", f"{plan_path}/dead/{number}")
+    for worker, name in (yield from names_on_claims_nodes(paths)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            path = f"{paths.claims_of(worker)}/{name}"
+            found[claim.task] = Place("claimed", path, n=claim.n)
+    return found
+
+
+def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) -> Step[Place | None]:
+    """Where the task stands now; None if it has finished, or if its outcome is fixed already.
+
+    `hint` is its place as it was shortly before. Raises PlanNotFound, PlanCancelled, InvalidTask if
+    the task was never added, and TaskError if it is still being defined or cannot be found.
+    """
+    plan_path = paths.plan(plan)
+    path = f"{plan_path}/task-{task}"
+    letter = Place("dead", f"{plan_path}/dead/{task}")
+    for _ in range(REFUSALS_MAX):
+        place, hint = hint or letter, None
+        reads = [plan_path, f"{plan_path}/ready", path, f"{path}/ready", f"{path}/owner"]
+        reads += [f"{path}/result", f"{path}/incomplete", f"{plan_path}/results/{task}"]
+        reads.append(f"{plan_path}/dead")
+        nodes = yield ReadMany([ReadData(each) for each in (*reads, place.path)])
+        root, control, node, ready, owner, result, incomplete, outcome, graves, stood = nodes
+        _refuse(plan_path, task, root, control, node)
+        if node is None or result is not None:
+            return None
+        # A plan of plain creates gets its `dead` by the first check. Before, nothing may end there.
+        if incomplete is not None or ready is None or graves is None:
+            raise TaskError(task, f"{path} is still being defined: nothing was changed")
+        if stood is not None:
+            return _complete(place, stood, owner is not None, outcome is not None)
+        k = count_from_bytes(ready.data)
+        if ready.version == k:
+            queue = queue_from_bytes(ready.data)
+            return Place("complete", f"{path}/ready", version=k, k=k, queue=queue)
+        if ready.version < k:
+            edges = yield from _edges(plan_path, path, task)
+            if edges is not None and len(edges) == k - ready.version:
+                rank = edges[0][2].rank or RANK
+                at, version = f"{path}/ready", ready.version
+                queue = queue_from_bytes(ready.data)
+                return Place("waiting", at, rank, edges=edges, version=version, k=k, queue=queue)
+        else:
+            hint = (yield from placed(paths, plan)).get(task)
+    raise TaskError(
+        task,
+        f"{path} moves faster than it can be found, or its edges are damaged (see `zkplan plan "
+        "check`): nothing was changed; try again",
+    )
+
+
+def _refuse(
+    plan_path: str, task: str, plan: Node | None, control: Node | None, node: Node | None
+) -> None:
+    if plan is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    if node is None and int(task) >= (plan.cversion + plan.child_count) // 2:
+        raise InvalidTask(task, f"{plan_path}/task-{task} does not exist: it was never added")
+    if control is not None and control_from_bytes(control.data) == "cancelled":
+        raise PlanCancelled(plan_path, f"{plan_path} was cancelled: none of its tasks runs again")
+
+
+def _complete(place: Place, node: Node, has_owner: bool, has_outcome: bool) -> Place:
+    """`place` with what its znode says."""
+    if place.state == "claimed":
+        rank, a, queue = claim_facts(node.data)
+        return place._replace(rank=rank, a=a, queue=queue, has_owner=has_owner)
+    if place.state == "dead":
+        letter = Dead.from_bytes(node.data)
+        if letter.n < 0:
+            # Without the number of its last claim, a runnable name might come back.
+            raise PayloadUndecodable(f"{place.path}: {letter.error}; its task must be added anew")
+        rank, n, queue = letter.rank, letter.n, letter.queue
+        return place._replace(rank=rank, n=n, queue=queue, has_outcome=has_outcome)
+    return place._replace(data=node.data)
+
+
+def _edges(plan_path: str, path: str, task: str) -> Step[tuple[tuple[str, str, Edge], ...] | None]:
+    """What the task waits for: `dep-`, `prov-` and its record, of each edge that is still open.
+
+    None if edges come or go meanwhile. Raises TaskError where the other end is not known.
+    """
+    names = yield ReadChildren(path)
+    deps = [f"{path}/{name}" for name in sorted(names or ()) if name.startswith("dep-")]
+    nodes = yield from read_all([ReadData(dep) for dep in deps])
+    if any(node is None for node in nodes):
+        return None
+    sources = [parse_number(node.data.decode(errors="replace")) for node in nodes]
+    if None in sources:
+        raise TaskError(
+            task,
+            f"{path}: another client made its edges, and did not write which tasks they come from: "
+            "nothing was changed",
+        )
+    at_sources = [f"{plan_path}/task-{source}" for source in dict.fromkeys(sources)]
+    listed = yield from read_all([ReadChildren(source) for source in at_sources])
+    provs = [
+        f"{source}/{name}"
+        for source, children in zip(at_sources, listed, strict=True)
+        for name in children or ()
+        if name.startswith("prov-")
+    ]
+    records = yield from read_all([ReadData(prov) for prov in provs])
+    ends = dict(_ends(task, path, provs, records))
+    if any(dep not in ends for dep in deps):
+        return None
+    return tuple((dep, *ends[dep]) for dep in deps)
+
+
+def _ends(
+    task: str, path: str, provs: list[str], records: list[Node | None]
+) -> Iterator[tuple[str, tuple[str, Edge]]]:
+    for prov, node in zip(provs, records, strict=True):
+        if node is None:
+            continue
+        try:
+            edge = Edge.from_bytes(node.data)
+        except PayloadUndecodable:
+            continue
+        if edge.task == task:
+            yield f"{path}/dep-{edge.position}", (prov, edge)

@@ -1,0 +1,40 @@
+"""Whether an exception is worth another attempt, by the `fatal` and `retry_if` of its task."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from ..log import get_logger
+from ..protocol.options import TaskOptions
+
+logger = get_logger("zkplan.worker")
+
+
+def is_final(
+    options: TaskOptions,
+    error: BaseException,
+    load: Callable[[bytes], Callable[..., Any]] | None = None,
+) -> bool:
+    """Whether the task fails for good, although it has attempts left.
+
+    Classes are known by their names, so that nothing is imported for it. `load` decodes a
+    function `retry_if`. Without it that is not asked: it may be called only where the task ran.
+    """
+    if not options.fatal and not options.retry_if:
+        return False
+    names = {f"{kind.__module__}:{kind.__qualname__}" for kind in type(error).__mro__}
+    if names.intersection(options.fatal):
+        return True
+    rule = options.retry_if
+    if not isinstance(rule, str):
+        return bool(rule) and not names.intersection(rule)
+    if load is None:
+        return False
+    try:
+        return not load(base64.b64decode(rule))(error)
+    except Exception as wrong:
+        # A rule that cannot be asked must not cost the task its attempts.
+        logger.warning("a retry_if cannot be asked, so it is retried: %s", type(wrong).__name__)
+        return False
