@@ -90,6 +90,7 @@ FIRST = (
     *("schedule add nightly @yearly operator:pos --args [1]", "schedule ls"),
     *("schedule show nightly", "schedule next nightly", "schedule pause nightly"),
     *("schedule resume nightly", "schedule trigger nightly", "schedule rm nightly"),
+    *("top --once", "task ls --all-plans --state runnable"),
     *("task skip left one --yes", "task cancel fails two --yes", "task set keeps one --priority 1"),
     "root rotate-key",
     *("plan mark-ready moves", "plan gc --yes", f"run {PLAN_FILE} --no-wait"),

@@ -139,8 +139,8 @@ DECODERS: dict[str, Fuzzed] = {
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
     ),
     "inspection.neighbours._edge": Fuzzed(neighbours._edge, BODIES),
-    "inspection.unfinished._name_of": Fuzzed(
-        lambda data: unfinished._name_of(CODEC, data), ENVELOPES
+    "inspection.unfinished.name_of": Fuzzed(
+        lambda data: unfinished.name_of(CODEC, data), ENVELOPES
     ),
     "protocol.schedules.Definition.from_bytes": Fuzzed(
         schedules.Definition.from_bytes, BODIES, RECORD

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -14,26 +13,16 @@ from ..retention import STATES, Expired, Rules, expired, remove_expired
 from ..settings import Settings
 from ..text import count, date_time
 from .common import connection_options, open_client, output_option, print_rows
+from .durations import seconds
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
-
-
-def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Seconds, or a number with a unit: 90s, 30m, 12h, 7d, 2w."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
-    if found is None:
-        raise click.BadParameter(f"{value!r} is no time: write 90s, 30m, 12h, 7d or 2w", ctx, param)
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 @click.command()
 @click.option(
     "--older-than",
     metavar="TIME",
-    callback=_seconds,
+    callback=seconds,
     help="Those that ended so long ago: 90s, 30m, 12h, 7d, 2w.",
 )
 @click.option("--keep", type=click.IntRange(0), help="All but so many that ended last.")

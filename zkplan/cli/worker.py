@@ -18,7 +18,6 @@ from ..isolation.processes import TASKS_PER_CHILD
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
-from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
 from ..runtime.shares import check_policy
 from ..serialization.by_name import AllowList
@@ -26,22 +25,15 @@ from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
 from ..settings.settings import JSON, POLICIES
-from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from . import EXIT_FAILED
-from .common import (
-    connection_options,
-    log_options,
-    open_client,
-    output_option,
-    print_rows,
-    tell_none,
-)
+from .common import connection_options, log_options, open_client
 from .imports import import_path_option, set_import_path
 from .listening import Place, metrics_options
 from .supervisor import Supervisor
 from .watching import watched_processes, watched_worker
+from .worker_ls import list_workers
 from .worker_orders import drain, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
@@ -297,22 +289,5 @@ def _forget_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@worker.command("ls")
-@output_option
-@connection_options
-def list_workers(output: str, settings: Settings) -> None:
-    """List the living workers."""
-    with open_client(settings) as client:
-        rows = [
-            found._asdict()
-            | {"busy": found.busy, "started": date_time(found.started, output != "json")}
-            | {"queues": found.queues if output == "json" else ", ".join(found.queues)}
-            for found in client.workers()
-        ]
-        print_rows(rows, output, (*WorkerRecord._fields, "busy"))
-        if not rows:
-            tell_none("worker", client, settings.hosts)
-
-
-for command in (drain, pause, resume):
+for command in (list_workers, drain, pause, resume):
     worker.add_command(command)
