@@ -52,8 +52,8 @@ def test(arguments: list[str]) -> None:
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
-    # `dev.py sim` takes more seeds: half of the simulation's time is enough for each change.
-    os.environ.setdefault("ZKPLAN_SIM_SEEDS", "10000")
+    # `dev.py sim` takes more seeds: a quarter of them is enough for each change.
+    os.environ.setdefault("ZKPLAN_SIM_SEEDS", "5000")
     # What uses neither kind of server runs once, beside the comparing ones, which end soonest. What
     # says the same on either kind runs on the embedded one.
     on_server = ["-m", f"zookeeper and {marked[1]}", *arguments]

@@ -217,8 +217,19 @@ def _retried(rng: random.Random) -> Mix:
     return mix._replace(faults=faults, retries=4, failing=0.4, pauses=0, wide=0)
 
 
+def _expiring(rng: random.Random) -> Mix:
+    """Many sessions end, and each task is committed by itself."""
+    return draw_mix(rng)._replace(expiries=4, ahead=0.0, wide=0)
+
+
+def _grown_meanwhile(rng: random.Random) -> Mix:
+    """Tasks are run in one go while authors add to their plan, and little else happens."""
+    mix = draw_mix(rng)._replace(ahead=0.9, more=4, slow=0.3, adds=0.0, failing=0.0, wide=0)
+    return mix._replace(expiries=0, crashes=0, pauses=0, retries=0, removes=0)
+
+
 MUTANTS = (
-    Mutant("commit fenced by owner only", _fence_by_owner_only),
+    Mutant("commit fenced by owner only", _fence_by_owner_only, ((worlds, "draw_mix", _expiring),)),
     Mutant(
         "publish left out",
         patches=(
@@ -299,7 +310,10 @@ OF_RUNS = only(
     ),
     Mutant(
         "run that takes new edges with it",
-        patches=((committing, "_sort_out", broken_runs.new_edges_go_too),),
+        patches=(
+            (committing, "_sort_out", broken_runs.new_edges_go_too),
+            (worlds, "draw_mix", _grown_meanwhile),
+        ),
     ),
     Mutant(
         "fenced run that goes on", patches=((committing, "_sort_out", broken_runs.fenced_goes_on),)
