@@ -109,7 +109,7 @@ class Live:
                 try:
                     # More names than there are lines on most terminals are never drawn.
                     self._seen = self._observer.look(names=self._console.size.height)
-                    self._seen_at, self._silence = time.monotonic(), ""
+                    self._seen_at, self._silence, self._last.text = time.monotonic(), "", ""
                 except ServerRolledBack:
                     raise
                 except ZooKeeperUnavailable as error:
