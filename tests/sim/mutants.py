@@ -222,6 +222,13 @@ def _expiring(rng: random.Random) -> Mix:
     return draw_mix(rng)._replace(expiries=4, ahead=0.0, wide=0)
 
 
+def _wide_joins(rng: random.Random) -> Mix:
+    """All joins are wide, and authors add to their plans while workers finish them."""
+    mix = draw_mix(rng)._replace(narrow=True, more=2, slow=0.0, claims_directly=True, wide=0)
+    mix = mix._replace(author_crashes=0, expiries=0, crashes=0, pauses=0, retries=0, removes=0)
+    return mix._replace(adds=0.0, failing=0.0)
+
+
 def _grown_meanwhile(rng: random.Random) -> Mix:
     """Tasks are run in one go while authors add to their plan, and little else happens."""
     mix = draw_mix(rng)._replace(ahead=0.9, more=4, slow=0.3, adds=0.0, failing=0.0, wide=0)
@@ -282,12 +289,9 @@ MUTANTS = (
         without(lambda fiber, op: "/retry-" in op.path),
         ((worlds, "draw_mix", _retried),),
     ),
-    *only(
-        lambda world: world.mix.narrow,
-        Mutant(
-            "wide join that settles all its positions",
-            patches=((wide_join, "settle_finished", _settle_all),),
-        ),
+    Mutant(
+        "wide join that settles all its positions",
+        patches=((wide_join, "settle_finished", _settle_all), (worlds, "draw_mix", _wide_joins)),
     ),
     Mutant(
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
