@@ -6,7 +6,6 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -48,11 +47,11 @@ from . import (
     broken_runs,
     broken_store,
     gates,
+    mixes,
     runs,
     store,
 )
 from . import world as worlds
-from .mix import Mix, draw_mix
 from .mutant import Mutant, only, without
 from .network import Fiber
 from .shares import SHARES
@@ -210,33 +209,10 @@ def _add_nothing(*_: object) -> list[Op]:
     return []
 
 
-def _retried(rng: random.Random) -> Mix:
-    """Many retries and late copies, and little that keeps them apart: else one seed in 10 000."""
-    mix = draw_mix(rng)
-    faults = mix.faults._replace(late=0.12, full=0.0)
-    return mix._replace(faults=faults, retries=4, failing=0.4, pauses=0, wide=0)
-
-
-def _expiring(rng: random.Random) -> Mix:
-    """Many sessions end, and each task is committed by itself."""
-    return draw_mix(rng)._replace(expiries=4, ahead=0.0, wide=0)
-
-
-def _wide_joins(rng: random.Random) -> Mix:
-    """All joins are wide, and authors add to their plans while workers finish them."""
-    mix = draw_mix(rng)._replace(narrow=True, more=2, slow=0.0, claims_directly=True, wide=0)
-    mix = mix._replace(author_crashes=0, expiries=0, crashes=0, pauses=0, retries=0, removes=0)
-    return mix._replace(adds=0.0, failing=0.0)
-
-
-def _grown_meanwhile(rng: random.Random) -> Mix:
-    """Tasks are run in one go while authors add to their plan, and little else happens."""
-    mix = draw_mix(rng)._replace(ahead=0.9, more=4, slow=0.3, adds=0.0, failing=0.0, wide=0)
-    return mix._replace(expiries=0, crashes=0, pauses=0, retries=0, removes=0)
-
-
 MUTANTS = (
-    Mutant("commit fenced by owner only", _fence_by_owner_only, ((worlds, "draw_mix", _expiring),)),
+    Mutant(
+        "commit fenced by owner only", _fence_by_owner_only, ((worlds, "draw_mix", mixes.expiring),)
+    ),
     Mutant(
         "publish left out",
         patches=(
@@ -287,11 +263,14 @@ MUTANTS = (
     Mutant(
         "retry without its witness",
         without(lambda fiber, op: "/retry-" in op.path),
-        ((worlds, "draw_mix", _retried),),
+        ((worlds, "draw_mix", mixes.retried),),
     ),
     Mutant(
         "wide join that settles all its positions",
-        patches=((wide_join, "settle_finished", _settle_all), (worlds, "draw_mix", _wide_joins)),
+        patches=(
+            (wide_join, "settle_finished", _settle_all),
+            (worlds, "draw_mix", mixes.wide_joins),
+        ),
     ),
     Mutant(
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
@@ -316,7 +295,7 @@ OF_RUNS = only(
         "run that takes new edges with it",
         patches=(
             (committing, "_sort_out", broken_runs.new_edges_go_too),
-            (worlds, "draw_mix", _grown_meanwhile),
+            (worlds, "draw_mix", mixes.grown_meanwhile),
         ),
     ),
     Mutant(
