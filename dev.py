@@ -52,8 +52,8 @@ def test(arguments: list[str]) -> None:
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
-    # `dev.py sim` takes more seeds: half of the simulation's time is enough for each change.
-    os.environ.setdefault("ZKPLAN_SIM_SEEDS", "10000")
+    # `dev.py sim` takes more seeds: a quarter of them is enough for each change.
+    os.environ.setdefault("ZKPLAN_SIM_SEEDS", "5000")
     # What uses neither kind of server runs once, beside the comparing ones, which end soonest. What
     # says the same on either kind runs on the embedded one.
     on_server = ["-m", f"zookeeper and {marked[1]}", *arguments]
@@ -183,6 +183,7 @@ def main(arguments: list[str]) -> None:
         set_up_zookeeper()
     if command is test:
         set_up_strace()
+        set_up_promtool()
     if command in (chaos, soak):
         set_up_faketime()
     command(arguments[1:])
@@ -228,6 +229,19 @@ def set_up_strace() -> None:
     """It makes the disk fail for the tests of the embedded server."""
     if shutil.which("strace") is None and not apt_install(["strace"]):
         say("strace is missing and cannot be installed here: tests of disk faults are skipped")
+
+
+def set_up_promtool() -> None:
+    """It checks metrics and alerts. Not by an installation: that of Prometheus starts a server."""
+    if shutil.which("promtool") is not None or Path(venv_program("promtool")).exists():
+        return
+    say("fetching promtool out of Debian's package of Prometheus (20 MB)")
+    with tempfile.TemporaryDirectory() as folder:
+        script = "apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb ."
+        if shutil.which("apt-get") and succeeds(["sh", "-c", f"cd {folder} && {script}"]):
+            shutil.copy(Path(folder) / "usr" / "bin" / "promtool", venv_program("promtool"))
+        else:
+            say("promtool is missing and cannot be fetched here: tests that need it are skipped")
 
 
 def set_up_faketime() -> None:

@@ -16,6 +16,7 @@ from .functions.retry_rules import as_options
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
 from .inspection.queues import QueueStatus, queue_statuses
+from .inspection.root_views import RootViews
 from .orders import WorkerOrders
 from .plan import Plan
 from .protection.keys import keys_of, parse_keys
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 
-class Client(WorkerOrders, Bounded):
+class Client(WorkerOrders, Bounded, RootViews):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
     Do not use it in a signal handler. The handler may interrupt a request of the same thread, and

@@ -6,53 +6,34 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from .connection import Connection
-from .errors import InvalidTask, PayloadTooLarge, TaskCancelled
-from .inspection.dead_letters import dead_letters, retry_task
-from .inspection.task_info import task_info
-from .inspection.unfinished import TaskSummary, unfinished_tasks
+from .errors import InvalidTask, PayloadTooLarge, PlanNotFound, TaskCancelled
+from .inspection.across import Filter, FoundTask, find_tasks
+from .inspection.dead_letters import retry_task
 from .protocol.decide import decide
 from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
 from .protocol.places import Place, find_place, placed
 from .protocol.priority import set_priority
 from .protocol.records import Failure, PlanRecord
+from .protocol.requests import ReadData
 from .protocol.retry import run_now
 from .protocol.shared import REQUEST_BYTES_MAX
 from .serialization.codec import FAILURE, JSON_ONLY
 
-#: The states that a filter may ask for: those of unfinished tasks.
-STATES = ("being defined", "waiting", "gated", "runnable", "delayed", "claimed", "dead", "decided")
 #: The most bytes of the value of a skipped task. It does not go to the store.
 VALUE_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 
 
 def select(
     client: Connection, plan_path: str, state: str | None, error: str | None, name: str | None
-) -> Iterator[TaskSummary]:
+) -> Iterator[FoundTask]:
     """See Plan.select."""
-    if state is not None and state not in STATES:
-        raise InvalidTask("", f"state is one of {', '.join(STATES)}, not {state!r:.50}")
-    letters = dict(dead_letters(client.transport, plan_path)) if error is not None else {}
-    for task in unfinished_tasks(client, plan_path):
-        if state is not None and task.state != state:
-            continue
-        if name is not None and not fnmatchcase(task.name or "", name):
-            continue
-        if error is not None:
-            letter = letters.get(task.number)
-            told = letter.error if letter else _last_error(client, plan_path, task)
-            if not fnmatchcase(told.partition(":")[0], error):
-                continue
-        yield task
-
-
-def _last_error(client: Connection, plan_path: str, task: TaskSummary) -> str:
-    if not task.attempts:
-        return ""  # nothing of it has failed: its znodes need not be read
-    return task_info(client, plan_path, task.number).last_error
+    found = find_tasks(client, Filter(state, None, name, error), [number_of(plan_path)])
+    if client.transport.ask(ReadData(plan_path)) is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return found
 
 
 class DecidedPlan(Protocol):

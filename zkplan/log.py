@@ -7,7 +7,8 @@ made one printable line where it is logged, so the user's own logging configurat
 from __future__ import annotations
 
 import logging
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 from .text import one_line, printable
 
@@ -16,10 +17,34 @@ CONTINUED = "  | "
 _PLAIN = logging.Formatter()
 
 
+#: What a record of a task has besides its text.
+TASK_FIELDS = ("plan", "task", "attempt", "worker")
+
+
+class OfTask(Protocol):
+    """What belongs to a task: `log_fields` has a value for each of TASK_FIELDS."""
+
+    @property
+    def log_fields(self) -> dict[str, Any]: ...
+
+
+#: Whose code runs in this thread, or in this coroutine.
+task_here: ContextVar[OfTask | None] = ContextVar("zkplan_task_here", default=None)
+
+
+def note_task(record: logging.LogRecord) -> None:
+    """Give the record the fields of the task that logs it; those that it has already stay."""
+    here = task_here.get()
+    if here is not None:
+        for name, value in here.log_fields.items():
+            record.__dict__.setdefault(name, value)
+
+
 class _OneLine(logging.Filter):
     """Escapes the text of each record, and marks each line of its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        note_task(record)
         record.msg, record.args = one_line(record.getMessage()), ()
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
             # A formatter takes this text instead of making its own.

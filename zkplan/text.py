@@ -47,17 +47,26 @@ def size_from(text: str | int) -> int:
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit or " "))
 
 
+def duration(seconds: float) -> str:
+    """
+    >>> duration(3), duration(5000), duration(400_000)
+    ('3 s', '83 min', '4 days')
+    """
+    number, unit = seconds, "s"
+    for size, larger in ((60, "min"), (60, "h"), (24, "days")):
+        if number < 2 * size:
+            break
+        number, unit = number / size, larger
+    return f"{int(number)} {unit}"
+
+
 def age(seconds: float) -> str:
     """
     >>> age(3), age(5000), age(400_000), age(-90)
     ('3 s ago', '83 min ago', '4 days ago', 'in 90 s')
     """
-    number, unit = abs(seconds), "s"
-    for size, larger in ((60, "min"), (60, "h"), (24, "days")):
-        if number < 2 * size:
-            break
-        number, unit = number / size, larger
-    return f"in {int(number)} {unit}" if seconds < 0 else f"{int(number)} {unit} ago"
+    told = duration(abs(seconds))
+    return f"in {told}" if seconds < 0 else f"{told} ago"
 
 
 def date_time(seconds: float, people: bool) -> str:

@@ -82,13 +82,15 @@ class Commands:
 
 #: What is run before there is a worker.
 FIRST = (
-    *("root init", "root show", "root lock", "plan ls", "plan show keeps", "task ls keeps"),
+    *("root init", "root show", "root lock", "metrics"),
+    *("plan ls", "plan show keeps", "task ls keeps"),
     *("task show keeps one", "task why keeps one", "plan why keeps", "plan graph keeps"),
     *("plan mark-ready keeps", "plan mark-ready fails", "plan pause keeps", "plan resume keeps"),
     "plan set keeps --weight 2",
     *("schedule add nightly @yearly operator:pos --args [1]", "schedule ls"),
     *("schedule show nightly", "schedule next nightly", "schedule pause nightly"),
     *("schedule resume nightly", "schedule trigger nightly", "schedule rm nightly"),
+    *("top --once", "task ls --all-plans --state runnable"),
     *("task skip left one --yes", "task cancel fails two --yes", "task set keeps one --priority 1"),
     "root rotate-key",
     *("root budget set --znodes 9000", "root budget show --count", "root budget rm"),

@@ -31,7 +31,7 @@ def test_what_tasks_print_and_log_is_shown_here(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr()
     assert said.out == "printed by a task\n"
     (line,) = said.err.splitlines()  # nothing of zkplan's own, where all is well
-    assert line.endswith("INFO mine: logged by a task")
+    assert "INFO mine: logged by a task [plan=4 task=" in line
 
 
 @pytest.mark.parametrize("logged", [False, True])

@@ -66,6 +66,31 @@ def test_a_long_graph_is_drawn_without_levels(
     assert run("plan", "graph", plan.number).out.startswith("all levels together\n")
 
 
+def test_a_sample_shows_the_same_boxes_with_estimates(plan: Plan, run: Run) -> None:
+    found = plan.graph(sample=10)
+    told = {(box.function, box.state): found.tasks_of(box) for box in found.boxes}
+    assert told == {
+        ("builtins.int", "runnable"): 10,
+        ("builtins.str", "waiting"): 92,
+    }
+    assert found.edges == {(0, 1): 92}
+    drawn = run("plan", "graph", plan.number, "--sample", "10").out
+    assert "builtins.str: about 92 tasks, waiting  after [1] (92 edges)" in drawn
+    assert plan.graph(sample=102).boxes == plan.graph().boxes
+
+
+def test_rare_functions_share_a_box_and_no_line_is_too_long(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    names = (f"{'package.' * 12}f{at:03}" for at in range(102))
+    monkeypatch.setattr(graph, "_function", lambda *_: next(names))
+    monkeypatch.setattr(graph, "BOXES_MAX", 8)
+    drawn = run("plan", "graph", plan.number).out.splitlines()
+    assert max(map(len, drawn)) <= 80
+    text = " ".join(" ".join(drawn).split())
+    assert f"[5] {graph.OTHERS}: 98 tasks, waiting after [1] (97 edges)" in text
+
+
 def test_mermaid_and_dot_escape_what_has_a_meaning_there(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:

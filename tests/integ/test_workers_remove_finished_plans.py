@@ -31,9 +31,9 @@ from zkplan.runtime import bounds, maintenance
 from zkplan.transport import Transport, server_clock
 
 from .stores import Place
-from .support import Here, Run, Told, fail, pass_gate, tree, wait_until, working
+from .support import Here, Run, Told, fail, pass_gate, secret_of, tree, wait_until, working
 
-SECRET = "5e" * 32
+SECRET = secret_of("ours")
 
 
 def done(client: Client, name: str, value: Any = 1, **options: Any) -> Plan:

@@ -6,7 +6,6 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -49,11 +48,11 @@ from . import (
     broken_runs,
     broken_store,
     gates,
+    mixes,
     runs,
     store,
 )
 from . import world as worlds
-from .mix import Mix, draw_mix
 from .mutant import Mutant, only, without
 from .network import Fiber
 from .shares import SHARES
@@ -211,15 +210,10 @@ def _add_nothing(*_: object) -> list[Op]:
     return []
 
 
-def _retried(rng: random.Random) -> Mix:
-    """Many retries and late copies, and little that keeps them apart: else one seed in 10 000."""
-    mix = draw_mix(rng)
-    faults = mix.faults._replace(late=0.12, full=0.0)
-    return mix._replace(faults=faults, retries=4, failing=0.4, pauses=0, wide=0)
-
-
 MUTANTS = (
-    Mutant("commit fenced by owner only", _fence_by_owner_only),
+    Mutant(
+        "commit fenced by owner only", _fence_by_owner_only, ((worlds, "draw_mix", mixes.expiring),)
+    ),
     Mutant(
         "publish left out",
         patches=(
@@ -270,13 +264,13 @@ MUTANTS = (
     Mutant(
         "retry without its witness",
         without(lambda fiber, op: "/retry-" in op.path),
-        ((worlds, "draw_mix", _retried),),
+        ((worlds, "draw_mix", mixes.retried),),
     ),
-    *only(
-        lambda world: world.mix.narrow,
-        Mutant(
-            "wide join that settles all its positions",
-            patches=((wide_join, "settle_finished", _settle_all),),
+    Mutant(
+        "wide join that settles all its positions",
+        patches=(
+            (wide_join, "settle_finished", _settle_all),
+            (worlds, "draw_mix", mixes.wide_joins),
         ),
     ),
     Mutant(
@@ -300,7 +294,10 @@ OF_RUNS = only(
     ),
     Mutant(
         "run that takes new edges with it",
-        patches=((committing, "_sort_out", broken_runs.new_edges_go_too),),
+        patches=(
+            (committing, "_sort_out", broken_runs.new_edges_go_too),
+            (worlds, "draw_mix", mixes.grown_meanwhile),
+        ),
     ),
     Mutant(
         "fenced run that goes on", patches=((committing, "_sort_out", broken_runs.fenced_goes_on),)

@@ -145,8 +145,8 @@ DECODERS: dict[str, Fuzzed] = {
         lambda data: [archived.described("a", each) for each in (data, gzip.compress(data))], BODIES
     ),
     "inspection.neighbours._edge": Fuzzed(neighbours._edge, BODIES),
-    "inspection.unfinished._name_of": Fuzzed(
-        lambda data: unfinished._name_of(CODEC, data), ENVELOPES
+    "inspection.unfinished.name_of": Fuzzed(
+        lambda data: unfinished.name_of(CODEC, data), ENVELOPES
     ),
     "protocol.schedules.Definition.from_bytes": Fuzzed(
         schedules.Definition.from_bytes, BODIES, RECORD

@@ -132,7 +132,7 @@ def refused(damaged: Job) -> str:
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
     assert refused(job(record=envelope))
     assert "undecodable" in task_info._definition(OURS, envelope)[0]
-    assert unfinished._name_of(OURS, envelope) is None
+    assert unfinished.name_of(OURS, envelope) is None
 
 
 def test_what_was_moved_here_fails_for_good_and_an_unknown_key_is_left_to_others() -> None:

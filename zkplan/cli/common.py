@@ -21,7 +21,7 @@ from ..settings.fields import FIELDS, Field
 from ..settings.handing import take_handed
 from ..text import date_time, one_line
 from ..transport.addresses import require_data
-from .terminal import PrintableFormatter, printable
+from .terminal import JsonFormatter, PrintableFormatter, printable
 
 #: Rows of a table that are aligned together.
 ROWS_ALIGNED = 1000
@@ -45,6 +45,33 @@ wait_timeout_option = click.option(
     default=None,
     help="Seconds to wait at most. The exit code is 4 if the plan can still go on then.",
 )
+_log_format = option(
+    "--log-format",
+    click.Choice(["text", "json"]),
+    "text",
+    "Format of the log: lines for people, or one JSON object a line.",
+)
+_log_level = option(
+    "--log-level",
+    click.Choice(["debug", "info", "warning", "error"]),
+    "info",
+    "The least level that is logged.",
+)
+
+
+def log_options(function: F) -> F:
+    """The options of a command that runs until it is told to stop, and logs meanwhile."""
+
+    @wraps(function)
+    def logging_so(*args: Any, log_format: str, log_level: str, **given: Any) -> Any:
+        log_to_stderr(getattr(logging, log_level.upper()), log_format == "json")
+        return function(*args, **given)
+
+    made: Any = _log_format(_log_level(logging_so))
+    given: F = made
+    return given
+
+
 output_option = option(
     "-o --output", click.Choice(["table", "json"]), "table", "Format of the output."
 )
@@ -156,12 +183,11 @@ def label_of(plan: Plan) -> str:
         return plan.path
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+def log_to_stderr(level: int = logging.INFO, as_json: bool = False) -> None:
     """Log zkplan's own events, and only errors of kazoo: zkplan reports reconnects itself."""
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
-    )
+    text = PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if as_json else text)
     logging.basicConfig(level=level, handlers=[handler])
     for name in ("kazoo", "zkplan.kazoo"):
         logging.getLogger(name).setLevel(logging.ERROR)

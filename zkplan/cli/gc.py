@@ -14,6 +14,7 @@ from ..settings import Settings
 from ..text import count, date_time
 from .bounds import seconds
 from .common import connection_options, open_client, output_option, print_rows
+from .durations import seconds
 
 _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
 

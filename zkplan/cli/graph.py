@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from textwrap import wrap
 
 import click
 
 from ..errors import ZkplanError
 from ..inspection.graph import Box, PlanGraph
+from ..plan import Plan
 from ..settings import Settings
 from ..text import count
 from .common import connection_options, open_client, output_option, print_facts
 from .terminal import printable
 
+#: From so many tasks on a terminal gets a first look, from so many of them.
+LARGE, SAMPLE = 2000, 500
+WIDTH = 80
 #: The colours of the states, light enough for black text.
 _COLOURS = {
     "runnable": "#cfe8ff",
@@ -36,16 +42,30 @@ _COLOURS = {
     default="text",
     help="SVG needs the program `dot` of Graphviz.",
 )
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Read only N tasks, spread evenly: numbers are then estimates, and there are no levels.",
+)
 @output_option
 @connection_options
-def graph(plan: str, form: str, output: str, settings: Settings) -> None:
+def graph(plan: str, form: str, sample: int | None, output: str, settings: Settings) -> None:
     """Draw the unfinished tasks of a plan. Those of one function in one state and on one level are
-    one box; in a graph with more than 200 boxes, those of all levels."""
+    one box; in a graph with more than 200 boxes, those of all levels, and if that does not do, rare
+    functions share a box.
+
+    On a terminal a large plan is first drawn from a sample, within a second, while the rest is
+    read.
+    """
     with open_client(settings) as client:
-        found = client.plan(plan).graph()
+        of = client.plan(plan)
+        if form == "text" and output != "json" and sample is None and sys.stderr.isatty():
+            _first_look(of)
+        found = of.graph(sample)
     if output == "json":
         edges = [{"from": a, "to": b, "count": n} for (a, b), n in found.edges.items()]
-        boxes = [box._asdict() | {"count": len(box.tasks)} for box in found.boxes]
+        boxes = [box._asdict() | {"count": found.tasks_of(box)} for box in found.boxes]
         print_facts({"boxes": boxes, "edges": edges}, output)
     elif form == "svg":
         click.echo(_svg("\n".join(_dot(found))))
@@ -53,8 +73,20 @@ def graph(plan: str, form: str, output: str, settings: Settings) -> None:
         click.echo("\n".join(_FORMS[form](found)))
 
 
-def _label(box: Box) -> str:
-    tasks = f"task {int(box.tasks[0])}" if len(box.tasks) == 1 else count(len(box.tasks), "task")
+def _first_look(plan: Plan) -> None:
+    """Draw a large plan from a sample, on stderr: the whole of it takes some seconds to read."""
+    tasks = plan.status().tasks
+    if tasks < LARGE:
+        return
+    click.echo(f"a first look, from {SAMPLE} of {tasks:,} tasks; all of them follow:", err=True)
+    click.echo("\n".join(_text(plan.graph(SAMPLE))) + "\n", err=True)
+
+
+def _label(found: PlanGraph, box: Box) -> str:
+    number = found.tasks_of(box)
+    tasks = f"task {int(box.tasks[0])}" if number == 1 else count(number, "task")
+    if found.scale > 1:
+        tasks = f"about {tasks}" if number else "few tasks"
     return printable(f"{box.function}: {tasks}, {box.state}").replace("\n", " ")
 
 
@@ -72,14 +104,22 @@ def _text(found: PlanGraph) -> Iterator[str]:
             if target == index
         ]
         after = f"  after {', '.join(sources)}" if sources else ""
-        yield f"  [{index + 1}] {_label(box)}{after}"
+        line = f"  [{index + 1}] {_label(found, box)}{after}"
+        yield from _wrapped(line)
+
+
+def _wrapped(line: str) -> list[str]:
+    """Lines that no terminal of 80 columns breaks at a place of its own."""
+    if len(line) <= WIDTH:
+        return [line]
+    return wrap(line, WIDTH, subsequent_indent="      ", drop_whitespace=True)
 
 
 def _mermaid(found: PlanGraph) -> Iterator[str]:
     yield "flowchart TD"
     for index, box in enumerate(found.boxes):
         # Mermaid has no backslashes; what has a meaning in it or in HTML is written as an entity.
-        text = _label(box)
+        text = _label(found, box)
         for character, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
             text = text.replace(character, entity)
         yield f'  n{index + 1}["{text}"]'
@@ -93,7 +133,7 @@ def _dot(found: PlanGraph) -> Iterator[str]:
     yield "digraph plan {"
     yield '  node [shape=box, style="filled,rounded", fontname="sans-serif"];'
     for index, box in enumerate(found.boxes):
-        text = _label(box).replace("\\", "\\\\").replace('"', '\\"')
+        text = _label(found, box).replace("\\", "\\\\").replace('"', '\\"')
         colour = _COLOURS.get(box.state, "#ffffff")
         yield f'  n{index + 1} [label="{text}", fillcolor="{colour}"];'
     for (source, target), number in found.edges.items():

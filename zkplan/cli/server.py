@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import ssl
 import sys
@@ -11,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..loopback import is_loopback
 from . import EXIT_FAILED, end
-from .common import log_to_stderr
+from .common import log_options
+from .listening import Place, metrics_options, read_address, why_not
+from .watching import watched_server
 
 if TYPE_CHECKING:
     from ..embedded import EmbeddedServer
@@ -33,16 +35,6 @@ _REFUSED = """\
 everybody in with --open"""
 
 
-def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
-    host, colon, port = value.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(
-            f"{value!r} is not HOST:PORT, such as 127.0.0.1:2181 (port 0 takes a free one)"
-        )
-    # Without a host the server would listen everywhere. A user must ask for that with 0.0.0.0.
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
     if value is not None and not value.strip():
         raise click.BadParameter("the name is empty: give a folder (`.` is the current one)")
@@ -52,7 +44,7 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 @click.command(short_help="Run a ZooKeeper for one machine; needs Python only.")
 @click.option(
     "--listen",
-    callback=_address,
+    callback=read_address,
     metavar="HOST:PORT",
     default="127.0.0.1:2181",
     help="Address that clients connect to. Port 0 takes a free port.",
@@ -107,6 +99,8 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 @click.option(
     "--max-connections", type=click.IntRange(1), help="Allow at most this many open connections."
 )
+@log_options
+@metrics_options
 @click.option("--max-znodes", type=click.IntRange(1), help="Allow at most this many znodes.")
 @click.option(
     "--max-bytes", type=click.IntRange(1), help="Allow at most this many bytes of data in memory."
@@ -124,6 +118,7 @@ def server(
     max_connections: int | None,
     max_znodes: int | None,
     max_bytes: int | None,
+    metrics: Place | None,
 ) -> None:
     """Run a ZooKeeper for one machine until Ctrl-C or SIGTERM. It needs Python only.
 
@@ -135,9 +130,7 @@ def server(
     """
     # Imported here: no other command needs a server to be loaded.
     from ..embedded import EmbeddedServer, Limits
-    from ..embedded.listening import is_loopback
 
-    log_to_stderr()
     logins = _logins(login_file)
     if is_open and logins:
         raise click.UsageError("--open lets everybody in: give no --login-file with it")
@@ -173,7 +166,8 @@ def server(
     else:
         click.echo(_CLOSED.format(login=_where(data, login_file)), err=True)
     try:
-        code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
+        with watched_server(made.statistics, metrics):
+            code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
     except OSError as error:
         end(_told(host, port, error), EXIT_FAILED)
     if made.fatal is not None:
@@ -193,19 +187,7 @@ def _told(host: str, port: int, error: OSError) -> str:
 
     if isinstance(error, StorageError):
         return str(error)
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    known = {
-        errno.EADDRINUSE: "the port is taken, perhaps by a server that runs already. Connect to "
-        f"it, or choose another port; a free one is found with --listen "
-        f"{place.removesuffix(str(port))}0",
-        errno.EADDRNOTAVAIL: f"this machine has no address {host}; --listen 127.0.0.1:{port} "
-        f"serves this machine alone, 0.0.0.0:{port} everyone who can reach it",
-        errno.EACCES: "this user may not listen there; choose a port above 1023",
-    }
-    why = known.get(error.errno or 0, str(error))
-    if isinstance(error, socket.gaierror):
-        why = f"no host {host!r} is known here; --listen 127.0.0.1:{port} serves this machine"
-    return f"cannot serve at {place}: {why}"
+    return why_not("--listen", host, port, error)
 
 
 def _ready_line(server: EmbeddedServer, data: Path | None, durability: str) -> str:

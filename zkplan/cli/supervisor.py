@@ -55,8 +55,16 @@ class Supervisor:
         #: A process registered, or it ran long enough to show that usage and address are right.
         self._proven = False
 
-    def run(self) -> None:
-        """Returns when told to stop; raises SystemExit where all processes must fail alike."""
+    def pids(self) -> list[int]:
+        """The processes that run now. Any thread may ask."""
+        return [process.pid for process in self._crew.processes]
+
+    def run(self, words: Sequence[str] = ()) -> None:
+        """Returns when told to stop; raises SystemExit where all processes must fail alike.
+
+        `words` are appended to the command of each process.
+        """
+        self._command += words
         self._crew.start()
         try:
             while not (self._signals.told or self._crew.is_empty):

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
-from typing import Any
-
 import click
 
 from ..errors import PayloadUndecodable
-from ..inspection.outcomes import OutcomeSummary
 from ..inspection.task_details import describe_task
-from ..inspection.unfinished import TaskSummary
 from ..settings import Settings
-from ..text import count, date_time
+from ..text import count
 from .common import (
     connection_options,
     open_client,
     output_option,
     print_facts,
-    print_rest,
-    print_rows,
     print_why,
 )
 from .imports import set_import_path
 from .task_control import cancel, retry, set_, skip
+from .task_ls import list_tasks
 
 _plan = click.argument("plan", metavar="PLAN")
 _task = click.argument("task", metavar="TASK")
@@ -34,45 +27,6 @@ _task = click.argument("task", metavar="TASK")
 def task() -> None:
     """Look at tasks and control them. PLAN is as in `zkplan plan`. TASK is a number, or the name of
     a task that is unfinished or whose outcome is kept."""
-
-
-@task.command("ls")
-@_plan
-@click.option(
-    "--limit", type=click.IntRange(1), help="List at most this many tasks; by default all."
-)
-@click.option(
-    "--outcomes",
-    is_flag=True,
-    help="List the kept results and failures instead of the unfinished tasks.",
-)
-@output_option
-@connection_options
-def list_tasks(
-    plan: str, limit: int | None, outcomes: bool, output: str, settings: Settings
-) -> None:
-    """List the unfinished tasks of a plan, oldest first, each with its state."""
-    with open_client(settings) as client:
-        found = client.plan(plan)
-        status = found.status()
-        listed: Iterable[OutcomeSummary | TaskSummary] = found.tasks()
-        total, columns = status.tasks, list(TaskSummary._fields)
-        if outcomes:
-            listed, total = found.outcomes(), status.outcomes
-            columns = list(OutcomeSummary._fields)
-        rows = (_row(each._asdict(), output) for each in islice(listed, limit))
-        shown = print_rows(rows, output, columns)
-        if shown == limit:
-            print_rest(total - shown, output)
-
-
-def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
-    for name in ("due", "when"):
-        if facts.get(name) is not None:
-            facts[name] = date_time(facts[name], output != "json")
-    if facts["name"] is None and output != "json":
-        facts["name"] = "(cannot be read here)"
-    return facts
 
 
 @task.command()
@@ -113,5 +67,5 @@ def why(plan: str, task: str, output: str, settings: Settings) -> None:
         print_why(client.plan(plan).task(task).why(), output)
 
 
-for _command in (skip, cancel, retry, set_):
+for _command in (list_tasks, skip, cancel, retry, set_):
     task.add_command(_command)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..decisions import STATES, Decisions
+from ..decisions import Decisions
 from ..errors import UNREACHABLE, InvalidTask, ZkplanError
+from ..inspection.across import STATES
 from ..plan import Plan
 from ..settings import Settings
 from ..tasks import Task

@@ -6,18 +6,18 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, NoReturn
 
 import click
 
-from ..client import connect_with
+from ..client import Client, connect_with
 from ..functions.definition import memory_bytes
 from ..isolation.processes import TASKS_PER_CHILD
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
-from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
 from ..runtime.shares import check_policy
 from ..serialization.by_name import AllowList
@@ -25,20 +25,15 @@ from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
 from ..settings.settings import JSON, POLICIES
-from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from . import EXIT_FAILED
-from .common import (
-    connection_options,
-    log_to_stderr,
-    open_client,
-    output_option,
-    print_rows,
-    tell_none,
-)
+from .common import connection_options, log_options, open_client
 from .imports import import_path_option, set_import_path
+from .listening import Place, metrics_options
 from .supervisor import Supervisor
+from .watching import watched_processes, watched_worker
+from .worker_ls import list_workers
 from .worker_orders import drain, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
@@ -118,6 +113,8 @@ _ENDS_WITHIN_S = 30
     help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
     "arguments.",
 )
+@log_options
+@metrics_options
 @import_path_option
 @click.option(
     "--allow",
@@ -138,6 +135,7 @@ def worker(
     log_messages: bool,
     import_path: tuple[str, ...],
     allow: tuple[str, ...],
+    metrics: Place | None,
     settings: Settings,
 ) -> None:
     """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
@@ -164,13 +162,13 @@ def worker(
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
     if processes > 1:
-        _supervise(settings, processes, grace, max_abandoned or threads)
+        _supervise(settings, processes, grace, max_abandoned or threads, metrics)
         return
     line = LowerEnd()
     set_import_path(settings, import_path)
-    client = open_client(settings, creates=True)
-    try:
-        made = Worker(
+
+    def make(client: Client) -> Worker:
+        return Worker(
             client,
             threads,
             queues=settings.queue or (DEFAULT_QUEUE,),
@@ -181,9 +179,26 @@ def worker(
             allow=allow,
             share=check_policy(settings.share),
         )
+
+    _work(settings, make, line, grace, quiet, metrics)
+
+
+def _work(
+    settings: Settings,
+    make: Callable[[Client], Worker],
+    line: LowerEnd,
+    grace: float,
+    quiet: bool,
+    metrics: Place | None,
+) -> None:
+    """Run one worker in this process until it is told to stop."""
+    client = open_client(settings, creates=True)
+    try:
+        made = make(client)
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
-        made.run()
+        with watched_worker(made, metrics):
+            made.run()
         if made.drained:
             line.tell_drained()
     except BaseException:
@@ -229,7 +244,6 @@ def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
 
 
 def _set_up_logs(quiet: bool, log_messages: bool) -> None:
-    log_to_stderr()
     if quiet:
         logging.getLogger("zkplan").setLevel(logging.WARNING)
     if log_messages:
@@ -244,7 +258,9 @@ def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
         raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
-def _supervise(settings: Settings, processes: int, grace_s: float, max_abandoned: int) -> None:
+def _supervise(
+    settings: Settings, processes: int, grace_s: float, max_abandoned: int, metrics: Place | None
+) -> None:
     with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
@@ -257,7 +273,9 @@ def _supervise(settings: Settings, processes: int, grace_s: float, max_abandoned
             lambda: connect_with(replace(settings, hosts=served.find())), settings.session_timeout
         )
         more = ["--max-abandoned", str(max_abandoned)]
-        Supervisor(processes, grace_s, signing_off, theirs, more).run()
+        supervisor = Supervisor(processes, grace_s, signing_off, theirs, more)
+        with watched_processes(metrics, supervisor.pids) as words:
+            supervisor.run(words)
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:
@@ -271,22 +289,5 @@ def _forget_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@worker.command("ls")
-@output_option
-@connection_options
-def list_workers(output: str, settings: Settings) -> None:
-    """List the living workers."""
-    with open_client(settings) as client:
-        rows = [
-            found._asdict()
-            | {"busy": found.busy, "started": date_time(found.started, output != "json")}
-            | {"queues": found.queues if output == "json" else ", ".join(found.queues)}
-            for found in client.workers()
-        ]
-        print_rows(rows, output, (*WorkerRecord._fields, "busy"))
-        if not rows:
-            tell_none("worker", client, settings.hosts)
-
-
-for command in (drain, pause, resume):
+for command in (list_workers, drain, pause, resume):
     worker.add_command(command)

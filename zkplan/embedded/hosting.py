@@ -11,10 +11,11 @@ import threading
 import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 from zkplan.embedded.limits import Limits, Settings
-from zkplan.embedded.listening import allow_descriptors, is_loopback
+from zkplan.embedded.listening import allow_descriptors
 from zkplan.embedded.secret import (
     Access,
     folder_access,
@@ -24,7 +25,10 @@ from zkplan.embedded.secret import (
     new_secret,
 )
 from zkplan.embedded.server import Server
+from zkplan.embedded.statistics import ServerStatistics, statistics_of
 from zkplan.embedded.storage import make_folder
+
+from ..loopback import is_loopback
 
 DURABILITIES = ("durable", "fast")
 
@@ -130,6 +134,21 @@ class EmbeddedServer:
             and server is not None
             and not server.ended.is_set()
         )
+
+    def statistics(self, within_s: float = 5.0) -> ServerStatistics | None:
+        """What it has done and holds; None if its loop does not turn within so many seconds.
+
+        Not on the thread that serves.
+        """
+        found: Future[ServerStatistics] = Future()
+        loop, server = self._loop, self._server
+        if loop is None or server is None or server.ended.is_set():
+            return None
+        try:
+            loop.call_soon_threadsafe(lambda: found.set_result(statistics_of(server)))
+            return found.result(within_s)
+        except (RuntimeError, TimeoutError, FutureTimeoutError):
+            return None  # the loop has ended by itself meanwhile, or hangs
 
     def start(self) -> EmbeddedServer:
         """Serve in a thread; returns once clients can connect. Nothing happens where it runs.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import resource
 import socket
 
@@ -38,18 +37,6 @@ async def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
         else:
             return endpoint
     raise refusal or OSError(f"{host!r} names no address to listen on")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address; a name other than `localhost` counts not.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("zk1")
-    (True, True, False, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _listen(endpoint: socket.socket, address: tuple[object, ...], backlog: int) -> None:

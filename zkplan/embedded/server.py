@@ -16,7 +16,7 @@ from typing import Any
 from zkplan.embedded.announced import Announcement
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.limits import Settings
-from zkplan.embedded.listening import is_loopback, listening_socket
+from zkplan.embedded.listening import listening_socket
 from zkplan.embedded.loading import load
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.secret import Access
@@ -27,6 +27,7 @@ from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.words import Traffic, answer_stranger, answer_word
 
 from ..log import get_logger
+from ..loopback import is_loopback
 
 # Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500

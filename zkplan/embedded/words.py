@@ -28,19 +28,19 @@ class Traffic:
         self.sent = 0
         self.min_ms = 0.0
         self.max_ms = 0.0
-        self._sum_ms = 0.0
-        self._timed = 0
+        self.sum_ms = 0.0
+        self.timed = 0
 
     def took(self, latency_ms: float, requests: int) -> None:
         """A group of requests was answered so long after the first of them arrived."""
-        if not self._timed or latency_ms < self.min_ms:
+        if not self.timed or latency_ms < self.min_ms:
             self.min_ms = latency_ms
         self.max_ms = max(self.max_ms, latency_ms)
-        self._sum_ms += latency_ms * requests
-        self._timed += requests
+        self.sum_ms += latency_ms * requests
+        self.timed += requests
 
     def __str__(self) -> str:
-        average = self._sum_ms / self._timed if self._timed else 0.0
+        average = self.sum_ms / self.timed if self.timed else 0.0
         return f"{self.min_ms:.0f}/{average:.1f}/{self.max_ms:.0f}"
 
 

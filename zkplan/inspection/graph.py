@@ -17,8 +17,11 @@ from ..serialization.functions import describe_function
 from .neighbours import sources_of
 from .unfinished import places_of, state_of
 
-#: With more boxes, alike tasks of all levels share one.
+#: With more boxes, alike tasks of all levels share one; with still more, rare functions do.
 BOXES_MAX = 200
+OTHERS = "(other functions)"
+#: How many edges of one task a sample reads.
+EDGES_SAMPLED = 20
 #: How many tasks are read together, so that not all definitions are in memory at once.
 TASKS_PER_READ = 1000
 
@@ -34,18 +37,26 @@ class Box(NamedTuple):
 
 
 class PlanGraph(NamedTuple):
-    """The boxes, and how many edges lead from one to another, by their places in `boxes`."""
+    """The boxes, and how many edges lead from one to another, by their places in `boxes`.
+
+    Of a sample the numbers of edges are estimates. `scale` is then by how much more tasks there are
+    than were read.
+    """
 
     boxes: list[Box]
     edges: dict[tuple[int, int], int]
+    scale: float = 1.0
+
+    def tasks_of(self, box: Box) -> int:
+        """How many tasks the box stands for; an estimate, if the graph is of a sample."""
+        return round(len(box.tasks) * self.scale)
 
 
-def plan_graph(client: Connection, plan_path: str) -> PlanGraph:
+def plan_graph(client: Connection, plan_path: str, sample: int | None = None) -> PlanGraph:
     """See Plan.graph."""
-    names = client.transport.ask(ReadChildren(plan_path))
-    if names is None:
-        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    numbers = sorted(number for name in names if (number := parse_task(name)) is not None)
+    numbers = unfinished_numbers(client, plan_path)
+    if sample is not None and sample < len(numbers):
+        return _sampled(client, plan_path, numbers, sample)
     kinds: dict[str, tuple[str, str]] = {}
     edges: list[tuple[str, str]] = []
     for start in range(0, len(numbers), TASKS_PER_READ):
@@ -55,29 +66,72 @@ def plan_graph(client: Connection, plan_path: str) -> PlanGraph:
     return _grouped(kinds, edges)
 
 
+def unfinished_numbers(client: Connection, plan_path: str) -> list[str]:
+    """The numbers of the unfinished tasks, sorted. Raises PlanNotFound."""
+    names = client.transport.ask(ReadChildren(plan_path))
+    if names is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return sorted(number for name in names if (number := parse_task(name)) is not None)
+
+
+def _sampled(client: Connection, plan_path: str, numbers: list[str], sample: int) -> PlanGraph:
+    """The graph as tasks spread evenly over the plan show it, without levels."""
+    chosen = [numbers[at * len(numbers) // sample] for at in range(sample)]
+    kinds: dict[str, tuple[str, str]] = {}
+    edges: list[tuple[str, str]] = []
+    weights = _read(client, plan_path, chosen, kinds, edges, EDGES_SAMPLED)
+    behind = dict(kinds)
+    sources = sorted({source for source, _ in edges} - kinds.keys())
+    _read(client, plan_path, sources, behind, [], 0)
+    members: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for number, kind in _few(kinds).items():
+        members[kind].append(number)
+    few = _few(behind)
+    for number in few:
+        members.setdefault(few[number], [])  # a kind that only a dependency has
+    place = {kind: index for index, kind in enumerate(members)}
+    scale = len(numbers) / max(1, len(kinds))
+    counted: dict[tuple[int, int], float] = defaultdict(float)
+    for source, task in edges:
+        if source in few:
+            counted[place[few[source]], place[few[task]]] += weights[task] * scale
+    boxes = [Box(None, *kind, found) for kind, found in members.items()]
+    return PlanGraph(boxes, {way: max(1, round(n)) for way, n in counted.items()}, scale)
+
+
 def _read(
     client: Connection,
     plan_path: str,
     numbers: list[str],
     kinds: dict[str, tuple[str, str]],
     edges: list[tuple[str, str]],
-) -> None:
-    """Add the function and the state of each task, and the edges to it whose result is missing."""
+    edges_max: int | None = None,
+) -> dict[str, float]:
+    """Add the function and the state of each task, and the edges to it whose result is missing.
+
+    With `edges_max` at most so many of each task are read. Returns for how many each of them
+    stands, by task.
+    """
     run = client.transport.run
     places = run(places_of(client.paths, plan_path))
     paths = [f"{plan_path}/task-{number}" for number in numbers]
     reads = [read(path) for path in paths for read in (ReadData, ReadChildren)]
     answers = run(read_all(reads, strict=False))
-    deps = []
+    deps: list[str] = []
+    weights: dict[str, float] = {}
     for at, number in enumerate(numbers):
         node, names = answers[2 * at : 2 * at + 2]
         if node is None or names is None:
             continue  # finished meanwhile
         state = places[number].state if number in places else state_of(names)
         kinds[number] = _function(client.codec, node.data), state
-        deps += [f"task-{number}/{name}" for name in names if name.startswith("dep-")]
+        theirs = [f"task-{number}/{name}" for name in names if name.startswith("dep-")]
+        some = theirs[:edges_max]
+        deps += some
+        weights[number] = len(theirs) / len(some) if some else 0.0
     sources = sources_of(client.transport, plan_path, deps)
     edges += [(source, dep[5:15]) for dep, source in sources.items() if source]
+    return weights
 
 
 def _function(codec: Codec, sealed: bytes) -> str:
@@ -92,7 +146,7 @@ def _grouped(kinds: Mapping[str, tuple[str, str]], edges: list[tuple[str, str]])
     keys: dict[str, tuple[int | None, str, str]]
     keys = {number: (levels[number], *kind) for number, kind in kinds.items()}
     if len(set(keys.values())) > BOXES_MAX:
-        keys = {number: (None, *kind) for number, kind in kinds.items()}
+        keys = {number: (None, *kind) for number, kind in _few(kinds).items()}
     members: dict[tuple[int | None, str, str], list[str]] = defaultdict(list)
     for number, key in keys.items():
         members[key].append(number)
@@ -100,6 +154,15 @@ def _grouped(kinds: Mapping[str, tuple[str, str]], edges: list[tuple[str, str]])
     place = {key: index for index, key in enumerate(order)}
     counted = Counter((place[keys[source]], place[keys[task]]) for source, task in edges)
     return PlanGraph([Box(*key, members[key]) for key in order], dict(counted))
+
+
+def _few(kinds: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
+    """The same kinds, but rare functions share one name if there are too many to be read."""
+    found = Counter(kinds.values())
+    if len(found) <= BOXES_MAX:
+        return kinds
+    often = {kind for kind, _ in found.most_common(BOXES_MAX // 2)}
+    return {number: kind if kind in often else (OTHERS, kind[1]) for number, kind in kinds.items()}
 
 
 def levels_of(tasks: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:

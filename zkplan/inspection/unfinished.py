@@ -129,7 +129,7 @@ def _summaries(
             place = place._replace(attempts=claim_facts(index.data).a)
         elif index is not None:
             place = Place("dead", Dead.from_bytes(index.data).a)
-        name, state = _name_of(client.codec, node.data), place.state or state_of(names)
+        name, state = name_of(client.codec, node.data), place.state or state_of(names)
         if state == "runnable" and "result" in names:
             state = "decided"
         shown.append(TaskSummary(number, name, state, place.attempts, place.worker, place.due))
@@ -146,7 +146,7 @@ def state_of(names: list[str]) -> str:
     return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
 
 
-def _name_of(codec: Codec, sealed: bytes) -> str | None:
+def name_of(codec: Codec, sealed: bytes) -> str | None:
     try:
         return task_options(TaskRecord.from_bytes(codec.open(TASK, sealed)[1])).name
     except PayloadUndecodable:

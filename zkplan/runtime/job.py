@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from ..log import TASK_FIELDS
 from ..protocol.adding import NewTask
 from ..protocol.load import Loaded
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
@@ -56,6 +58,13 @@ class Job:
     def name(self) -> str:
         """The name that its author gave it, or the name of its znode."""
         return self.options.name or f"task-{self.claim.task}"
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What each record of this attempt has: see `zkplan.log`."""
+        claim = self.claim
+        numbers = int(claim.plan), int(claim.task), claim.n
+        return dict(zip(TASK_FIELDS, (*numbers, self.worker), strict=True))
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""

@@ -7,6 +7,7 @@ What other threads share with it, such as the thread pool, locks for itself.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
+from .vitals import Vitals
 from .wear import Wear
 
 if TYPE_CHECKING:
@@ -62,6 +64,9 @@ logger = get_logger("zkplan.worker")
 
 class Loop:
     """The loop of one worker. `run` returns after `stop`, or raises what broke it."""
+
+    #: Told how many seconds each attempt took, where somebody measures.
+    observe: Callable[[float], None] | None = None
 
     def __init__(
         self,
@@ -153,6 +158,21 @@ class Loop:
     def stop(self, grace_s: float) -> None:
         """Drain: claim nothing more, give running tasks `grace_s` seconds, then hand them back."""
         self.steps.post(lambda: self.shutdown.begin(grace_s))
+
+    def vitals(self) -> Vitals:
+        """What this worker holds now. Any thread may call it."""
+        membership, pool = self.membership, self.pool
+        return Vitals(
+            *(membership.me is not None, membership.answers, self.claims.paused),
+            *(pool.slots, len(pool.running), pool.waiting, pool.abandoned),
+            *(len(self.claims.jobs), self.counters.snapshot()),
+        )
+
+    def turns(self, within_s: float) -> bool:
+        """Whether the loop turns within so many seconds. Another thread waits for that here."""
+        turned = threading.Event()
+        self.steps.post(turned.set)
+        return turned.wait(within_s)
 
     def run(self) -> None:
         name = self.membership.worker
@@ -302,5 +322,7 @@ class Loop:
             self.counters.executed += has_run + len(ended.run)
             size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
             self.claims.capacity.ended(ended.seconds, size, now)
+            if self.observe is not None and has_run:
+                self.observe(ended.seconds)
             if not ended.job.abandoned:
                 self.settler.ended(ended)

@@ -24,7 +24,7 @@ from ..errors import (
     TransactionRejected,
 )
 from ..inspection.slots import worker_here
-from ..log import get_logger
+from ..log import get_logger, task_here
 from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
@@ -98,6 +98,7 @@ class Runner:
     def _once(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
+        token = task_here.set(job)
         try:
             ended = self._attempt(job)
         except PayloadRefused as error:
@@ -116,6 +117,8 @@ class Runner:
         except BaseException as error:
             is_last = is_final(job.options, error, self._codec.function)
             ended = Ended(job, failure=self._describe(error, job), final=is_last)
+        finally:
+            task_here.reset(token)
         ended.seconds = time.monotonic() - started
         return ended
 

@@ -65,6 +65,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
             job.name,
             job.claim.plan_path,
             job.stop_reason or "the reason has passed meanwhile",
+            extra=job.log_fields,
         )
         return HandBack(job)
     if ended.cannot_run or ended.server_full or ended.store_away:
@@ -113,6 +114,7 @@ def settle_failure(
             claim.a + 1,
             options.attempts,
             for_log(failure, job, shown),
+            extra=job.log_fields,
         )
         delay_s = retry_delay_s(options, claim.a)
         due_ms = int((time.time() + delay_s) * 1000) if options.retry_delay > 0 else None
@@ -120,9 +122,12 @@ def settle_failure(
         return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
     told = for_log(failure, job, shown)
     if failure.kind == CANCELLED and job.loaded.result is not None:
-        logger.info("%s of %s was cancelled", job.name, claim.plan_path)
+        logger.info("%s of %s was cancelled", job.name, claim.plan_path, extra=job.log_fields)
     else:
-        logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, told)
+        logger.warning(
+            *("%s of %s is out of attempts: %s", job.name, claim.plan_path, told),
+            extra=job.log_fields,
+        )
     # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
     used_up = min(claim.a + 1, max(claim.a, options.attempts))
     summary = failure.summary[:500]

@@ -131,7 +131,10 @@ class Settler:
         if not first:
             return b""  # once, not with every hand-back: so the task stays small
         told = shown or why
-        logger.warning("%s cannot run here and is left to others: %s", claim.task_path, told)
+        logger.warning(
+            *("%s cannot run here and is left to others: %s", claim.task_path, told),
+            extra=job.log_fields,
+        )
         return self.codec.seal(FAILURE, failures.cannot_run(job, why).to_bytes())
 
     def _wait_for_room(self, job: Job) -> None:

@@ -116,9 +116,13 @@ class WatchedPlan:
         the plan is; the causes are not all of one moment. Raises PlanNotFound."""
         return why_plan(self._client, self.path)
 
-    def graph(self) -> PlanGraph:
-        """All unfinished tasks, alike ones in one box. Raises PlanNotFound."""
-        return plan_graph(self._client, self.path)
+    def graph(self, sample: int | None = None) -> PlanGraph:
+        """All unfinished tasks, alike ones in one box. Raises PlanNotFound.
+
+        With `sample` only so many tasks are read, spread evenly over the plan, with 20 edges of
+        each at most: the numbers of tasks and edges are then estimates.
+        """
+        return plan_graph(self._client, self.path, sample)
 
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""

@@ -1,0 +1,78 @@
+"""`zkplan metrics`: the metrics of a root, printed once or served to Prometheus."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from ..inspection.roots import hint_at_root
+from ..settings import Settings
+from .common import connection_options, log_options, open_client
+from .listening import check_reach, end_unserved, read_address
+
+if TYPE_CHECKING:
+    from ..metrics import RootCollector
+
+
+@click.command(short_help="The metrics of a root, for Prometheus.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=lambda *given: None if given[2] is None else read_address(*given),
+    help="Serve /metrics, /healthz and /readyz there until told to stop, instead of printing the "
+    "metrics once. Port 0 takes a free port.",
+)
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Also listen where other machines reach it. Nobody logs in there.",
+)
+@log_options
+@connection_options
+def metrics(listen: tuple[str, int] | None, is_open: bool, settings: Settings) -> None:
+    """Print the metrics of a root in Prometheus' format, or serve them with --listen.
+
+    Plans, tasks, queues, workers and schedules are counted anew for each scrape, with few requests:
+    some of the metrics say what a scrape costs. One such command is enough for a root. It needs
+    zkplan[metrics]. With --listen, /healthz says whether the command answers, and /readyz whether
+    it can read the root.
+    """
+    # Loaded here, for whoever runs another command has no use for it.
+    from ..metrics import RootCollector
+
+    if listen is not None:
+        check_reach(listen[0], is_open, "--open")
+    elif is_open:
+        raise click.UsageError("--open is of no use without --listen")
+    with open_client(settings) as client:
+        hint = hint_at_root(client)
+        if hint:
+            click.echo(f"warning: {client.root} of {settings.hosts}{hint}", err=True)
+        collector = RootCollector(client)
+        if listen is None:
+            click.echo(collector.text(), nl=False)
+        else:
+            _serve(collector, listen)
+
+
+def _serve(collector: RootCollector, listen: tuple[str, int]) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    from ..metrics import Endpoint
+
+    # SIGTERM ends it as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        endpoint = Endpoint(listen, collector, ready=collector.wrong).start()
+    except OSError as error:
+        end_unserved("--listen", listen, error)
+    try:
+        click.echo(f"metrics at http://{endpoint.address}/metrics")
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        pass  # it was told to stop
+    finally:
+        endpoint.close()

@@ -1,0 +1,251 @@
+"""All active plans, queues and workers under a root at a glance, with rates and forecasts.
+
+An Observer looks as often as it is asked. A rate is the difference of two looks; a forecast assumes
+that the rate stays as it is and that all unfinished tasks will run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from typing import NamedTuple
+
+from ..connection import Connection
+from ..errors import ZkplanError
+from ..protocol.control import PlanStatus, status
+from ..protocol.layout import DEFAULT_QUEUE, parse_delayed, parse_gate, parse_plan
+from ..protocol.queues import read_queues
+from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
+from ..protocol.schedules import Schedule, list_schedules, read_schedule
+from ..protocol.worker_record import WorkerRecord
+from .across import task_names
+from .held import AHEAD, LEFT, RUNNING, Held, HeldTasks, Known, held_tasks
+from .late import Late, late_things
+from .together import together
+
+#: Rates are over the last so many seconds, as far as the observer has looked then.
+WINDOW_S = 30.0
+#: Of an index with more entries than this only the number is read, so that a look stays cheap.
+LISTED_MAX = 2000
+
+
+class PlanNow(NamedTuple):
+    """An active plan. `delayed` and `gated` are None where too many stand there to be listed.
+
+    `rate` is in finished tasks a second, and `left` the seconds until its end if the rate stays;
+    None where it is unknown, as in the first look, or where nothing ends.
+    """
+
+    status: PlanStatus
+    number: str
+    running: int = 0
+    ahead: int = 0
+    delayed: int | None = 0
+    gated: int | None = 0
+    rate: float | None = None
+    left: float | None = None
+
+
+class QueueNow(NamedTuple):
+    """A queue of active plans: `running` and `ahead` count claims, `workers` those that serve
+    it."""
+
+    name: str
+    runnable: int
+    running: int
+    ahead: int
+    workers: int
+
+
+class WorkerNow(NamedTuple):
+    """A living worker. `since` is when it claimed the task that it holds longest."""
+
+    record: WorkerRecord
+    running: int
+    ahead: int
+    since: float | None
+
+
+class TaskNow(NamedTuple):
+    """A task that a worker holds; `name` is None where it was not read or cannot be read here."""
+
+    held: Held
+    name: str | None
+
+
+class Overview(NamedTuple):
+    """What an Observer saw. `tasks` are claimed ones, held longest first; `held` counts all of
+    them. `others` counts the plans that are not active. `unreadable` counts active ones that this
+    client may not read. `when` is in wall-clock seconds."""
+
+    when: float
+    plans: list[PlanNow]
+    queues: list[QueueNow]
+    workers: list[WorkerNow]
+    tasks: list[TaskNow]
+    held: int
+    late: list[Late]
+    others: int
+    unreadable: int
+    rate: float | None
+
+
+class _Seen(NamedTuple):
+    """What one look has read."""
+
+    statuses: dict[str, PlanStatus]
+    queues: Counter[str]
+    held: HeldTasks
+    delayed: dict[str, list[float]] | None
+    gated: Counter[str] | None
+    schedules: list[Schedule]
+    others: int
+    unreadable: int
+
+
+class Observer:
+    """Looks at a root again and again. Not thread-safe."""
+
+    def __init__(self, client: Connection) -> None:
+        self._client = client
+        self._claims: Known = {}
+        self._names: dict[tuple[str, str], str | None] = {}
+        #: When it looked, and how many tasks of each plan had finished then.
+        self._looks: deque[tuple[float, dict[str, int]]] = deque()
+
+    def look(self, names: int = 20) -> Overview:
+        """Look once. It reads the names of the `names` tasks that are held longest.
+
+        The number of requests grows with plans and workers, by about one for each thousand znodes
+        that it reads, and not with the number of tasks.
+        """
+        seen = self._client.transport.run(_see(self._client, self._claims))
+        now = time.time()
+        rates = self._rates({n: each.finished for n, each in seen.statuses.items()})
+        plans = _plans(seen, rates)
+        queues = _queues(seen)
+        return Overview(
+            now,
+            plans,
+            queues,
+            [_worker(record, seen.held.claims) for record in seen.held.workers],
+            self._named(seen.held.claims[:names]),
+            len(seen.held.claims),
+            late_things(
+                *(now, plans, queues, seen.held.claims, seen.delayed, seen.schedules),
+                seen.unreadable,
+            ),
+            seen.others,
+            seen.unreadable,
+            sum(rates.values()) if rates is not None else None,
+        )
+
+    def _named(self, held: list[Held]) -> list[TaskNow]:
+        new = [(each.plan, each.task) for each in held]
+        missing = [key for key in new if key not in self._names]
+        found = task_names(self._client, missing)
+        self._names = {key: found.get(key, self._names.get(key)) for key in new}
+        return [TaskNow(each, self._names[each.plan, each.task]) for each in held]
+
+    def _rates(self, finished: dict[str, int]) -> dict[str, float] | None:
+        """By plan, tasks a second; None in the first look. A new plan counts from its first
+        look."""
+        now = time.monotonic()
+        self._looks.append((now, finished))
+        while len(self._looks) > 2 and now - self._looks[1][0] >= WINDOW_S:
+            self._looks.popleft()
+        if len(self._looks) < 2:
+            return None
+        rates = {}
+        for plan, count in finished.items():
+            since, then = next((at, seen[plan]) for at, seen in self._looks if plan in seen)
+            if since < now:
+                rates[plan] = max(0, count - then) / (now - since)
+        return rates
+
+
+def _see(client: Connection, known: Known) -> Step[_Seen]:
+    paths = client.paths
+    reads = [ReadChildren(paths.root), ReadChildren(paths.active)]
+    sizes = [ReadData(paths.delayed), ReadData(paths.gates)]
+    names, active, delayed, gates = yield ReadMany([*reads, *sizes])
+    numbers = sorted(set(active or ()) & {parse_plan(name) for name in names or ()} - {None})
+    statuses = yield from together([status(paths.plan(number)) for number in numbers])
+    queues = yield from together([read_queues(paths.plan(number)) for number in numbers])
+    found, runnable = {}, Counter[str]()
+    for number, seen, theirs in zip(numbers, statuses, queues, strict=True):
+        if not isinstance(seen, ZkplanError):
+            found[number] = seen
+        if not isinstance(theirs, ZkplanError):
+            runnable.update({queue: node.child_count for queue, node in theirs.items()})
+    later = yield from _listed(paths.delayed, delayed)
+    gated = yield from _listed(paths.gates, gates)
+    return _Seen(
+        found,
+        runnable,
+        (yield from held_tasks(paths, known)),
+        None if later is None else _due(later),
+        None if gated is None else Counter(g.plan for g in map(parse_gate, gated) if g),
+        (yield from _schedules(client)),
+        sum(parse_plan(name) is not None for name in names or ()) - len(numbers),
+        sum(isinstance(each, ZkplanError) for each in statuses),
+    )
+
+
+def _listed(path: str, node: Node | None) -> Step[list[str] | None]:
+    """The names there; None if they are too many."""
+    if node is None or not node.child_count:
+        return []
+    return ((yield ReadChildren(path)) or []) if node.child_count <= LISTED_MAX else None
+
+
+def _due(names: list[str]) -> dict[str, list[float]]:
+    """When the delayed tasks of each plan are due, in wall-clock seconds."""
+    due: dict[str, list[float]] = {}
+    for delayed in map(parse_delayed, names):
+        if delayed is not None:
+            due.setdefault(delayed.plan, []).append(delayed.due_ms / 1000)
+    return due
+
+
+def _schedules(client: Connection) -> Step[list[Schedule]]:
+    names = yield from list_schedules(client.paths)
+    found = yield from together([read_schedule(client.paths, name) for name in names])
+    return [each for each in found if not isinstance(each, ZkplanError)]
+
+
+def _plans(seen: _Seen, rates: dict[str, float] | None) -> list[PlanNow]:
+    states = Counter((held.plan, held.state) for held in seen.held.claims)
+    found = []
+    for number, each in seen.statuses.items():
+        rate = rates.get(number) if rates is not None else None
+        left = each.tasks / rate if rate and each.tasks and not each.dead else None
+        found.append(
+            PlanNow(
+                each,
+                number,
+                states[number, RUNNING],
+                states[number, AHEAD] + states[number, LEFT],
+                None if seen.delayed is None else len(seen.delayed.get(number, ())),
+                None if seen.gated is None else seen.gated[number],
+                rate,
+                left,
+            )
+        )
+    return found
+
+
+def _queues(seen: _Seen) -> list[QueueNow]:
+    states = Counter((held.queue, held.state == RUNNING) for held in seen.held.claims)
+    served = Counter(queue for worker in seen.held.workers for queue in worker.queues)
+    names = {DEFAULT_QUEUE, *served, *seen.queues, *(queue for queue, _ in states)}
+    return [
+        QueueNow(name, seen.queues[name], states[name, True], states[name, False], served[name])
+        for name in sorted(names)
+    ]
+
+
+def _worker(record: WorkerRecord, claims: list[Held]) -> WorkerNow:
+    mine = [held for held in claims if held.worker == record.id]
+    running = sum(held.state == RUNNING for held in mine)
+    return WorkerNow(record, running, len(mine) - running, mine[0].since if mine else None)

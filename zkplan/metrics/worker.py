@@ -1,0 +1,124 @@
+"""The metrics of a worker of this process: what it has done, and what it holds now."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..runtime.statistics import Statistics
+from ..version import __version__
+from ..worker import Worker
+from .families import counters, gauges
+from .latency import latency_s
+from .library import Histogram, Metric
+
+#: Seconds. Tasks take from less than a millisecond to hours.
+_BUCKETS = (0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 7200)
+#: Seconds within which the loop has to turn.
+TURN_S = 5.0
+#: By the fields of Statistics: the name of the counter, and its help text.
+_COUNTERS = {
+    "executed": ("attempts", "Attempts that ran to their end here."),
+    "failed": ("failed_attempts", "Attempts that ended with a failure or a time-out."),
+    "written_off": ("written_off_attempts", "Attempts that did not return in time."),
+    "committed": ("committed_claims", "Claims that ended with a committed result."),
+    "fenced": ("fenced_claims", "Claims that were lost before they could end."),
+    "handed_back": ("handed_back_claims", "Claims handed back without using up an attempt."),
+    "released": ("taken_over_claims", "Claims taken over from vanished workers."),
+    "conflicts": ("claim_conflicts", "Claims that another worker made first."),
+    "refusals": (
+        "refused_transactions",
+        "Commits and publications that were refused and sent again in another form.",
+    ),
+    "looks": ("looks", "Listings of the runnable tasks of a plan."),
+    "steps": ("steps", "Steps of the protocol."),
+}
+
+
+class WorkerCollector:
+    """Collects the metrics of a worker, for a registry of prometheus_client.
+
+    Each sample has the label `worker`, the ID under which the worker registered first. Make it
+    before the worker runs: the durations of attempts count from then on. Thread-safe.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._durations = Histogram(
+            "zkplan_worker_attempt_duration_seconds",
+            "Seconds that attempts took, with the decoding of their arguments.",
+            ["worker"],
+            buckets=_BUCKETS,
+            registry=None,
+        )
+        observed = self._durations.labels(worker.id)
+        worker._loop.observe = observed.observe
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, as prometheus_client asks for them."""
+        worker = self._worker
+        vitals, name = worker._loop.vitals(), worker.id
+        yield gauges(
+            "zkplan_worker_info",
+            "What this worker is; always 1.",
+            ["worker", "host", "version", "queues"],
+            {(name, socket.gethostname(), __version__, ",".join(worker.queues)): 1},
+        )
+        for label, (what, text) in _GAUGES.items():
+            yield gauges(
+                f"zkplan_worker_{label}", text, ["worker"], {name: float(getattr(vitals, what))}
+            )
+        latency = latency_s(worker.client.transport, worker.client.paths.workers)
+        yield gauges(
+            "zkplan_worker_zookeeper_latency_seconds",
+            "Seconds that ZooKeeper took to answer one small read of this worker.",
+            ["worker"],
+            {} if latency is None else {name: latency},
+        )
+        yield from _of_statistics(name, vitals.statistics)
+        yield from self._durations.collect()
+
+    def describe(self) -> list[Metric]:
+        """None: so a registry asks for nothing until the first scrape."""
+        return []
+
+
+#: By the end of the name: the field of Vitals, and the help text.
+_GAUGES = {
+    "registered": ("is_registered", "Whether the worker is registered: 1 or 0."),
+    "session_answers": ("answers", "Whether ZooKeeper answers the worker: 1 or 0."),
+    "paused": ("is_paused", "Whether somebody told the worker to pause: 1 or 0."),
+    "slots": ("slots", "Tasks that the worker can run at a time now."),
+    "busy_slots": ("busy", "Tasks that run now."),
+    "waiting_tasks": ("waiting", "Claimed tasks that wait for a slot."),
+    "held_claims": ("claims", "Claims of the worker, also those that wait for their commit."),
+    "abandoned_threads": (
+        "abandoned",
+        "Threads held by functions that ran past their time-out and have not returned.",
+    ),
+}
+
+
+def _of_statistics(name: str, done: Statistics) -> Iterator[Metric]:
+    for field, (what, text) in _COUNTERS.items():
+        yield counters(f"zkplan_worker_{what}", text, ["worker"], {name: getattr(done, field)})
+
+
+class Health(NamedTuple):
+    """The answers to /healthz and /readyz: what is wrong, or empty."""
+
+    worker: Worker
+
+    def alive(self) -> str:
+        """The loop of the worker turns."""
+        if self.worker._loop.turns(TURN_S):
+            return ""
+        return f"the loop of the worker has not turned for {TURN_S:g} s"
+
+    def ready(self) -> str:
+        """It is registered, and its session answers."""
+        vitals = self.worker._loop.vitals()
+        if not vitals.is_registered:
+            return "the worker is not registered"
+        return "" if vitals.answers else "ZooKeeper does not answer the worker"
