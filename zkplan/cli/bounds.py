@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from typing import Any
 
@@ -14,18 +13,7 @@ from ..settings import Settings
 from ..text import age, date_time, size
 from . import EXIT_FAILED
 from .common import connection_options, open_client, output_option, print_facts
-
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Seconds, or a number with a unit: 90s, 30m, 12h, 7d, 2w."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
-    if found is None:
-        raise click.BadParameter(f"{value!r} is no time: write 90s, 30m, 12h, 7d or 2w", ctx, param)
-    return float(found[1]) * _SECONDS[found[2]]
+from .durations import seconds
 
 
 def _lasting(ctx: click.Context, param: click.Parameter, value: str) -> float | None:

@@ -12,7 +12,6 @@ from ..errors import ZkplanError
 from ..retention import STATES, Expired
 from ..settings import Settings
 from ..text import count, date_time
-from .bounds import seconds
 from .common import connection_options, open_client, output_option, print_rows
 from .durations import seconds
 
