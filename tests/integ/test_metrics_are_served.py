@@ -22,7 +22,7 @@ from zkplan.embedded import EmbeddedServer
 from zkplan.metrics import Endpoint, RootCollector, WorkerCollector
 from zkplan.metrics import worker as of_worker
 from zkplan.metrics.counting import Tally, count_root
-from zkplan.metrics.library import Collector, CollectorRegistry, generate_latest
+from zkplan.metrics.prometheus import Collector, CollectorRegistry, generate_latest
 from zkplan.metrics.server import ServerCollector
 from zkplan.protocol.control import change_state
 

@@ -74,7 +74,7 @@ def _served(
 ) -> Iterator[None]:
     """Serve the families of the collector, and (`is_process`) those of this very process."""
     from ..metrics.endpoint import Endpoint
-    from ..metrics.library import CollectorRegistry, ProcessCollector
+    from ..metrics.prometheus import CollectorRegistry, ProcessCollector
 
     registry = CollectorRegistry()
     if is_process:

@@ -11,7 +11,7 @@ from socketserver import UnixStreamServer
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
-from .library import Collector, ThreadingWSGIServer, make_wsgi_app
+from .prometheus import Collector, ThreadingWSGIServer, make_wsgi_app
 
 #: What is wrong; empty where all is well.
 Check = Callable[[], str]

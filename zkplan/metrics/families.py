@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .library import CounterMetricFamily, GaugeMetricFamily, Metric
+from .prometheus import CounterMetricFamily, GaugeMetricFamily, Metric
 
 Labelled = Mapping[str | tuple[str, ...], float]
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .families import gauges
-from .library import Metric, text_string_to_metric_families
+from .prometheus import Metric, text_string_to_metric_families
 
 #: Seconds that a process may take for its part of a scrape, and for the look at its health.
 WITHIN_S = 7.0

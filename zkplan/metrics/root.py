@@ -15,7 +15,7 @@ from ..transport import Transport
 from .counting import RootCounts, Tally, count_root
 from .families import gauge, gauges
 from .latency import WITHIN_S, latency_s
-from .library import CollectorRegistry, Metric, generate_latest
+from .prometheus import CollectorRegistry, Metric, generate_latest
 from .schedule_times import ScheduleTime, read_schedules
 
 logger = get_logger("zkplan.metrics")

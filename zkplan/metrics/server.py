@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from .families import counters, gauge
-from .library import Metric, SummaryMetricFamily
+from .prometheus import Metric, SummaryMetricFamily
 
 
 class _Statistics(Protocol):

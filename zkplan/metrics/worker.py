@@ -11,7 +11,7 @@ from ..version import __version__
 from ..worker import Worker
 from .families import counters, gauges
 from .latency import latency_s
-from .library import Histogram, Metric
+from .prometheus import Histogram, Metric
 
 #: Seconds. Tasks take from less than a millisecond to hours.
 _BUCKETS = (0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 7200)

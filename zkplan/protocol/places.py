@@ -104,10 +104,11 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
     for _ in range(REFUSALS_MAX):
         place, hint = hint or letter, None
         reads = [plan_path, f"{plan_path}/ready", path, f"{path}/ready", f"{path}/owner"]
-        reads += [f"{path}/result", f"{path}/incomplete", f"{plan_path}/results/{task}"]
-        reads.append(f"{plan_path}/dead")
-        nodes = yield ReadMany([ReadData(each) for each in (*reads, place.path)])
-        root, control, node, ready, owner, result, incomplete, outcome, graves, stood = nodes
+        reads += [f"{path}/result", f"{path}/incomplete", f"{plan_path}/dead", place.path]
+        # The outcome last: a task that dies between two reads must not look as if it had none.
+        reads.append(f"{plan_path}/results/{task}")
+        nodes = yield ReadMany([ReadData(each) for each in reads])
+        root, control, node, ready, owner, result, incomplete, graves, stood, outcome = nodes
         _refuse(plan_path, task, root, control, node)
         if node is None or result is not None:
             return None
