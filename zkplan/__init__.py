@@ -67,6 +67,7 @@ from .inspection.view import Cause, Why
 from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
+from .protocol.limits import LimitStatus, Permit
 from .protocol.worker_record import WorkerRecord
 from .runtime.context import Context, current
 from .runtime.statistics import Statistics
@@ -117,6 +118,8 @@ __all__ = [
     "PlanStatus",
     "WorkerRecord",
     "QueueStatus",
+    "LimitStatus",
+    "Permit",
     # Gates
     "when",
     "When",

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import archive
 from .errors import PlanExists
 from .functions.definition import memory_bytes
+from .functions.limit_names import as_names
 from .functions.moments import Moment
 from .functions.new_plan import IfExists, check_if_exists, new_record
 from .functions.retry_rules import as_options
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
-from .inspection.queues import QueueStatus, queue_statuses
 from .inspection.root_views import RootViews
 from .orders import WorkerOrders
 from .plan import Plan
@@ -27,6 +27,7 @@ from .protocol.look import plan_records
 from .protocol.options import TaskOptions
 from .protocol.records import OnFailure, Serializer
 from .protocol.schedules import CatchUp, Overlap
+from .queues_and_limits import QueuesAndLimits
 from .retention.archived import read_back
 from .retention.bounded import Bounded
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 
-class Client(WorkerOrders, Bounded, RootViews):
+class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
     Do not use it in a signal handler. The handler may interrupt a request of the same thread, and
@@ -77,6 +78,8 @@ class Client(WorkerOrders, Bounded, RootViews):
         deadline: Moment | None = None,
         fatal: Any = (),
         retry_if: Any = (),
+        limits: Sequence[str] = (),
+        max_running: int | None = None,
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
@@ -84,22 +87,20 @@ class Client(WorkerOrders, Bounded, RootViews):
         as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
         dependents fail too, and the plan drains.
 
-        So many seconds of `retention` after it is done or cancelled a worker removes the plan;
-        `math.inf` keeps it for ever. Without it that of the root counts: 30 days unless
-        `set_retention` says otherwise. A plan that fails, or is paused or not ready, stays.
+        A worker removes the plan `retention` seconds after it is done or cancelled: by default when
+        `set_retention` says, or after 30 days; never with `math.inf`.
 
         A plan of `weight` 3 gets three times the slots of one of weight 1 while both have work of
-        the same priority (1 to 1000; see `Plan.set` and `Worker`).
+        the same priority (1 to 1000). At most `max_running` of its tasks run at a time.
 
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
         with "replace_finished" a plan that is done or cancelled loses the key to the new one, and
-        stays. Such a handle adds only tasks that have keys of their own, so that two authors of one
-        plan do not add its tasks twice. The key is free again when its plan is removed.
+        stays. Tasks of such a plan need keys of their own, so that two authors do not add them
+        twice. The key is free again when its plan is removed.
 
-        Workers do not begin before `not_before`, and cancel the plan at its `deadline`. Both are a
-        datetime with a zone, or a delay from now, in seconds or as a timedelta. The clock of the
-        ZooKeeper server decides.
+        Workers do not begin before `not_before`, and cancel the plan at its `deadline`, by the
+        server's clock: a datetime with a zone, or a delay from now, in seconds or as a timedelta.
 
         Raises InvalidTask for an option, a name or a key out of range, and BudgetSpent.
         """
@@ -109,10 +110,10 @@ class Client(WorkerOrders, Bounded, RootViews):
         defaults = TaskOptions(
             *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit),
             **as_options({"fatal": fatal, "retry_if": retry_if}, label, is_json),
+            limits=as_names(limits),
         )
         more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
-        more["weight"] = weight
-        more["serializer"] = self.codec.serializer
+        more |= {"weight": weight, "max_running": max_running, "serializer": self.codec.serializer}
         record = new_record(name, defaults, on_failure, retention=retention, **more)
         if key is None:
             number = self.transport.run(create_plan(self.paths, record, tell=self._warn))
@@ -186,14 +187,6 @@ class Client(WorkerOrders, Bounded, RootViews):
     def find_schedule(self, name: str) -> Schedule:
         """The schedule of that name. Raises ScheduleNotFound."""
         return find(self, name)
-
-    def queues(self) -> list[QueueStatus]:
-        """The queues of all active plans and of all workers, by name.
-
-        Reads one znode for each unfinished task of a plan that uses other queues than the default
-        one.
-        """
-        return queue_statuses(self)
 
     def export_plan(
         self,

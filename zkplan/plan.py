@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from .connection import Connection
 from .decisions import select
-from .errors import PlanError, PlanExists
+from .errors import InvalidTask, PlanError, PlanExists
 from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
@@ -21,6 +21,8 @@ from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
 from .protocol.gates import ensure_gates
+from .protocol.layout import OWN_LIMIT, limits_in
+from .protocol.limits import missing_limits
 from .protocol.records import PlanRecord, Share
 from .protocol.share import change_share
 from .store.end import remove
@@ -56,6 +58,8 @@ class Plan(WatchedPlan):
         self._pending: list[NewTask] | None = None
         self._new = new
         self._watcher = Watcher[Task]()
+        #: Limits that exist, as far as this handle knows.
+        self._limits: set[str] = set()
 
     @told_to_caller
     def task(self, which: str | int) -> Task:
@@ -107,6 +111,7 @@ class Plan(WatchedPlan):
         key: str | None = None,
         not_before: Moment | None = None,
         deadline: Moment | None = None,
+        limits: Sequence[str] | None = None,
         run_if: RunIf | None = None,
         fatal: Any = None,
         retry_if: Any = None,
@@ -115,18 +120,18 @@ class Plan(WatchedPlan):
 
         Arguments that are tasks of this plan, at any depth in lists, tuples, dicts and sets, become
         edges: the function gets their results. A gate (`zkplan.when`) may be an argument, stand in
-        `after`, or be added in place of `fn`. The add is atomic. It is acknowledged when the call
-        returns, or inside a `with` block when the block ends.
+        `after`, or be added in place of `fn`. The add is atomic, and acknowledged when the call, or
+        the `with` block, ends.
 
         `attempts` is how often the task may run. `retry_delay` is the delay before the second
         attempt, in seconds. It doubles with each failure, and each delay is shortened by a random
         part of up to 30 %, so that tasks that failed together are not retried together. `timeout`
         limits one attempt, in seconds. A task with a higher `priority` runs earlier. `keep=True`
         keeps the result for `Task.result`; by default a result is kept if no other task takes it.
-        Only workers that serve its `queue` run the task; see docs/start/guide.md.
-        `pure=True` promises that the same arguments give the same result, and that nothing else
-        depends on how often the function runs. Chains of such tasks cost a worker little more than
-        their functions. The task runs after those in `after`, whose results it does not take.
+        Only workers that serve its `queue` run the task, while each of its `limits` has a permit
+        (docs/start/guide.md). `pure=True` promises that the same arguments give the same result,
+        and that nothing else depends on how often the function runs: chains of such tasks cost
+        little more than their functions. It runs after those in `after`, without their results.
         With `isolation="process"` it runs in a process of its own: a crash, `memory_limit` (bytes,
         or a text such as "2GB"; it means such a process, too) and the time-out end that process,
         and cost one attempt of this task alone. With "thread" it never does.
@@ -146,15 +151,14 @@ class Plan(WatchedPlan):
         one when a worker takes it up. Both are a datetime with a zone, or a delay from now, in
         seconds or as a timedelta. The clock of the ZooKeeper server decides.
 
-        Raises InvalidTask (also if the arguments do not fit the function), ForeignTask,
-        NotSerialisable and PayloadTooLarge before anything is written. Raises PlanDrained,
-        PlanCancelled, PlanNotFound, and ResultNotKept if a dependency has finished and its result
-        is gone.
+        Raises InvalidTask (also if the arguments do not fit the function, or there is no such
+        limit), ForeignTask, NotSerialisable and PayloadTooLarge before anything is written; and
+        PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept if a result that it takes is gone.
         """
         spec = TaskSpec(
             *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
             *(queue, after, isolation, memory_limit, key, not_before, deadline),
-            *(run_if, fatal, retry_if),
+            *(run_if, fatal, retry_if, limits),
         )
         return self.add_tasks([spec])[0]
 
@@ -183,7 +187,11 @@ class Plan(WatchedPlan):
                 f"{self.path} is a plan with serializer pickle, and this client writes and reads "
                 'JSON alone: create a plan of its own, or connect with serializer="pickle"',
             )
-        made, gates = define_all(specs, self.path, self._client.values, record.defaults, as_json)
+        made, gates = define_all(
+            *(specs, self.path, self._client.values, record.defaults, as_json),
+            own_limit=record.max_running > 0,
+        )
+        self._check_limits(made)
         if gates or any(new.gate for new in made):
             self._client.transport.run(ensure_gates(self._client.root))
         with self._lock:
@@ -213,6 +221,22 @@ class Plan(WatchedPlan):
         """
         specs, size, calls = specs_for(fn, iterables, chunksize, options)
         return MapResults(self.add_tasks(specs), size, calls)
+
+    def _check_limits(self, tasks: list[NewTask]) -> None:
+        """Refuse tasks that name a limit which does not exist. Raises InvalidTask."""
+        limited = [task for task in tasks if "~" in task.queue]
+        named = {name: task for task in limited for name in limits_in(task.queue)}
+        unknown = set(named) - self._limits - {OWN_LIMIT}
+        if not unknown:
+            return
+        missing = self._client.transport.run(missing_limits(self._client.paths, unknown))
+        if missing:
+            label, name = named[missing[0]].label, missing[0]
+            command = self._client.command(f"limit set {name} SIZE")
+            raise InvalidTask(
+                label, f"{label}: there is no limit {name!r}; set it first: `{command}`"
+            )
+        self._limits |= unknown
 
     def _submit(self, tasks: list[NewTask]) -> None:
         if self._pending is None:

@@ -61,6 +61,7 @@ class TaskSpec:
     run_if: RunIf | None = None
     fatal: Any = None
     retry_if: Any = None
+    limits: Sequence[str] | None = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property

@@ -153,6 +153,9 @@ def test_every_command_of_the_reference_works(
         assert len(run("queue ls -o json").data[0]["workers"]) == 2
         run("worker pause", registered[0].id)
         run("worker resume", registered[0].id)
+        run("limit set db 2 --per minute")
+        assert run("limit ls -o json").data[0]["period"] == 60.0
+        run("limit rm db")
         run("plan wait keeps --timeout 30")
         run("plan wait fails --timeout 30", code=1)
         run("plan check keeps")
@@ -160,9 +163,8 @@ def test_every_command_of_the_reference_works(
         run("task retry fails one")
         run("plan wait fails --timeout 30", code=1)
         run("plan retry fails")
-        for found in registered:
-            hidden(found.pid)
-        hidden(worker.pid)
+        for pid in (*(found.pid for found in registered), worker.pid):
+            hidden(pid)
         run("worker drain", registered[0].id, "--wait")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(WAIT_S) == 0

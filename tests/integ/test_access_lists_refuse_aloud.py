@@ -43,6 +43,7 @@ READING = {
     "root budget show": "",
     "root retention show": "",
     "top": "--once",
+    "limit ls": "",
     "schedule ls": "",
     "schedule show": "rare",
     "schedule next": "rare",
@@ -61,6 +62,8 @@ WRITING = {
     "task set": ("{failed} {waiting} --priority 1", "delete", "{failed_path}/task-{dead}"),
     "task retry": ("{failed} {dead}", "create", "{failed_path}/task-{dead}"),
     "plan export": ("{failed} --pause --out {folder}/new", "write", "{failed_path}/ready"),
+    "limit set": ("db 2", "create", "{root}/limits"),
+    "limit rm": ("standing", "delete", "{root}/limits"),
     "schedule add": ("rare @yearly operator:pos --args [1]", "write", "{root}/schedules"),
     "schedule pause": ("rare", "write", "{root}/schedules"),
     "schedule resume": ("paused", "write", "{root}/schedules"),
@@ -106,6 +109,7 @@ def world(
                 waiting = plans["failed"].add_task(str, [dead])
                 plans["failed"].add_task(int, [7], keep=True)
             wait_until(lambda: plans["failed"].status().state == "failed", "it has failed")
+        owner.set_limit("standing", 1)
         plans["defining"] = owner.create_plan("defining")
         owner.set_retention(1e6)
         with owner.create_plan("paused") as plans["paused"]:
@@ -131,7 +135,7 @@ def world(
 def test_every_command_that_reads_or_writes_plans_is_tried() -> None:
     groups = {
         name: cli.get_command(click.Context(cli), name)
-        for name in ("plan", "task", "schedule", "worker", "queue")
+        for name in ("plan", "task", "schedule", "worker", "queue", "limit")
     }
     top = cli.get_command(click.Context(cli), "root")
     assert isinstance(top, click.Group)

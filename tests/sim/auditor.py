@@ -1,4 +1,4 @@
-"""The invariants S1 to S10, S14 to S22 and L1, judged after every accepted transaction on what it
+"""The invariants S1 to S12, S14 to S22 and L1, judged after every accepted transaction on what it
 touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
@@ -13,13 +13,14 @@ from typing import Any
 
 from zkplan.embedded.tree import Tree
 from zkplan.protocol.decide import CUT
-from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry, parse_gate
+from zkplan.protocol.layout import Paths, parse_claim, parse_delayed, parse_entry, parse_gate
 from zkplan.protocol.records import State, control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from . import expiry, gates
 from .index import Index
+from .limits import Judge
 from .network import Fiber
 from .outcomes import fix, holds, judge_end, judge_told
 from .places import judge_standing
@@ -44,6 +45,7 @@ class Auditor:
         self.root, self.blobs = root, blobs
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.names = blobs.names
+        self.permits = Judge(tree._nodes, Paths(root))
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()
         self.index = Index(root, tree, self.opened)
@@ -74,6 +76,7 @@ class Auditor:
                 raise Violation(f"S6 {path} is ephemeral")
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
+        self.permits.applied(fiber, ops)
         made = Transaction(fiber, self._claims_before(ops), {}, [], [], set())
         plans, changed, blobs = set[str](), set[str](), self.blobs
         for op, result in zip(ops, results, strict=True):

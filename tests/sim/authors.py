@@ -42,6 +42,8 @@ class Plan:
         self.tasks: list[Meant] = []
         self.foreign = False
         self.removed = False
+        #: The size of its own limit; 0 without one.
+        self.own_limit = 0
 
 
 def graph(world: World, plan: Plan, size: int) -> list[Meant]:
@@ -99,7 +101,7 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
         deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
         rank = rng.choice(("5000", "4990"))
         gate = task.gate.to_bytes() if task.gate is not None else b""
-        made[task.name] = NewTask(task.name, rank, task.record, deps, queue=task.queue, gate=gate)
+        made[task.name] = NewTask(task.name, rank, task.record, deps, queue=task.lane, gate=gate)
         late = not gate and rng.random() < 0.05
         made[task.name].not_before_ms = rng.randint(1, 300) if late else 0
         made[task.name].key = task.name if task.keyed else ""
@@ -109,7 +111,8 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
 
 def create(world: World, plan: Plan, chunks: list[list[Meant]], marks: int) -> Script:
     """Create a plan, add its tasks chunk by chunk, mark it ready before chunk `marks`."""
-    record = PlanRecord(plan.name, plan.name, 0.0, on_failure=plan.on_failure)
+    own = plan.own_limit
+    record = PlanRecord(plan.name, plan.name, 0.0, on_failure=plan.on_failure, max_running=own)
     number = yield from authoring.create_plan(world.paths, record)
     world.created(plan, number)
     path = world.paths.plan(number)
@@ -213,7 +216,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
             prov = put(f"{dep.path}/prov-", data, True)
             world.auditor.learn_edge(prov, data)
     for task in tasks:
-        put(f"{task.path}/ready", ready_to_bytes(len(task.deps), task.queue))
+        put(f"{task.path}/ready", ready_to_bytes(len(task.deps), task.lane))
         task.numbers, task.alive, task.acknowledged = 1, True, True
         world.auditor.tasks[task.path] = task
     put(f"{path}/ready")

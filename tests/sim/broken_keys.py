@@ -34,7 +34,7 @@ def holds_nothing(paths: Any, _held: str = "") -> Answers:
     return _real_remove(paths)
 
 
-def after_the_plan(paths: Any, record: Any, more: Any) -> Answers:
-    number = yield from create_plan(paths, record)
+def after_the_plan(paths: Any, record: Any, more: Any, **others: Any) -> Answers:
+    number = yield from create_plan(paths, record, **others)
     yield Multi(more(number))
     return number

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from zkplan.protocol.layout import queue_path
 from zkplan.protocol.records import control_from_bytes
 
+from .limits import may_run
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -22,7 +24,8 @@ def plans_to_look_at(world: World, queues: list[str]) -> list[str]:
     for plan in world.plans:
         path = world.paths.plan(plan.number)
         nodes = [world.nodes.get(queue_path(path, queue)) for queue in queues]
-        if any(node is not None and node.children for node in nodes):
+        names = [name for node in nodes if node is not None for name in node.children]
+        if any(may_run(world, plan.number, name) for name in names):
             ready = world.opened(f"{world.paths.plan(plan.number)}/ready")
             runs = ready is not None and control_from_bytes(ready) == "running"
             if (runs and plan.number in active) or world.chance(0.1):

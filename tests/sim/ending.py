@@ -73,6 +73,7 @@ def _judge_task(task: Meant, held: set[str]) -> None:
 
 
 def _judge_what_is_left(world: World) -> None:
+    world.auditor.permits.judge_end()
     paths = world.paths
     if world.nodes[paths.delayed].children:
         raise Violation("L3 delayed entries are left")

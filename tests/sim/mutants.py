@@ -44,6 +44,7 @@ from . import (
     broken_bounds,
     broken_gates,
     broken_keys,
+    broken_limits,
     broken_queues,
     broken_runs,
     broken_store,
@@ -334,13 +335,14 @@ OF_GATES = only(
         ),
     ),
 )
-#: Found here alone: those of runs, of queues and of gates, and those of which real processes take
-#: no harm: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for
-#: people.
+#: Found here alone: those of runs, of queues, of limits and of gates, and those of which real
+#: processes take no harm: their scan mends what the index lacks, an entry too many costs a look, a
+#: `dep-` is for people.
 SIMULATION_ONLY = (
     *OF_RUNS,
     *OF_QUEUES,
     *OF_GATES,
+    *broken_limits.OF_LIMITS,
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",

@@ -129,6 +129,8 @@ class Network:
         self.tree = Tree()
         self.observer: Observer | None = None
         self.faults = CALM
+        #: The time of the server.
+        self.clock: Callable[[], int] = lambda: 0
         self.split_reads = False
         self.late: list[Late] = []
         self.open: set[int] = set()
@@ -280,9 +282,8 @@ class Network:
         if self.rewrite is not None:
             ops = self.rewrite(fiber, ops)
         try:
-            answers = self.tree.multi(
-                [_SERVER_OPS[type(op)](*op[:4]) for op in ops], session=session
-            )
+            made = [_SERVER_OPS[type(op)](*op[:4]) for op in ops]
+            answers = self.tree.multi(made, session=session, now_ms=self.clock())
         except server.MultiFailed as failed:
             reason = _REASONS.get(failed.error.code, Reason.OTHER)
             return Refused(failed.index, reason, ops[failed.index].path)

@@ -57,13 +57,14 @@ def judge_place(task: Meant, op: Create, path: str, served: Sequence[str]) -> No
     elif above == "dead":
         queue = Dead.from_bytes(op.data).queue
     else:
-        queue = DEFAULT_QUEUE if above == "runnable" else above
-    if queue != task.queue:
-        raise Violation(f"S15 {task.name} is of the queue {task.queue}, {path} of {queue}")
+        limits = "".join(name.partition("~")[1:])
+        queue = (DEFAULT_QUEUE if above == "runnable" else above) + limits
+    if queue != task.lane:
+        raise Violation(f"S15 {task.name} is of {task.lane}, {path} of {queue}")
 
 
 def judge_ready(task: Meant, ready: Node) -> None:
     """S15: so is its `ready`, from which a check and other clients learn it."""
     queue = queue_from_bytes(ready.data)
-    if queue != task.queue:
-        raise Violation(f"S15 {task.name} is of the queue {task.queue}, its `ready` says {queue}")
+    if queue != task.lane:
+        raise Violation(f"S15 {task.name} is of {task.lane}, its `ready` says {queue}")

@@ -55,7 +55,7 @@ def set_up(world: World) -> None:
         plan.tasks = [task]
         world.expect(task)
         task.stored = False  # a store has folders for plans that exist
-        task.queue = DEFAULT_QUEUE
+        task.queue, task.limits = DEFAULT_QUEUE, []
         world.plans.append(plan)
     for index in range(rng.randint(2, 4)):
         world.start(f"firing{index}", "fire", _fire_all(world, index, rng))

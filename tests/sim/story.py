@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from zkplan.protocol.layout import lane_of
 from zkplan.protocol.records import Dead
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Meant:
     attempts: int = 3
     keep: bool | None = None
     queue: str = "default"
+    limits: list[str] = field(default_factory=list)
     pure: bool = False
     adds: list[Meant] = field(default_factory=list)
     foreign: bool = False
@@ -72,6 +74,10 @@ class Meant:
     run_if: str = "all_succeeded"
     #: What has arrived at each position. A failure may come from a task that is retried later.
     given: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def lane(self) -> str:
+        return lane_of(self.queue, self.limits)
 
     @property
     def record(self) -> bytes:

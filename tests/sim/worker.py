@@ -23,6 +23,7 @@ from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
 from . import duties, gates, maintenance, store
+from .limits import choose_entries
 from .loads import judge_arguments, judge_loaded, read_ahead
 from .network import Client
 from .parts import part_of, tells
@@ -210,18 +211,16 @@ class Worker:
         return Allowance(free, dict(self.versions), self.queues)
 
     def _claim(self, plan: str) -> Script:
-        plan_path = self.world.paths.plan(plan)
+        world, plan_path = self.world, self.world.paths.plan(plan)
         seen = yield from look.look(plan_path, queues=self.queues)
         me = self.me
         if seen.state != "running":
             self.versions.pop(plan_path, None)
-        elif me is not None and (listed := [each for each in seen.listed if each[1]]):
+        elif me is not None and any(names for _, names in seen.listed):
             self.versions[plan_path] = seen.version
-            queue, found = listed[0]
-            names = list(found or ())
-            self.world.rng.shuffle(names)
-            names = names[: max(1, self.slots - self.held)]
-            taken = yield from claiming.claim(me, plan, seen.version, names, queue)
+            most = max(1, self.slots - self.held)
+            which = yield from choose_entries(world, plan, seen, most)
+            taken = yield from claiming.claim(me, plan, seen.version, *which)
             if taken.plan_changed:
                 self.versions.pop(plan_path, None)
             if taken.worker_gone:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from zkplan.embedded import records as server
 from zkplan.protocol.adding import NewTask
@@ -17,7 +18,7 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import Share, control_from_bytes
 
-from . import authors, decisions, expiry, gates, keyed, queues, scheduled, shares, store
+from . import authors, decisions, expiry, gates, keyed, limits, queues, scheduled, shares, store
 from .auditor import DECIDES, REMOVES
 from .authors import Plan
 from .ending import judge
@@ -71,8 +72,9 @@ class World:
         self.pure = random.Random(f"pure {seed}").random() < PURE
         self.awaited = bool(lost) or random.Random(f"awaited {seed}").random() < AWAITED
         drawn = random.Random(f"queues {seed}")
-        #: Draws the queues of tasks and workers, in a run that has any.
+        #: Draw the queues of tasks and workers, and limits, in a run that has any.
         self.queues = drawn if drawn.random() < queues.SHARE else None
+        self.limits = limits.drawn(seed)
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.gated = random.Random(f"gates {seed}").random() < gates.SHARE
         self.now = 0
@@ -102,6 +104,7 @@ class World:
         for each in (task, *task.adds):
             if self.queues is not None:
                 each.queue = queues.draw_queue(self.queues)
+            each.limits = each.limits or limits.draw(self, each)
             each.stored = self.has_store and store.is_chosen(each)
             self.auditor.expect(each)
 
@@ -139,6 +142,7 @@ class World:
             self.network.tree.apply(server.Create(path))
         if self.gated:
             gates.set_up(self)
+        limits.set_up(self)
         self.network.observer = self.auditor
         self.network.faults = self.mix.faults if any(self.mix.faults) else CALM
         self.network.split_reads = rng.random() < 0.1
@@ -162,6 +166,7 @@ class World:
                 task.adds, task.run_if = [], "all_succeeded"
             authors.plain(self, plan, tasks, fixed=rng.random() < 0.5)
             return
+        plan.own_limit = limits.of_plan(self)
         chunks = [authors.graph(self, plan, size)]
         if rng.random() < 0.2:
             chunks.append(authors.graph(self, plan, 2))
@@ -186,6 +191,7 @@ class World:
             (mix.crashes, self._crash),
             (mix.author_crashes, self._crash_author),
             (mix.leaves, self._stop),
+            (limits.CHANGES * bool(self.limits), lambda: limits.change(self)),
         ):
             self.pending += [act] * count
         self.rng.shuffle(self.pending)
@@ -207,37 +213,33 @@ class World:
         self.clients.remove(client)
 
     # What happens to the world.
-
     def _known(self) -> list[Plan]:
         return [plan for plan in self.plans if plan.number and not plan.removed]
 
-    def _operate(self, kind: str, script: authors.Script) -> None:
+    def operate(self, kind: str, script: authors.Script) -> None:
         self.start("operator", kind, script)
 
-    def start(self, name: str, kind: str, script: authors.Script) -> None:
+    def start(self, name: str, kind: str, script: Any) -> None:
         """Run a script on a connection of its own."""
         self.network.start(self._connect(name), kind, script, {})
 
     def _pause(self) -> None:
         if plans := self._known():
-            client, plan = self._connect("operator"), self.rng.choice(plans)
-            script = authors.change_states(self, plan, "paused", "running")
-            self.network.start(client, "pause", script, {})
+            plan = self.rng.choice(plans)
+            self.operate("pause", authors.change_states(self, plan, "paused", "running"))
             path, wanted = self.paths.plan(plan.number), [Share(2), Share(None, 7), Share(3)]
             self.start("operator", shares.SHARES, shares.change(path, wanted))
 
     def _add_more(self) -> None:
-        plans = self._known()
-        if plans:
+        if plans := self._known():
             plan = self.rng.choice(plans)
             self.write(plan, authors.add_more(self, plan, self.rng.randint(1, 4)))
 
     def _remove(self) -> None:
-        plans = self._known()
-        if plans:
+        if plans := self._known():
             plan = self.rng.choice(plans)
             plan.removed = True
-            self._operate(REMOVES, authors.remove(self, plan))
+            self.operate(REMOVES, authors.remove(self, plan))
 
     def _retry(self) -> None:
         for plan in self._known():
@@ -245,7 +247,7 @@ class World:
             for number in sorted(dead.children) if dead is not None else ():
                 # Two operators at once: both have seen the same dead letter.
                 for _ in range(self.rng.randint(1, 2)):
-                    self._operate("retry", authors.retry(self, plan, number))
+                    self.operate("retry", authors.retry(self, plan, number))
 
     def _decide(self) -> None:
         """An operator decides about a task, or moves it; now and then two decide at once."""
@@ -256,9 +258,9 @@ class World:
             task = self.rng.choice(tasks)
             for _ in range(self.rng.choice((1, 1, 2))):
                 if self.rng.random() < 0.6:
-                    self._operate(DECIDES, decisions.decide(self, plan, task))
+                    self.operate(DECIDES, decisions.decide(self, plan, task))
                 else:
-                    self._operate("move", decisions.move(self, plan, task))
+                    self.operate("move", decisions.move(self, plan, task))
 
     def _expire(self) -> None:
         if self.workers:
@@ -275,8 +277,7 @@ class World:
             self._end(worker.client)
             if worker.me is not None and self.supervised:
                 # Its session is still open, and what it sent may still arrive.
-                script = sign_off(self.paths, worker.me.worker)
-                self.network.start(self._connect("supervisor"), "sign off", script, {})
+                self.start("supervisor", "sign off", sign_off(self.paths, worker.me.worker))
             self._new_worker()
 
     def _crash_author(self) -> None:
@@ -365,11 +366,10 @@ class World:
 
     def _help(self) -> bool:
         """Nothing goes on: time passes, and the operator does what is left to people."""
-        later = self.nodes[f"{ROOT}/delayed"].children
-        if later:
+        if later := self.nodes[f"{ROOT}/delayed"].children:
             self.now = max(self.now, min(int(name[:13]) for name in later))
             return True
-        if self.gated and gates.help_on(self):
+        if (self.gated and gates.help_on(self)) or limits.help_on(self):
             return True
         for plan in self._known():
             path = self.paths.plan(plan.number)
@@ -377,10 +377,10 @@ class World:
             if node is None or "done" in node.children:
                 continue
             if "ready" not in node.children:
-                self._operate("mark ready", authors.mark_ready(self, plan))
+                self.operate("mark ready", authors.mark_ready(self, plan))
                 return True
             if control_from_bytes(self.opened(f"{path}/ready") or b"") == "paused":
-                self._operate("resume", authors.change_states(self, plan, "running"))
+                self.operate("resume", authors.change_states(self, plan, "running"))
                 return True
             dead = self.nodes.get(f"{path}/dead")
             for number in sorted(dead.children) if dead is not None else ():
@@ -388,9 +388,9 @@ class World:
                 if task is None or not task.alive:
                     continue
                 if task.cut:
-                    self._operate(DECIDES, decisions.decide(self, plan, task))
+                    self.operate(DECIDES, decisions.decide(self, plan, task))
                 else:
-                    self._operate("retry", authors.retry(self, plan, number))
+                    self.operate("retry", authors.retry(self, plan, number))
                 return True
         return False
 

@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 
 from zkplan.protocol.look import PlanLook
 from zkplan.runtime.candidates import Candidates
-from zkplan.runtime.plan_view import (
-    AVOID_FIRST_S,
-    AVOID_MAX_S,
-    CANDIDATES_MAX,
-    NEARLY_EMPTY,
-    STEAL_AFTER_S,
-)
+from zkplan.runtime.listing import CANDIDATES_MAX, NEARLY_EMPTY
+from zkplan.runtime.plan_view import AVOID_FIRST_S, AVOID_MAX_S, STEAL_AFTER_S
 
 from .listings import ALONE, names, numbered, plans, running, standing_still, view
 
@@ -33,9 +28,9 @@ def test_the_shares_of_all_workers_are_the_whole_and_do_not_overlap(
 def test_entries_are_taken_in_order_of_priority_and_age() -> None:
     seen = view()
     seen.update(running(names(7, 3) + names(9, rank="4990")), ALONE, 0.0)
-    assert seen.take(2) == names(9, rank="4990") + names(3)
-    assert seen.take(5) == names(7)
-    assert seen.take(1) == []
+    assert seen.take(2).names == names(9, rank="4990") + names(3)
+    assert seen.take(5).names == names(7)
+    assert seen.take(1).names == []
 
 
 def test_a_worker_takes_from_others_only_after_a_moment() -> None:
@@ -92,7 +87,7 @@ def test_what_is_stolen_is_gone_on_with() -> None:
     seen = view()
     seen.update(running(names(1, 3, 5, 7)), (0, 2), 0.0)
     seen.update(running(names(1, 3, 5, 7)), (0, 2), STEAL_AFTER_S)
-    assert seen.take(1) == names(5)
+    assert seen.take(1).names == names(5)
     seen.update(running(names(3, 7, 9, 11)), (0, 2), 5.0)
     assert list(seen.own) == names(9, 11)
     # What was used up waits a moment again: others may list as well.
@@ -114,7 +109,7 @@ def test_a_huge_listing_is_cut_to_the_first() -> None:
     seen = view()
     seen.update(running(names(*range(CANDIDATES_MAX + 100, 0, -1))), ALONE, 0.0)
     assert len(seen.own) == CANDIDATES_MAX
-    assert seen.take(1) == names(1)
+    assert seen.take(1).names == names(1)
 
 
 def test_a_plan_that_could_not_be_decoded_is_left_alone_longer_each_time() -> None:
@@ -250,18 +245,18 @@ def test_a_worker_without_a_free_slot_looks_only_at_what_changed() -> None:
 def test_only_idle_slots_take_the_last_entries_of_others_shares_at_once() -> None:
     seen = view()
     seen.update(running(names(10, 11, 12, 13)), (0, 2), 0.0, spare=3)
-    assert seen.take(9) == names(10, 12, 13)
+    assert seen.take(9).names == names(10, 12, 13)
     seen.update(running(names(11, 13)), (0, 2), 0.0, spare=1)
-    assert seen.take(9) == names(13)
+    assert seen.take(9).names == names(13)
     seen = view()
     seen.update(running(names(10, 11, 12, 13)), (0, 2), 0.0, spare=2)
-    assert seen.take(9) == names(10, 12)
+    assert seen.take(9).names == names(10, 12)
 
 
 def test_a_full_server_has_the_newest_entries_tried_first() -> None:
     seen = view()
     seen.update(running(names(10, 11, 12)), ALONE, 0.0, newest_first=True)
-    assert seen.take(9) == names(12, 11, 10)
+    assert seen.take(9).names == names(12, 11, 10)
 
 
 def test_the_first_entry_of_a_plan_speaks_for_it() -> None:

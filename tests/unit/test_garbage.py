@@ -131,7 +131,7 @@ def listed(view: PlanView, names: list[str]) -> list[str]:
     """One look and all that is claimed from it, as the loop of a worker does."""
     view.begin_look(0.0)
     view.update(PlanLook("running", 0, names), (0, 1), 0.0)
-    return view.take(len(names))
+    return view.take(len(names)).names
 
 
 def test_more_strange_names_than_are_remembered_make_no_worker_look_for_ever() -> None:

@@ -32,6 +32,7 @@ from zkplan.protocol import (
     fields,
     gates,
     layout,
+    limits,
     records,
     schedules,
     shared,
@@ -137,6 +138,9 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.shared.claim_facts": Fuzzed(shared.claim_facts, BODIES),
     "protocol.records.queue_from_bytes": Fuzzed(records.queue_from_bytes, BODIES),
     "protocol.layout.parse_queue": Fuzzed(layout.parse_queue, NAMES),
+    "protocol.layout.parse_lane": Fuzzed(layout.parse_lane, NAMES),
+    "protocol.limits.period_from_bytes": Fuzzed(limits.period_from_bytes, BODIES),
+    "protocol.limits.size_from_bytes": Fuzzed(limits.size_from_bytes, BODIES),
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
     ),
@@ -303,7 +307,7 @@ def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: st
     claim = layout.parse_claim(name) or CLAIM._replace(n=7)
     facts = shared.claim_facts(data)
     entry = layout.Entry(facts.rank, claim.task, claim.n + 1, facts.a)
-    assert layout.parse_queue(facts.queue) == facts.queue
+    assert layout.parse_lane(facts.queue) == facts.queue
     assert claim.n == 9_999_999_999 or layout.parse_entry(entry.name) == entry
 
 

@@ -15,7 +15,8 @@ from zkplan.protocol.check import Report, check
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook
 from zkplan.protocol.requests import Node, ReadChildren, ReadData, ReadMany, Request
-from zkplan.runtime.plan_view import CANDIDATES_MAX, STEAL_AFTER_S, STRANGE_MAX, PlanView
+from zkplan.runtime.listing import CANDIDATES_MAX
+from zkplan.runtime.plan_view import STEAL_AFTER_S, STRANGE_MAX, PlanView
 from zkplan.transport.step_runner import run_step
 from zkplan.transport.wire import LONG_LIST, LongList, unpack_names
 

@@ -82,10 +82,13 @@ def test_tasks_that_a_child_adds_are_signed_by_its_worker() -> None:
     unsigned = Codec()
     first = NewTask("one", "5000", unsigned.seal(TASK, b"first"), ["0000000007"], keep=True)
     second = NewTask("two", "4990", unsigned.seal(TASK, b"second"), [first, "0000000008"])
+    second.queue, second.not_before_ms, second.takes_failures = "gpu~db", 7, True
     plain, bodies = to_plain([first, second])
     one, two = from_plain(plain, bodies, CODEC)
     assert [CODEC.open(TASK, task.record)[1] for task in (one, two)] == [b"first", b"second"]
     assert (one.deps, two.deps, one.keep) == (["0000000007"], [one, "0000000008"], True)
+    assert (one.queue, two.queue, two.not_before_ms) == ("default", "gpu~db", 7)
+    assert (one.takes_failures, two.takes_failures) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +96,18 @@ def test_tasks_that_a_child_adds_are_signed_by_its_worker() -> None:
     [
         None,
         [["name"]],
-        [["name", "5000", None, False, [0]]],
-        [["name", "5000", None, False, ["../7"]]],
-        [["name", "50/0", None, False, []]],
-        [["name", 5000, None, False, []]],
-        [["name", "5000", "yes", False, []]],
-        [["name", "5000", None, False, []], ["more", "5000", None, False, []]],
+        [["name", "5000", None, False, "gpu", 0, False, [0]]],
+        [["name", "5000", None, False, "gpu", 0, False, ["../7"]]],
+        [["name", "50/0", None, False, "gpu", 0, False, []]],
+        [["name", 5000, None, False, "gpu", 0, False, []]],
+        [["name", "5000", "yes", False, "gpu", 0, False, []]],
+        [["name", "5000", None, False, "../gpu", 0, False, []]],
+        [["name", "5000", None, False, "gpu", "0", False, []]],
+        [["name", "5000", None, False, "gpu", 0, "no", []]],
+        [
+            ["name", "5000", None, False, "gpu", 0, False, []],
+            ["more", "5000", None, False, "gpu", 0, False, []],
+        ],
     ],
 )
 def test_added_tasks_of_the_wrong_form_are_refused(plain: Any) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from zkplan.runtime.candidates import Candidates
+from zkplan.runtime.listing import CANDIDATES_MAX, NEARLY_EMPTY, URGENT_MAX
 from zkplan.runtime.plan_view import (
     AVOID_FIRST_S,
     AVOID_MAX_S,
-    CANDIDATES_MAX,
     LISTING_NAMES,
-    NEARLY_EMPTY,
     REFRESH_MAX_S,
     REFRESH_NAMES_PER_S,
     REFRESH_PARTS,
     REFRESH_S,
     STEAL_AFTER_S,
-    URGENT_MAX,
     PlanView,
 )
 
@@ -59,7 +57,7 @@ def test_what_is_left_of_a_listing_grows_old() -> None:
     seen.update(running(names(3, 0)), ALONE, REFRESH_S)
     candidates.file(seen)
     assert candidates.choose(REFRESH_S) is seen
-    assert seen.take(9) == names(0, 3)
+    assert seen.take(9).names == names(0, 3)
 
 
 def test_something_can_be_claimed_from_each_listing() -> None:
@@ -229,7 +227,7 @@ def test_who_lists_often_tries_urgent_tasks_once_a_second() -> None:
     for tick in range(11):
         now = tick * REFRESH_S / 2
         seen.update(found, (0, 2), now)
-        tried += [now] if seen.take(1) == names(11, rank="4990") else []
+        tried += [now] if seen.take(1).names == names(11, rank="4990") else []
     assert tried == [tick * REFRESH_S for tick in range(6)]
 
 
@@ -245,10 +243,10 @@ def test_a_task_that_cannot_be_decoded_here_is_tried_last() -> None:
     lost = "5000-0000000003.1.0"
     found = running([*names(4, 6), lost, "5000-0000000002.1.0"])
     seen.update(found, (0, 2), 0.0)
-    assert seen.take(1) == ["5000-0000000002.1.0"]
+    assert seen.take(1).names == ["5000-0000000002.1.0"]
     seen.avoid(0.0, "0000000002")
     seen.update(found, (0, 2), AVOID_FIRST_S)
-    assert seen.take(1) == [lost]
+    assert seen.take(1).names == [lost]
     seen.avoid(AVOID_FIRST_S, "0000000003")
     seen.update(found, (0, 2), 3 * AVOID_FIRST_S)
     assert list(seen.own) == names(4, 6)

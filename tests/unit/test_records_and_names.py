@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from zkplan.protocol.layout import (
     Entry,
     Paths,
     delayed_name,
+    lane_of,
     number_of,
     parse_claim,
     parse_delayed,
@@ -71,11 +72,13 @@ RANKS = st.integers(0, 9999).map(lambda n: f"{n:04d}")
 COUNTS = st.integers(0, 10**6)
 PRIORITIES = st.integers(PRIORITY_MIN, PRIORITY_MAX)
 ENTRIES = st.builds(Entry, PRIORITIES.map(rank_of), NUMBERS, COUNTS, COUNTS)
+LANES = st.builds(lane_of, QUEUES, st.lists(QUEUES, max_size=8))
 SERVED = st.lists(QUEUES, min_size=1, max_size=3, unique=True).map(tuple)
 
 
-def _claim(rank: str, a: int, queue: str) -> Claim:
-    return Claim("1", "2", rank, 0, a, "", "", "", queue)
+def _claim(rank: str, a: int, lane: str, permits: Sequence[int] = ()) -> Claim:
+    paths = tuple(f"/limits/db/permit-{number}" for number in permits)
+    return Claim("1", "2", rank, 0, a, "", "", "", lane, paths)
 
 
 def through_bytes(record: Any) -> Any:
@@ -89,13 +92,13 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         through_bytes,
     ),
     "task": (st.builds(TaskRecord, st.integers(0, 2**16 - 1), *[st.binary()] * 3), through_bytes),
-    "edge": (st.builds(Edge, NUMBERS, NUMBERS, COUNTS, RANKS, QUEUES), through_bytes),
+    "edge": (st.builds(Edge, NUMBERS, NUMBERS, COUNTS, RANKS, LANES), through_bytes),
     "failure": (
         st.builds(Failure, *[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50)),
         through_bytes,
     ),
     "dead letter": (
-        st.builds(Dead, RANKS, COUNTS, COUNTS, TEXT, TEXT, TEXT, QUEUES),
+        st.builds(Dead, RANKS, COUNTS, COUNTS, TEXT, TEXT, TEXT, LANES),
         through_bytes,
     ),
     "worker": (
@@ -108,7 +111,7 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
     ),
     "pending record": (
         st.lists(
-            st.builds(Dependent, NUMBERS, NUMBERS, st.integers(0, 10**9), RANKS, QUEUES), max_size=5
+            st.builds(Dependent, NUMBERS, NUMBERS, st.integers(0, 10**9), RANKS, LANES), max_size=5
         ),
         lambda found: pending_dependents(pending_bytes(found)),
     ),
@@ -122,15 +125,19 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         lambda found: parse_claim(Paths("/r").claim("worker", *found).rpartition("/")[2]),
     ),
     "delayed entry": (
-        st.builds(Delayed, st.integers(0, 10**13 - 1), NUMBERS, ENTRIES, QUEUES),
+        st.builds(Delayed, st.integers(0, 10**13 - 1), NUMBERS, ENTRIES, LANES),
         lambda found: parse_delayed(delayed_name(*found)),
     ),
     "claimed": (
-        st.tuples(RANKS, st.integers(0, 10**9 - 1), QUEUES),
-        lambda found: tuple(claim_facts(_claim(*found).data)),
+        st.tuples(RANKS, st.integers(0, 10**9 - 1), LANES),
+        lambda found: tuple(claim_facts(_claim(*found).data))[:3],
+    ),
+    "permits": (
+        st.lists(st.integers(0, 10**9 - 1), max_size=8).map(tuple),
+        lambda found: claim_facts(_claim("5000", 0, "gpu~db", found).data).permits,
     ),
     "ready": (
-        st.tuples(COUNTS, QUEUES),
+        st.tuples(COUNTS, LANES),
         lambda found: (
             count_from_bytes(ready_to_bytes(*found)),
             queue_from_bytes(ready_to_bytes(*found)),

@@ -72,6 +72,7 @@ def task(
     queue: str | None = None,
     isolation: Literal["thread", "process"] | None = None,
     memory_limit: str | int | None = None,
+    limits: Sequence[str] | None = None,
     run_if: RunIf | None = None,
     fatal: Any = None,
     retry_if: Any = None,
@@ -106,7 +107,7 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 OPTIONS = (
     *("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure", "queue"),
-    *("isolation", "memory_limit", "run_if", "fatal", "retry_if"),
+    *("isolation", "memory_limit", "limits", "run_if", "fatal", "retry_if"),
 )
 
 

@@ -12,7 +12,15 @@ from typing import Any
 from ..errors import ForeignTask, InvalidTask, PayloadTooLarge
 from ..gates import When
 from ..protocol.adding import NewTask
-from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
+from ..protocol.layout import (
+    OWN_LIMIT,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    QUEUE_NAMES,
+    lane_of,
+    parse_queue,
+    rank_of,
+)
 from ..protocol.options import DEFAULT_OPTIONS, RUN_IF, TaskOptions
 from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
@@ -23,6 +31,7 @@ from ..tasks import Task, TaskSpec
 from ..text import size, size_from
 from .gates import Gates
 from .json_task import dump_call_json, dump_function_json
+from .limit_names import as_names, check_limits
 from .moments import seconds_of
 from .pickle_task import dump_call_pickled, dump_function_pickled, kind_of
 from .retry_rules import as_options
@@ -63,12 +72,14 @@ def define_all(
     values: Values,
     defaults: TaskOptions,
     as_json: bool = False,
+    own_limit: bool = False,
 ) -> tuple[list[NewTask], list[NewTask]]:
     """Check and serialise tasks, each of which may have those before it as arguments.
 
-    Returns the tasks, and the gates that they have as arguments. Raises as `define`.
+    `own_limit` says that the plan has a limit of its own. Returns the tasks, and the gates that
+    they have as arguments. Raises as `define`.
     """
-    gates = Gates(plan_path, values, defaults, as_json)
+    gates = Gates(plan_path, values, defaults, as_json, own_limit)
     functions: dict[int, bytes] = {}
     checked = Checked(as_json)
     try:
@@ -148,12 +159,13 @@ def define(
     dump_call = dump_call_json if as_json else dump_call_pickled
     arguments = dump_call(spec, args, plan_path, values, position_of)
     task = TaskRecord(len(deps), options.to_json(), function, arguments)
-    spec._new = _new_task(spec, options, values.codec.seal(codecs.TASK, task.to_bytes()), deps)
+    record = values.codec.seal(codecs.TASK, task.to_bytes())
+    spec._new = _new_task(spec, options, record, deps, gates.own_limit)
     return spec._new
 
 
 def _new_task(
-    spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask]
+    spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask], own_limit: bool
 ) -> NewTask:
     if len(deps) > EDGES_MAX:
         raise InvalidTask(
@@ -165,10 +177,11 @@ def _new_task(
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
+    limits = (*options.limits, OWN_LIMIT) if own_limit else options.limits
     return NewTask(
         *(spec.label, rank_of(options.priority), record, deps),
         keep=options.keep,
-        queue=options.queue,
+        queue=lane_of(options.queue, limits) if limits else options.queue,
         key=spec.key or "",
         not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
         takes_failures=options.run_if != RUN_IF[0],
@@ -216,7 +229,7 @@ def _options(spec: TaskSpec, defaults: TaskOptions, as_json: bool) -> TaskOption
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    given = as_options(_with_bytes({**own, **given}, spec.label), spec.label, as_json)
+    given = as_options(_as_stored({**own, **given}, spec.label), spec.label, as_json)
     options = replace(defaults, **given)
     check_options(options, spec.label)
     if options.is_isolated and inspect.iscoroutinefunction(inspect.unwrap(spec.fn)):
@@ -232,9 +245,13 @@ def _options(spec: TaskSpec, defaults: TaskOptions, as_json: bool) -> TaskOption
     return options
 
 
-def _with_bytes(options: dict[str, Any], label: str) -> dict[str, Any]:
-    limit = options.get("memory_limit")
-    return options if limit is None else options | {"memory_limit": memory_bytes(limit, label)}
+def _as_stored(options: dict[str, Any], label: str) -> dict[str, Any]:
+    """Options as records hold them. Changes `options`."""
+    if (limit := options.get("memory_limit")) is not None:
+        options["memory_limit"] = memory_bytes(limit, label)
+    if "limits" in options:
+        options["limits"] = as_names(options["limits"])
+    return options
 
 
 def memory_bytes(given: str | int | None, label: str) -> int | None:
@@ -344,6 +361,7 @@ def check_options(options: TaskOptions, label: str) -> None:
         type(options.queue) is str and parse_queue(options.queue) is not None,
         f"queue: {QUEUE_NAMES}, unlike {options.queue!r:.60}",
     )
+    check_limits(options.limits, label)
     demand(
         options.isolation in (None, "thread", "process"),
         f'isolation must be "thread" or "process", not {options.isolation!r:.50}',

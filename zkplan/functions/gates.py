@@ -19,7 +19,7 @@ from ..tasks import TaskSpec
 _OPTIONS = ("name", "priority", "keep", "queue")
 _OTHERS = (
     *("attempts", "retry_delay", "timeout", "pure", "isolation", "memory_limit"),
-    *("not_before", "deadline", "run_if", "fatal", "retry_if"),
+    *("not_before", "deadline", "limits", "run_if", "fatal", "retry_if"),
 )
 
 
@@ -27,10 +27,17 @@ class Gates:
     """The gates of one call of `Plan.add_tasks`: one for each `When`, however many tasks wait."""
 
     def __init__(
-        self, plan_path: str, values: Values, defaults: TaskOptions, as_json: bool = False
+        self,
+        plan_path: str,
+        values: Values,
+        defaults: TaskOptions,
+        as_json: bool = False,
+        own_limit: bool = False,
     ) -> None:
-        self._plan_path, self._values, self.as_json = plan_path, values, as_json
-        # What a gate runs only hands on a value: it needs neither a process nor a deadline.
+        self._plan_path, self._values = plan_path, values
+        #: How its tasks are written, and whether the plan has a limit of its own.
+        self.as_json, self.own_limit = as_json, own_limit
+        # What a gate runs only hands on a value: it needs no process, no deadline and no permit.
         self._defaults = replace(
             *(defaults,),
             name="",
@@ -41,6 +48,7 @@ class Gates:
             memory_limit=None,
             not_before=None,
             deadline=None,
+            limits=(),
         )
         self._made: dict[tuple[int, bool], NewTask] = {}
 

@@ -14,6 +14,7 @@ from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
 from ..protocol.options import TaskOptions
 from ..protocol.records import WEIGHT_MAX, OnFailure, PlanRecord, Serializer
 from .definition import check_key, check_options
+from .limit_names import check_max_running
 from .moments import Moment, seconds_of
 
 IfExists = Literal["return", "raise", "replace_finished"]
@@ -30,6 +31,7 @@ def new_record(
     deadline: Moment | None = None,
     serializer: Serializer = "pickle",
     weight: int = 1,
+    max_running: int | None = None,
 ) -> PlanRecord:
     """Raises InvalidTask for an option, a name or a key out of range."""
     check_options(defaults, "the plan's defaults")
@@ -41,6 +43,7 @@ def new_record(
         is_number and (0 <= retention < NUMBER_MAX or retention == math.inf)
     ):
         raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
+    check_max_running(max_running)
     check_key(key, "", "the key of a plan")
     check_share(weight, None)
     times: dict[str, Any] = {}
@@ -55,6 +58,7 @@ def new_record(
         key=key or "",
         serializer=serializer,
         weight=weight,
+        max_running=max_running or 0,
         **times,
     )
 

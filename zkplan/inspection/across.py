@@ -17,6 +17,7 @@ from ..protocol.layout import (
     parse_delayed,
     parse_gate,
     parse_task,
+    queue_in,
 )
 from ..protocol.load import read_all
 from ..protocol.look import list_plans, readable_record
@@ -229,7 +230,7 @@ def _task(
     name = name_of(client.codec, node.data)
     return FoundTask(
         *(plan, "", number, name, state, since, attempts, spot.worker),
-        *(queue or DEFAULT_QUEUE, spot.due, error),
+        *(queue_in(queue) or DEFAULT_QUEUE, spot.due, error),
     )
 
 

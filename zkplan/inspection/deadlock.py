@@ -9,7 +9,15 @@ from ..errors import UNREACHABLE, PayloadUndecodable, PlanFailed, PlanStuck, Zoo
 from ..protocol.check import check
 from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
-from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_gate
+from ..protocol.layout import (
+    PENDING,
+    Paths,
+    limits_in,
+    number_of,
+    parse_claim,
+    parse_delayed,
+    parse_gate,
+)
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.queues import read_entries, read_queues
@@ -54,6 +62,9 @@ def not_taken(client: Connection, plan_path: str, count: int) -> str:
     it."""
     entries = client.transport.run(read_entries(plan_path))
     runnable = sorted(entry.task for _, entry in entries)
+    if entries and all(limits_in(lane) for lane, _ in entries):
+        ask = client.command(f"plan why {int(number_of(plan_path))}")
+        return f"{count} of its tasks runnable, but their limits are full (`{ask}` tells more)"
     told = (refusal(client, f"{plan_path}/task-{task}") for task in runnable[:LOOKED_AT])
     why = next(filter(None, told), "they cannot decode these tasks, or have just started")
     if runnable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import NamedTuple
 
-from ..protocol.layout import DEFAULT_QUEUE, Paths, parse_claim
+from ..protocol.layout import DEFAULT_QUEUE, Paths, parse_claim, queue_in
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import claim_facts
 from ..protocol.worker_record import WorkerRecord
@@ -84,9 +84,9 @@ def _read_new(paths: Paths, names: dict[str, Sequence[str]], known: Known) -> St
     for (worker, name), node in zip(new, nodes, strict=True):
         claim = parse_claim(name)
         if node is not None and claim is not None:  # else it has ended meanwhile
-            facts = claim_facts(node.data)
-            since = node.created_ms / 1000
-            made = Held(worker, claim.plan, claim.task, claim.n, since, facts.queue, facts.a)
+            facts, since = claim_facts(node.data), node.created_ms / 1000
+            queue = queue_in(facts.queue)
+            made = Held(worker, claim.plan, claim.task, claim.n, since, queue, facts.a)
             known[worker, name] = claim.uid, made
 
 

@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from ..connection import Connection
 from ..protocol.active import list_active
-from ..protocol.layout import DEFAULT_QUEUE, QUEUES, entry_path, parse_claim, parse_delayed
+from ..protocol.layout import (
+    DEFAULT_QUEUE,
+    QUEUES,
+    entry_path,
+    parse_claim,
+    parse_delayed,
+    queue_in,
+)
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.queues import read_entries, read_queues
@@ -76,7 +83,7 @@ def _count(client: Connection) -> Step[_Counts]:
     plans = yield from list_active(paths)
     for delayed in map(parse_delayed, (yield ReadChildren(paths.delayed)) or ()):
         if delayed is not None:
-            counts.waiting[delayed.queue] += 1
+            counts.waiting[queue_in(delayed.queue)] += 1
             placed.setdefault(delayed.plan, set()).add(delayed.entry.task)
     for plan in plans:
         entries = yield from read_entries(paths.plan(plan))
@@ -84,7 +91,8 @@ def _count(client: Connection) -> Step[_Counts]:
         nodes = yield from read_all(
             [ReadData(entry_path(paths.plan(plan), *each)) for each in entries]
         )
-        for (queue, _), node in zip(entries, nodes, strict=True):
+        for (lane, _), node in zip(entries, nodes, strict=True):
+            queue = queue_in(lane)
             if node is not None:  # else claimed meanwhile
                 counts.runnable[queue] += 1
                 first = counts.first.get(queue, node.created_ms)
@@ -97,7 +105,7 @@ def _count(client: Connection) -> Step[_Counts]:
     for (_, name), node in zip(claims, nodes, strict=True):
         claim = parse_claim(name)
         if node is not None and claim is not None:
-            counts.running[claim_facts(node.data).queue] += 1
+            counts.running[queue_in(claim_facts(node.data).queue)] += 1
             placed.setdefault(claim.plan, set()).add(claim.task)
     for plan in plans:
         yield from _count_waiting(paths.plan(plan), placed.get(plan, set()), counts)
@@ -117,7 +125,9 @@ def _count_waiting(plan_path: str, placed: set[str], counts: _Counts) -> Step[No
         return
     counts.names.update((yield from read_queues(plan_path)))
     nodes = yield from read_all([ReadData(f"{plan_path}/task-{each}/ready") for each in waiting])
-    counts.waiting.update(queue_from_bytes(node.data) for node in nodes if node is not None)
+    counts.waiting.update(
+        queue_in(queue_from_bytes(node.data)) for node in nodes if node is not None
+    )
 
 
 def unserved(client: Connection, plan_path: str, workers: Sequence[WorkerRecord]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ..protocol.layout import OWN_LIMIT, limit_path, limits_in, queue_in
 from ..text import count, date_time
 from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
@@ -144,12 +145,40 @@ def no_living_worker(view: View, task: TaskInfo) -> Cause | None:
 def unserved_queue(view: View, task: TaskInfo) -> Cause | None:
     if not view.runs or not view.workers or task.state not in ("runnable", "delayed"):
         return None
-    queue = view.places[task.number].queue if task.number in view.places else task.queue
+    place = view.places.get(task.number)
+    queue = queue_in(place.queue) if place is not None else task.queue
     if any(queue in worker.queues for worker in view.workers):
         return None
     text = f"no worker serves the queue {queue}, so nothing takes its tasks"
     advice = f"Start one: `{view.client.command(f'worker --queue {queue}')}`."
     return Cause("no_server", sentence(text), advice)
+
+
+def full_limit(view: View, task: TaskInfo) -> Cause | None:
+    """One of its limits has no permit left, or does not exist any more."""
+    place = view.places.get(task.number)
+    if not view.runs or place is None or task.state not in ("runnable", "delayed"):
+        return None
+    plan, limits = view.plan_path[-10:], {each.name: each for each in view.limits}
+    for name in limits_in(place.queue):
+        known = limit_path("", plan, name).rpartition("/")[2]
+        told = f"the limit {name}" if name != OWN_LIMIT else "the plan's max_running"
+        limit = limits.get(known)
+        if limit is None:
+            text = f"{told} does not exist any more, so no task that names it runs"
+            advice = f"Set it: `{view.client.command(f'limit set {known} SIZE')}`."
+            return Cause("no_limit", sentence(text), advice, task.number)
+        if task.state == "runnable" and len(limit.held) >= limit.size:
+            holders = ", ".join(
+                f"task {int(each.task)} of plan {int(each.plan)}"
+                for each in limit.held[:NAMED]
+                if each.task.isdecimal() and each.plan.isdecimal()
+            )
+            held = "held" if limit.period is None else f"taken for {limit.period:g} s"
+            text = f"{told} is full: {len(limit.held)} of {limit.size} permits are {held}"
+            text += f" ({holders})" if holders else ""
+            return Cause("limit_full", sentence(text), "Wait, or raise the limit.", task.number)
+    return None
 
 
 def refused(view: View, task: TaskInfo) -> Cause | None:
@@ -188,7 +217,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
     if not view.runs or task.state != "runnable":
         return None
     place = view.places.get(task.number)
-    workers = [each for each in workers if place is None or place.queue in each.queues]
+    workers = [each for each in workers if place is None or queue_in(place.queue) in each.queues]
     if not workers:
         return None
     if any(worker.claims < worker.slots for worker in workers):
@@ -205,7 +234,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, decided, dead, worker_gone, claimed, being_defined, delayed, gated),
-    *(no_living_worker, unserved_queue, refused, keys_differ, all_slots_busy),
+    *(no_living_worker, unserved_queue, full_limit, refused, keys_differ, all_slots_busy),
 )
 
 

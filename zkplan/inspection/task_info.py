@@ -19,7 +19,7 @@ from .unfinished import TaskSummary, summaries
 
 _OPTIONS = (
     *("attempts", "retry_delay", "timeout", "priority", "pure", "queue"),
-    *("isolation", "memory_limit", "not_before", "deadline", "run_if"),
+    *("isolation", "memory_limit", "not_before", "deadline", "limits", "run_if"),
 )
 
 
@@ -62,6 +62,7 @@ class TaskInfo:
     memory_limit: int | None = None
     not_before: float | None = None
     deadline: float | None = None
+    limits: tuple[str, ...] = ()
     run_if: str = "all_succeeded"
     skipped: bool = False
     _notes: tuple[bytes, ...] = ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from functools import cached_property
 from typing import NamedTuple
 
 from ..connection import Connection
 from ..protocol.layout import number_of
+from ..protocol.limits import LimitStatus, list_limits
 from ..protocol.worker_record import WorkerRecord
 from .deadlock import status_of
 from .task_info import TaskInfo, task_info
@@ -57,6 +59,10 @@ class View:
     @cached_property
     def workers(self) -> list[WorkerRecord]:
         return living_workers(self.client)
+
+    @cached_property
+    def limits(self) -> list[LimitStatus]:
+        return self.client.transport.run(list_limits(self.client.paths, time.time()))
 
     @property
     def runs(self) -> bool:

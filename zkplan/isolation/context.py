@@ -124,7 +124,7 @@ class ChildContext(Context):
         claim = job.claim
         root = claim.plan_path.rpartition("/")[0]
         connection = Connection(self._transport, root)
-        return PlanWithin(connection, claim.plan_path, job.plan, claim.task, job.adds)
+        return PlanWithin(connection, claim.plan_path, job.plan, claim.task, job.adds, reads=False)
 
     @property
     def cancelled(self) -> bool:

@@ -19,6 +19,7 @@ from ..protocol.layout import (
     parse_entry,
     parse_gate,
     parse_queue,
+    queue_in,
     queue_path,
 )
 from ..protocol.load import read_all
@@ -183,10 +184,10 @@ def _count_indexes(paths: Paths, plans: Sequence[_Plan], counts: RootCounts) -> 
     known = {plan.number: plan for plan in plans}
     for delayed in map(parse_delayed, later or ()):
         if delayed is not None and delayed.plan in known:
-            counts.add("delayed", delayed.queue)
+            counts.add("delayed", queue_in(delayed.queue))
     for gate in map(parse_gate, gates or ()):
         if gate is not None and gate.plan in known:
-            counts.add("gated", gate.queue)
+            counts.add("gated", queue_in(gate.queue))
     queued: list[ReadData] = []
     for worker, name in (yield from names_on_claims_nodes(paths, strict=True)):
         claim = parse_claim(name)
@@ -198,7 +199,7 @@ def _count_indexes(paths: Paths, plans: Sequence[_Plan], counts: RootCounts) -> 
             counts.add("running", DEFAULT_QUEUE)
     for node in (yield from read_all(queued)):
         if node is not None:
-            counts.add("running", claim_facts(node.data).queue)
+            counts.add("running", queue_in(claim_facts(node.data).queue))
     return counts.tasks.total()
 
 
@@ -218,10 +219,11 @@ def _find_oldest(plans: Sequence[_Plan], counts: RootCounts) -> Step[None]:
     each_max = max(1, AGES_MAX // max(1, len(wanted)))
     reads, queues = [], []
     for (path, queue), names in zip(wanted, listed, strict=True):
-        entries = sorted(filter(None, map(parse_entry, names or ())), key=_by_age)
+        parsed = ((parse_entry(name), name) for name in names or ())
+        entries = sorted((_by_age(entry), name) for entry, name in parsed if entry is not None)
         counts.ages_unread += max(0, len(entries) - each_max)
-        for entry in entries[:each_max]:
-            reads.append(ReadData(f"{queue_path(path, queue)}/{entry.name}"))
+        for _, name in entries[:each_max]:
+            reads.append(ReadData(f"{queue_path(path, queue)}/{name}"))
             queues.append(queue)
     for queue, node in zip(queues, (yield from read_all(reads)), strict=True):
         if node is not None:

@@ -10,6 +10,7 @@ from ..client import Client
 from ..errors import InvalidTask
 from ..functions.by_path import function_at
 from ..functions.definition import Checked, check_options, check_spec
+from ..functions.limit_names import as_names, check_max_running
 from ..functions.new_plan import check_plan_name, check_share
 from ..functions.retry_rules import as_options
 from ..gates import When, when
@@ -20,6 +21,8 @@ from ..shell_commands.template import words
 from ..tasks import TaskSpec
 from .reader import PlanFile, TaskTable
 
+#: Options of a plan that are no defaults of its tasks.
+_OF_PLAN = ("on_failure", "weight", "max_running")
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -54,13 +57,13 @@ def create(client: Client, file: PlanFile, tasks: list[TaskSpec], name: str | No
 
 
 def _check_plan(file: PlanFile) -> None:
-    own = ("on_failure", "weight")
-    options = {key: value for key, value in file.options.items() if key not in own}
+    options = {key: value for key, value in file.options.items() if key not in _OF_PLAN}
     try:
         check_plan_name(file.name)
         check_share(file.options.get("weight"), None)
-        label = "the defaults of its tasks"
-        check_options(TaskOptions(**as_options(options, label)), label)
+        check_max_running(file.options.get("max_running"))
+        label, limits = "the defaults of its tasks", as_names(options.pop("limits", ()))
+        check_options(TaskOptions(**as_options(options, label), limits=limits), label)
     except InvalidTask as error:
         file.refuse("[plan]", str(error))
     if file.options.get("on_failure", "hold") not in ("hold", "cascade"):

@@ -26,9 +26,17 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "queue": (str,),
     "isolation": (str,),
     "memory_limit": (str, int),
+    "limits": (list,),
 }
 _RULES: dict[str, tuple[type, ...]] = {"fatal": (str, list), "retry_if": (str, list)}
-_PLAN_KEYS = {"name": (str,), "on_failure": (str,), "weight": (int,), **_TASK_OPTIONS, **_RULES}
+_PLAN_KEYS = {
+    "name": (str,),
+    "on_failure": (str,),
+    "weight": (int,),
+    "max_running": (int,),
+    **_TASK_OPTIONS,
+    **_RULES,
+}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {
     "args": (list,),
     "kwargs": (dict,),

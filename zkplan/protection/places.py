@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ..protocol.layout import PLAN_FIXED, TASK_KEY
 
 #: Rooms whose names alone count, and whose data no key covers.
-_OPEN_ROOMS = frozenset(("claims", "delayed", "active"))
+_OPEN_ROOMS = frozenset(("claims", "delayed", "active", "limits"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
 _OPEN_IN_TASK = frozenset(
     ("ready", "dep", "owner", "incomplete", "delivered", "started", "retry", "cut")

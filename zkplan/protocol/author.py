@@ -14,7 +14,17 @@ from .adding import NewTask, dep_number, next_number, task_ops
 from .bounds import refuse_if_spent, warning_of
 from .decide import tell_failures
 from .foreign import skip_number
-from .layout import DEFAULT_QUEUE, PLAN_FIXED, Paths, number_of, task_key
+from .layout import (
+    DEFAULT_QUEUE,
+    OWN_LIMIT,
+    PLAN_FIXED,
+    Paths,
+    limit_path,
+    number_of,
+    queue_in,
+    task_key,
+)
+from .limits import ensure_limits
 from .queues import make_queues
 from .records import PlanRecord
 from .requests import (
@@ -89,6 +99,8 @@ def create_plan_with(
     bounds = refuse_if_spent(paths, (yield from ensure_root(paths)))
     if bounds is not None and (warning := warning_of(paths, bounds)):
         tell(warning)
+    if record.max_running:
+        yield from ensure_limits(paths)
     while True:
         root = yield ReadData(paths.root)
         if root is None:
@@ -100,6 +112,9 @@ def create_plan_with(
             Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True, becomes=path)
         ]
         ops += [Create(f"{path}/{name}") for name in children]
+        if record.max_running:
+            size = b"%d" % record.max_running
+            ops.append(Create(limit_path(paths.root, number, OWN_LIMIT), size))
         answer = yield Multi([*ops, *more(number)])
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
@@ -172,7 +187,7 @@ class Author(AddChain):
                     task.is_there(node.data)
 
     def _make_queues(self, tasks: Sequence[NewTask]) -> Step[None]:
-        queues = {task.queue for task in tasks if task.queue != DEFAULT_QUEUE}
+        queues = {queue_in(task.queue) for task in tasks} - {DEFAULT_QUEUE}
         while not queues <= self.queues:
             took = yield from make_queues(self.plan_path, queues)
             if took is None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
-from .layout import DEFAULT_QUEUE, parse_entry, queue_path
+from .layout import DEFAULT_QUEUE, Entry, entry_path, parse_entry, queue_path
 from .load import FirstReads, first_reads
 from .requests import (
     Applied,
     Await,
+    Check,
     Create,
     Delete,
     Multi,
@@ -22,6 +25,7 @@ from .requests import (
     Reason,
     Refused,
     Send,
+    SetData,
     Step,
 )
 from .shared import GUARD, Claim, Draft, Registration, ask, or_error, rejected
@@ -35,7 +39,8 @@ class Claimed(NamedTuple):
 
     `plan_changed`: forget the plan's candidates. `worker_gone`: register again. `barred` are
     entries that cannot be claimed because of somebody else's znodes. `no_room`: ZooKeeper has no
-    room for a claim.
+    room for a claim. `blocked` entries were not claimed because a permit was taken first, or a
+    limit has changed; they are named as they stand now.
     """
 
     claims: list[Claim]
@@ -45,10 +50,32 @@ class Claimed(NamedTuple):
     read: FirstReads | None = None
     barred: tuple[str, ...] = ()
     no_room: ZkplanError | None = None
+    blocked: tuple[str, ...] = ()
+
+
+class Permits(NamedTuple):
+    """What a claim takes of limits: for each limit the version of its znode as last read, and for
+    each entry the paths of its permits, in the order of its limits. `starts` has the version of
+    each permit of a rate, -1 where its znode is new."""
+
+    versions: dict[str, int]
+    taken: dict[str, tuple[str, ...]]
+    starts: Mapping[str, int] = MappingProxyType({})
+
+
+NO_PERMITS = Permits({}, {})
 
 
 def new_claim(
-    me: Registration, plan: str, rank: str, task: str, n: int, a: int, queue: str = DEFAULT_QUEUE
+    me: Registration,
+    plan: str,
+    rank: str,
+    task: str,
+    n: int,
+    a: int,
+    queue: str = DEFAULT_QUEUE,
+    permits: tuple[str, ...] = (),
+    starts: tuple[tuple[str, int], ...] = (),
 ) -> Claim:
     paths = me.paths
     return Claim(
@@ -61,6 +88,8 @@ def new_claim(
         plan_path=paths.plan(plan),
         task_path=paths.task(plan, task),
         queue=queue,
+        permits=permits,
+        starts=starts,
     )
 
 
@@ -69,6 +98,14 @@ def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> l
     session."""
     owner = claim.task_path + "/owner"
     ops: list[Op] = [Create(claim.path, claim.data)]
+    if claim.permits:
+        holder = f"{me.worker}/{claim.name}".encode()
+        ops += [Create(path, holder) for path in claim.permits if path]
+        ops += [
+            # Of two workers that take one over, the second meets another version.
+            Create(path, holder) if version < 0 else SetData(path, holder, version)
+            for path, version in claim.starts
+        ]
     if owner_stands:
         ops.append(Delete(owner))
     ops.append(Create(owner, f"{me.worker} {claim.n}".encode(), ephemeral=True))
@@ -108,70 +145,133 @@ def claim(
     ready_version: int,
     names: list[str],
     queue: str = DEFAULT_QUEUE,
+    permits: Permits = NO_PERMITS,
 ) -> Step[Claimed]:
     """Claim the entries `names` of one queue of a plan at once. Entries that others took are
     dropped.
 
     S9: the version of the plan's `ready` is checked, so nothing is claimed after a pause. L1: the
-    worker's own registration is checked, or a claim could be released and made again for ever.
+    worker's own registration is checked, or a claim could be released and made again for ever. S11:
+    a claim of a task with limits takes one of its `permits` of each; the version of each limit is
+    checked, so they are free numbers of that very size.
     """
     plan_path = me.paths.plan(plan)
     runnable = queue_path(plan_path, queue)
-    wanted = [
-        (name, new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a, queue))
-        for name in names
-        if (entry := parse_entry(name)) is not None
-    ]
-    conflicts = 0
-    standing: set[str] = set()
-    orphans: list[str] = []
-    barred: list[str] = []
+    entries = [(name, entry) for name in names if (entry := parse_entry(name)) is not None]
+    todo = _Todo(
+        [(name, _claim_of(me, plan, queue, name, entry, permits)) for name, entry in entries]
+    )
     claimed: list[Claim] = []
     read: FirstReads | None = None
-    while wanted:
-        draft = _draft(me, runnable, wanted, standing)
+    while todo.wanted:
+        draft = _draft(me, runnable, todo.wanted, todo.standing, permits)
         draft.guard(me, {plan_path: ready_version})
         failpoints.reach("claim.before")
-        answer, read = yield from send_taking(me, draft.ops, [made for _, made in wanted])
+        made = [made for _, made in todo.wanted]
+        answer, read = yield from send_taking(me, draft.ops, made)
         if isinstance(answer, Applied):
             failpoints.reach("claim.made")
-            claimed = [made for _, made in wanted]
+            claimed = made
             break
-        if answer.repeated and stands_any(
-            [made for _, made in wanted], (yield ReadChildren(me.claims_path))
-        ):
+        if answer.repeated and stands_any(made, (yield ReadChildren(me.claims_path))):
             # The first copy was applied: our claims have unique names, and the session is the same.
-            claimed = [made for _, made in wanted]
+            claimed = made
             break
-        if answer.reason is Reason.FULL:
-            full = rejected(f"claiming tasks of {plan_path}", answer)
-            return Claimed([], conflicts, no_room=full)
-        owner = draft.owners[answer.at]
-        if answer.path == me.worker_path or answer.path.startswith(me.claims_path + "/"):
-            return Claimed([], conflicts, worker_gone=True)
-        if owner == GUARD:
-            return Claimed([], conflicts, plan_changed=True)
-        name = wanted[owner][0]
+        stopped = _stopped(me, plan_path, answer, draft.owners[answer.at])
+        if stopped is not None:
+            return stopped._replace(conflicts=todo.conflicts)
+        yield from todo.sort_out(runnable, answer, draft.owners[answer.at])
+    yield from _drop_orphans(runnable, todo.orphans)
+    blocked = [name for name, _ in todo.blocked]
+    if blocked and todo.repeated:
+        late, blocked = yield from rename_blocked(me, runnable, todo.blocked)
+        read, claimed = (None, claimed + late) if late else (read, claimed)
+    read = read if claimed else None
+    return Claimed(
+        *(claimed, todo.conflicts), read=read, barred=tuple(todo.barred), blocked=tuple(blocked)
+    )
+
+
+@dataclass(slots=True)
+class _Todo:
+    """The entries that a claim still wants, and what has become of the others."""
+
+    wanted: list[tuple[str, Claim]]
+    standing: set[str] = field(default_factory=set)
+    orphans: list[str] = field(default_factory=list)
+    barred: list[str] = field(default_factory=list)
+    blocked: list[tuple[str, Claim]] = field(default_factory=list)
+    conflicts: int = 0
+    #: Copies of what was refused may still be under way.
+    repeated: bool = False
+
+    def sort_out(self, runnable: str, answer: Refused, owner: int) -> Step[None]:
+        """Drop, or change, what the refusal names."""
+        self.repeated = self.repeated or answer.repeated
+        if owner == GUARD:  # a limit has changed
+            self.blocked += self.wanted
+            self.wanted = []
+            return
+        name, made = self.wanted[owner]
         at_owner = answer.path.endswith("/owner")
-        if answer.reason is Reason.NODE_EXISTS and at_owner:
-            standing.add(name)
-        elif answer.reason is Reason.NO_NODE and at_owner and name in standing:
-            standing.discard(name)
+        if answer.path in made.taken:
+            self.blocked.append(self.wanted.pop(owner))
+        elif answer.reason is Reason.NODE_EXISTS and at_owner:
+            self.standing.add(name)
+        elif answer.reason is Reason.NO_NODE and at_owner and name in self.standing:
+            self.standing.discard(name)
         elif answer.reason is Reason.NO_NODE:
             if at_owner:
-                orphans.append(name)
-            before = len(wanted)
-            del wanted[owner]
-            wanted = yield from _still_there(runnable, wanted)
-            conflicts += before - len(wanted)
+                self.orphans.append(name)
+            before = len(self.wanted)
+            del self.wanted[owner]
+            self.wanted = yield from _still_there(runnable, self.wanted)
+            self.conflicts += before - len(self.wanted)
         elif answer.reason in (Reason.NOT_EMPTY, Reason.EPHEMERAL_PARENT):
             # Children below the entry or the mark, or an ephemeral task: only this entry.
-            barred.append(name)
-            del wanted[owner]
+            self.barred.append(name)
+            del self.wanted[owner]
         else:
-            raise rejected(f"claiming {name} of {plan_path}", answer)
-    yield from _drop_orphans(runnable, orphans)
-    return Claimed(claimed, conflicts, read=read if claimed else None, barred=tuple(barred))
+            raise rejected(f"claiming {name} of {made.plan_path}", answer)
+
+
+def rename_blocked(
+    me: Registration, runnable: str, blocked: list[tuple[str, Claim]]
+) -> Step[tuple[list[Claim], list[str]]]:
+    """Raise the N of entries whose claim was refused for want of a permit while copies of it may be
+    under way: one would be applied as soon as the permit is free, and nobody would know of it.
+
+    Returns the claims that such a copy has made before, and the new names of the others.
+    """
+    names = []
+    for name, made in blocked:
+        later = entry_path(made.plan_path, made.queue, made.next_entry)
+        yield Multi([Delete(f"{runnable}/{name}"), Create(later)])
+        names.append(later.rpartition("/")[2])
+    standing = (yield ReadChildren(me.claims_path)) or ()
+    late = [made for _, made in blocked if made.name in standing]
+    return late, [name for name, (_, made) in zip(names, blocked, strict=True) if made not in late]
+
+
+def _stopped(me: Registration, plan_path: str, answer: Refused, owner: int) -> Claimed | None:
+    """What ends the claim as a whole."""
+    if answer.reason is Reason.FULL:
+        return Claimed([], no_room=rejected(f"claiming tasks of {plan_path}", answer))
+    if answer.path == me.worker_path or answer.path.startswith(me.claims_path + "/"):
+        return Claimed([], worker_gone=True)
+    if owner == GUARD and answer.path == f"{plan_path}/ready":
+        return Claimed([], plan_changed=True)
+    return None
+
+
+def _claim_of(
+    me: Registration, plan: str, queue: str, name: str, entry: Entry, permits: Permits
+) -> Claim:
+    lane, taken = queue + name[len(entry.name) :], permits.taken.get(name, ())
+    starts = tuple((path, permits.starts[path]) for path in taken if path in permits.starts)
+    if starts:
+        taken = tuple("" if path in permits.starts else path for path in taken)
+    return new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a, lane, taken, starts)
 
 
 def _drop_orphans(runnable: str, names: list[str]) -> Step[None]:
@@ -184,9 +284,16 @@ def _drop_orphans(runnable: str, names: list[str]) -> Step[None]:
 
 
 def _draft(
-    me: Registration, runnable: str, wanted: list[tuple[str, Claim]], standing: set[str]
+    me: Registration,
+    runnable: str,
+    wanted: list[tuple[str, Claim]],
+    standing: set[str],
+    permits: Permits,
 ) -> Draft:
     draft = Draft()
+    limits = {path.rpartition("/")[0] for _, made in wanted for path in made.taken}
+    draft.ops += [Check(path, permits.versions[path]) for path in sorted(limits)]
+    draft.own(GUARD)
     for index, (name, made) in enumerate(wanted):
         draft.ops.append(Delete(f"{runnable}/{name}"))
         draft.ops += take_ops(me, made, owner_stands=name in standing)

@@ -123,15 +123,18 @@ def _releases(
         if claim is None:
             continue
         path, then = gone.paths.task(parsed.plan, parsed.task), list[Op]()
+        facts = claim_facts(claim.data)
         if task is not None:
-            facts = claim_facts(claim.data)
             # An attempt is used up only if the function is known to have started. Most tasks that a
             # worker has claimed when it dies have not started, and must not run out of attempts.
             entry = Entry(facts.rank, parsed.task, parsed.n + 1, facts.a + (started is not None))
             # The check refuses the entry if the task was removed since it was read.
             plan_path = gone.paths.plan(parsed.plan)
             then = [Check(path), Create(entry_path(plan_path, facts.queue, entry))]
-        ending = Ending(f"{gone.claims_path}/{name}", path, then, owner is not None)
+        permits = facts.permit_paths(gone.paths, parsed.plan)
+        ending = Ending(
+            f"{gone.claims_path}/{name}", path, then, owner is not None, permits=permits
+        )
         found.append((ending, parsed.n + 1))
     return found
 

@@ -261,6 +261,8 @@ def _sort_out(
         report.fenced.append(rest.pop(owner))
     elif answer.path == f"{claim.task_path}/owner" and missing:
         loaded.owner = False
+    elif claim.lacks(answer):
+        pass
     elif part.run:
         part.cut()  # a task of the run changed, or this one: then it is refused again, alone
     elif answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:

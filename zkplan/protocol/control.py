@@ -22,6 +22,7 @@ from .foreign import below, delete_below
 from .gates import remove_waiting
 from .keys import freeing
 from .layout import PLAN_FIXED, QUEUES, active_entry
+from .limits import remove_own_limit
 from .queues import read_queues
 from .records import (
     PlanRecord,
@@ -335,6 +336,7 @@ def remove(plan_path: str) -> Step[int]:
     else:
         raise too_busy(f"removing {plan_path}")
     yield from remove_waiting(plan_path)
+    yield from remove_own_limit(plan_path)
     yield from _remove([active_entry(plan_path)])  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
         # `done` is deleted with `ready`: a plan that is ready and not done would look like one of

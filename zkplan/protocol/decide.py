@@ -46,12 +46,13 @@ def decide(
     skipped. Raises as `find_place`, and TransactionRejected.
     """
     plan_path = paths.plan(plan)
-    path = f"{plan_path}/task-{task}"
+    path, gone = f"{plan_path}/task-{task}", set[str]()
     for _ in range(REFUSALS_MAX):
         place = yield from find_place(paths, plan, task, hint)
         hint = None
         if place is None or (place.state == "dead" and not skips):
             return ""
+        place = place._replace(permits=tuple(each for each in place.permits if each not in gone))
         failpoints.reach("decide.between")
         ops = take_ops(plan_path, task, place)
         ops.append(Create(f"{path}/result", sealed))
@@ -70,6 +71,8 @@ def decide(
                 return place.state  # the first copy was applied
         if answer.reason not in RACES:
             raise rejected(f"deciding task {task} of {plan_path}", answer)
+        if answer.path in place.permits:
+            gone.add(answer.path)  # deleted by hand, or the claim has ended meanwhile
     raise TransactionRejected(
         f"deciding task {task} of {plan_path}: others move it all the time; try again"
     )
@@ -139,6 +142,7 @@ def take_ops(plan_path: str, task: str, place: Place) -> list[Op]:
         if place.has_owner:
             ops.append(Delete(f"{path}/owner"))
         # Its worker watches this data: the function learns at once that nobody wants its result.
+        ops += map(Delete, place.permits)
         return [*ops, SetData(claims_node, taken_to_bytes(name))]
     if place.state == "dead":
         # As for a retry: a late copy must not end a later death of the same task.

@@ -34,6 +34,7 @@ class Ending:
     held: bool = False
     error: ZkplanError | None = None
     refusals: int = 0
+    permits: Sequence[str] = ()
     #: Znodes that somebody else made below the claim or the mark.
     below: list[str] = field(default_factory=list)
 
@@ -42,6 +43,7 @@ class Ending:
         ops: list[Op] = [*map(Delete, self.below), Delete(self.claim)]
         if self.has_owner and self.then:
             ops.append(Delete(f"{self.task}/owner"))
+        ops += map(Delete, self.permits)
         return ops + self.then
 
 
@@ -95,6 +97,8 @@ def _goes_on(ending: Ending, answer: Refused, repeated: bool) -> Step[bool]:
         return False
     elif missing and answer.path == f"{ending.task}/owner":
         ending.has_owner = False
+    elif missing and answer.path in ending.permits:
+        ending.permits = [path for path in ending.permits if path != answer.path]
     elif missing:
         ending.then = []  # the task or its plan was removed, so only the claim itself is left
     elif answer.reason is Reason.NODE_EXISTS and answer.path.endswith("/log-"):
@@ -117,7 +121,7 @@ def _over(made: Op) -> Op:
 
 def _ending(claim: Claim, then: list[Op], log: bytes) -> Ending:
     logs: list[Op] = [Create(f"{claim.task_path}/log-", log, sequence=True)] if log else []
-    return Ending(claim.path, claim.task_path, logs + then)
+    return Ending(claim.path, claim.task_path, logs + then, permits=[*filter(None, claim.permits)])
 
 
 def _end(endings: list[Ending]) -> Step[int]:

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ..errors import PayloadUndecodable
-from .layout import DEFAULT_QUEUE, parse_queue
+from .layout import DEFAULT_QUEUE, parse_lane, parse_queue
 from .unproven import SEALED, SEALED_MAGIC, require_proven
 
 #: Larger than any number that an option may have, in any unit.
@@ -48,8 +48,8 @@ def as_rank(value: Any) -> str:
 
 
 def as_queue(value: Any) -> str:
-    """The name of a queue: it becomes part of a path, so anything else counts as the default."""
-    return parse_queue(as_text(value)) or DEFAULT_QUEUE
+    """A lane: it becomes part of a path, so anything else counts as the default queue."""
+    return parse_lane(as_text(value)) or DEFAULT_QUEUE
 
 
 def as_queues(value: Any) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Fixed names, such as `ready` below a plan or a task, stand where they are used.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ TASK_KEY = "key-"
 DEFAULT_QUEUE = "default"
 #: The child of a plan below which the other queues lie. The first add that needs one makes it.
 QUEUES = "queues"
+#: The limit that a plan has for itself. It lies with the others, as `plan-NUMBER`.
+OWN_LIMIT = "plan"
+PERMIT = "permit-"
 #: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
 #: The child of a task that runs also if tasks that it waits for have failed for good.
@@ -32,17 +36,22 @@ TAKES_FAILURES = "takes-failures"
 # Each entry has exactly one name: with leading zeros, or digits of other scripts, two names could
 # mean the same N. At most ten digits, because int() refuses thousands of digits.
 _COUNT = "(0|[1-9][0-9]{0,9})"
-_ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}")
+_LIMITS = "(?:~[a-z0-9._-]{1,40}){0,8}"
+_ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}{_LIMITS}")
 _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
 _PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
 _NUMBER = re.compile("[0-9]{10}")
 _DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
 _GATE = re.compile("([0-9]{10})-")
 _QUEUE = re.compile(r"[a-z0-9._-]{1,40}")
+_LANE = re.compile(rf"([a-z0-9._-]{{1,40}}){_LIMITS}")
 
 
 class Entry(NamedTuple):
-    """A runnable name, parsed: ENTRY.N.A. It never comes back, because N grows with every claim."""
+    """A runnable name, parsed: ENTRY.N.A. It never comes back, because N grows with every claim.
+
+    Where the task has limits, the name in the tree goes on with ~LIMIT for each.
+    """
 
     rank: str
     task: str
@@ -170,7 +179,7 @@ def _queued(name: str) -> tuple[Entry, str] | None:
     parts = name.split(".", 3)
     entry, queue = parse_entry(".".join(parts[:3])), DEFAULT_QUEUE
     if len(parts) > 3:
-        queue = parse_queue(parts[3]) or DEFAULT_QUEUE
+        queue = parse_lane(parts[3]) or DEFAULT_QUEUE
         if queue == DEFAULT_QUEUE:
             return None  # no queue, or one that has no name here: each entry has one name
     return (entry, queue) if entry else None
@@ -190,17 +199,62 @@ def parse_queue(name: str) -> str | None:
     return name if _QUEUE.fullmatch(name) and name not in (".", "..") else None
 
 
-def queue_path(plan_path: str, queue: str) -> str:
+def lane_of(queue: str, limits: Iterable[str]) -> str:
+    """The lane of a task: its queue, and ~LIMIT for each of its limits. A task without limits has
+    the name of its queue.
+
+    >>> lane_of("gpu", []), lane_of("default", ["db", "api"])
+    ('gpu', 'default~api~db')
+    """
+    return "~".join((queue, *sorted(set(limits))))
+
+
+def parse_lane(text: str) -> str | None:
+    """`text` where it is a lane.
+
+    >>> parse_lane("default~db"), parse_lane("gpu"), parse_lane("~db")
+    ('default~db', 'gpu', None)
+    """
+    if not _LANE.fullmatch(text):
+        return None
+    queue, *limits = text.split("~")
+    named = parse_queue(queue) is not None and None not in map(parse_queue, limits)
+    return text if named and limits == sorted(set(limits)) else None
+
+
+def queue_in(lane: str) -> str:
+    return lane.partition("~")[0]
+
+
+def limits_in(lane: str) -> list[str]:
+    """
+    >>> limits_in("default~api~db"), limits_in("gpu")
+    (['api', 'db'], [])
+    """
+    return lane.split("~")[1:]
+
+
+def limit_path(root: str, plan: str, limit: str) -> str:
+    """Where that limit of a task of the plan with that number lies.
+
+    >>> limit_path("/z", "0000000004", "db"), limit_path("/z", "0000000004", "plan")
+    ('/z/limits/db', '/z/limits/plan-0000000004')
+    """
+    return f"{root}/limits/{f'plan-{plan}' if limit == OWN_LIMIT else limit}"
+
+
+def queue_path(plan_path: str, lane: str) -> str:
     """Where the runnable entries of that queue lie.
 
     >>> queue_path("/z/plan-0000000004", "default"), queue_path("/z/plan-0000000004", "gpu")
     ('/z/plan-0000000004/runnable', '/z/plan-0000000004/queues/gpu')
     """
+    queue = queue_in(lane)
     return f"{plan_path}/runnable" if queue == DEFAULT_QUEUE else f"{plan_path}/{QUEUES}/{queue}"
 
 
-def entry_path(plan_path: str, queue: str, entry: Entry) -> str:
-    return f"{queue_path(plan_path, queue)}/{entry.name}"
+def entry_path(plan_path: str, lane: str, entry: Entry) -> str:
+    return f"{queue_path(plan_path, lane)}/{entry.name}{lane[len(queue_in(lane)) :]}"
 
 
 def gate_name(plan: str, entry: Entry, queue: str = DEFAULT_QUEUE) -> str:

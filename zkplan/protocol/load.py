@@ -10,7 +10,7 @@ from ..errors import PayloadRefused, PayloadUndecodable
 from . import failpoints
 from .edges import Edge
 from .records import count_from_bytes, queue_from_bytes
-from .requests import Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
+from .requests import Applied, Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
 #: How many values a load reads at first, while their sizes are unknown.
@@ -46,6 +46,7 @@ class Loaded:
         ops: list[Op] = [Delete(self.claim.path)]
         if self.owner:
             ops.append(Delete(f"{self.claim.task_path}/owner"))
+        ops += self.claim.permit_ops
         return [*map(Delete, self.below), *ops] if self.below else ops
 
 
@@ -281,6 +282,13 @@ def _complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
     return damage
 
 
+def drop_claim(claim: Claim) -> Step[None]:
+    """Delete a claim whose task is gone, and give its permits back."""
+    while not isinstance(answer := (yield Multi([Delete(claim.path), *claim.permit_ops])), Applied):
+        if not claim.lacks(answer):
+            return
+
+
 def drop_removed(claims: list[Claim]) -> Step[set[str]]:
     """Delete those of `claims` whose task was removed: a commit would have deleted the claim, too.
 
@@ -289,7 +297,7 @@ def drop_removed(claims: list[Claim]) -> Step[set[str]]:
     removed = set()
     for claim in claims:
         if (yield ReadData(claim.task_path)) is None:
-            yield Multi([Delete(claim.path)])
+            yield from drop_claim(claim)
             removed.add(claim.path)
     return removed
 

@@ -31,6 +31,7 @@ class TaskOptions:
     memory_limit: int | None = None
     not_before: float | None = None
     deadline: float | None = None
+    limits: tuple[str, ...] = ()
     #: `all_succeeded`, `all_finished` or `any_failed`.
     run_if: str = "all_succeeded"
     #: Names `module:class` of exceptions that are not retried.
@@ -95,6 +96,8 @@ class TaskOptions:
             and parse_queue(self.queue) is not None
             and (self.not_before is None or number(self.not_before, 0))
             and (self.deadline is None or number(self.deadline, 0))
+            and type(self.limits) is tuple
+            and all(type(name) is str and parse_queue(name) for name in self.limits)
             and self.isolation in (None, "thread", "process")
             and (
                 self.memory_limit is None

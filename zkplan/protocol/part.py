@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from .adding import NewTask, dep_number
 from .edges import Edge
-from .layout import DEFAULT_QUEUE, DELIVERED
+from .layout import DEFAULT_QUEUE, DELIVERED, queue_in
 from .load import Loaded
 from .requests import Create, Delete, Op, SetData
 from .shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, OP_OVERHEAD
@@ -49,7 +49,7 @@ class Part:
         """The queues that may have to be made before the tasks are added."""
         if self.queues_made:
             return set()
-        return {task.queue for task in self.adds} - {DEFAULT_QUEUE}
+        return {queue_in(task.queue) for task in self.adds} - {DEFAULT_QUEUE}
 
     @property
     def edges(self) -> list[tuple[str, Edge]]:

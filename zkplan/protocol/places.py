@@ -34,7 +34,7 @@ class Place(NamedTuple):
     `complete` (all edges have arrived, and it is not published yet). `n` is the number of the claim
     that stands or stood last, or that an entry stands for, and `a` how many attempts are used up.
     `edges` are both ends of what a waiting task waits for; `version` and `k` those of its `ready`.
-    `data` is that of a delayed entry.
+    `data` is that of a delayed entry, `permits` are the paths of those that a claim holds.
     """
 
     state: str
@@ -49,6 +49,7 @@ class Place(NamedTuple):
     has_outcome: bool = False
     data: bytes = b""
     queue: str = DEFAULT_QUEUE
+    permits: tuple[str, ...] = ()
 
     @property
     def next_n(self) -> int:
@@ -116,7 +117,11 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
         if incomplete is not None or ready is None or graves is None:
             raise TaskError(task, f"{path} is still being defined: nothing was changed")
         if stood is not None:
-            return _complete(place, stood, owner is not None, outcome is not None)
+            place = _complete(place, stood, owner is not None, outcome is not None)
+            if place.state == "claimed":
+                held = claim_facts(stood.data).permit_paths(paths, plan)
+                place = place._replace(permits=tuple(held))
+            return place
         k = count_from_bytes(ready.data)
         if ready.version == k:
             queue = queue_from_bytes(ready.data)
@@ -151,7 +156,8 @@ def _refuse(
 def _complete(place: Place, node: Node, has_owner: bool, has_outcome: bool) -> Place:
     """`place` with what its znode says."""
     if place.state == "claimed":
-        rank, a, queue = claim_facts(node.data)
+        facts = claim_facts(node.data)
+        rank, a, queue = facts.rank, facts.a, facts.queue
         return place._replace(rank=rank, a=a, queue=queue, has_owner=has_owner)
     if place.state == "dead":
         letter = Dead.from_bytes(node.data)

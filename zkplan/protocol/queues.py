@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .layout import DEFAULT_QUEUE, QUEUES, Entry, parse_entry, parse_queue, queue_path
+from .layout import DEFAULT_QUEUE, QUEUES, Entry, parse_entry, parse_queue, queue_in, queue_path
 from .requests import (
     Applied,
     Check,
@@ -34,7 +34,7 @@ def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
     plain creates that a check has not completed yet. Raises TransactionRejected, ServerFull.
     """
     made = False
-    missing = sorted(set(wanted) - {DEFAULT_QUEUE})
+    missing = sorted({*map(queue_in, wanted)} - {DEFAULT_QUEUE})
     for _ in range(REFUSALS_MAX if missing else 0):
         names = yield ReadChildren(f"{plan_path}/{QUEUES}")
         missing = [queue for queue in missing if queue not in (names or ())]
@@ -86,12 +86,12 @@ def read_names(plan_path: str) -> Step[list[tuple[str, Sequence[str]]]]:
 
 
 def read_entries(plan_path: str) -> Step[list[tuple[str, Entry]]]:
-    """The runnable entries of all queues, each with its queue."""
+    """The runnable entries of all queues, each with its lane."""
     return [
-        (queue, entry)
+        (queue + name[len(entry.name) :], entry)
         for queue, names in (yield from read_names(plan_path))
-        for entry in map(parse_entry, names)
-        if entry is not None
+        for name in names
+        if (entry := parse_entry(name)) is not None
     ]
 
 

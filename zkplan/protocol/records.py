@@ -20,7 +20,7 @@ from .fields import (
     lasting_to_json,
     to_json,
 )
-from .layout import DEFAULT_QUEUE, PRIORITY_MAX, PRIORITY_MIN, parse_queue
+from .layout import DEFAULT_QUEUE, PRIORITY_MAX, PRIORITY_MIN, parse_lane
 from .options import DEFAULT_OPTIONS, TaskOptions
 
 FORMAT = 1
@@ -44,7 +44,7 @@ class PlanRecord:
     it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
     it, `due` is the time for which it did, in the schedule's `timezone`.
     `serializer` is what the tasks are written as that are added to it. `weight` is what the plan
-    begins with: see `Share`.
+    begins with: see `Share`. `max_running` is the size of its own limit, 0 without one.
     """
 
     name: str
@@ -62,6 +62,7 @@ class PlanRecord:
     timezone: str = ""
     serializer: Serializer = "pickle"
     weight: int = 1
+    max_running: int = 0
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
@@ -71,6 +72,8 @@ class PlanRecord:
                 del value[name]
         if self.retention is not None:
             value["retention"] = lasting_to_json(self.retention)
+        if not self.max_running:
+            del value["max_running"]
         if self.serializer == "pickle":
             del value["serializer"]
         if self.weight == 1:
@@ -102,6 +105,7 @@ class PlanRecord:
             timezone=as_text(value.get("timezone")),
             serializer="json" if value.get("serializer") == "json" else "pickle",
             weight=_as_weight(value.get("weight")) or 1,
+            max_running=max(0, as_whole(value.get("max_running", 0), "a plan record")),
         )
 
 
@@ -224,7 +228,7 @@ def taken_from_bytes(data: bytes) -> str:
 
 
 def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:
-    """The data of a task's `ready`: K, the number of its edges, and its queue but the default."""
+    """The data of a task's `ready`: K, the number of its edges, and its lane but the default."""
     return b"%d" % k if queue == DEFAULT_QUEUE else f"{k} {queue}".encode()
 
 
@@ -236,8 +240,8 @@ def count_from_bytes(data: bytes) -> int:
 
 
 def queue_from_bytes(data: bytes) -> str:
-    """The queue that a task's `ready` names."""
-    return parse_queue(data.partition(b" ")[2].decode(errors="replace")) or DEFAULT_QUEUE
+    """The lane that a task's `ready` names."""
+    return parse_lane(data.partition(b" ")[2].decode(errors="replace")) or DEFAULT_QUEUE
 
 
 class Share(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .requests import Applied, Check, Create, Delete, Multi, Reason, Step
+from .load import drop_claim
+from .requests import Applied, Check, Create, Multi, Reason, Step
 from .shared import Claim, rejected
 
 
@@ -37,5 +38,5 @@ def mark_started(claim: Claim) -> Step[bool]:
     if answer.reason is not Reason.NO_NODE:
         raise rejected(f"noting the start of {claim.task_path}", answer)
     if answer.path == name:
-        yield Multi([Delete(claim.path)])  # the task was removed with its plan
+        yield from drop_claim(claim)  # the task was removed with its plan
     return False

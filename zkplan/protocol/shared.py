@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import UNREACHABLE, AccessDenied, ServerFull, TransactionRejected, ZkplanError
-from .layout import DEFAULT_QUEUE, Entry, Paths, parse_queue
-from .requests import Check, Op, Reason, Refused, Request, Step, T
+from .layout import (
+    DEFAULT_QUEUE,
+    PERMIT,
+    Entry,
+    Paths,
+    limit_path,
+    limits_in,
+    parse_lane,
+)
+from .requests import Check, Delete, Op, Reason, Refused, Request, Step, T
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
@@ -54,6 +62,11 @@ class Claim:
     plan_path: str
     task_path: str
     queue: str = DEFAULT_QUEUE
+    #: The paths of its permits, in the order of the limits in its lane, empty for a rate. Its end
+    #: deletes them.
+    permits: tuple[str, ...] = ()
+    #: Of rates, the paths of its permits, with the versions that they are taken over at; -1: new.
+    starts: tuple[tuple[str, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -69,7 +82,28 @@ class Claim:
     def data(self) -> bytes:
         """The data of the claim's znode: what another worker must know to release the claim."""
         data = f"{self.rank}.{self.a}"
-        return (data if self.queue == DEFAULT_QUEUE else f"{data}.{self.queue}").encode()
+        if self.queue != DEFAULT_QUEUE:
+            data += f".{self.queue}"
+        if self.permits:
+            data += ":" + ",".join(path.rpartition("-")[2] or "-" for path in self.permits)
+        return data.encode()
+
+    def lacks(self, answer: Refused) -> bool:
+        """Whether a permit was to blame that somebody has deleted by hand. It is left out then."""
+        if answer.reason is not Reason.NO_NODE or answer.path not in self.permits:
+            return False
+        self.permits = tuple(path for path in self.permits if path != answer.path)
+        return True
+
+    @property
+    def permit_ops(self) -> list[Op]:
+        """The operations that give its permits back."""
+        return [Delete(path) for path in self.permits if path]
+
+    @property
+    def taken(self) -> list[str]:
+        """The paths of all permits that it is made with."""
+        return [*filter(None, self.permits), *(path for path, _ in self.starts)]
 
 
 class ClaimFacts(NamedTuple):
@@ -78,16 +112,31 @@ class ClaimFacts(NamedTuple):
     rank: str
     a: int
     queue: str
+    #: The numbers of its permits, in the order of the limits in its lane; -1 for a rate.
+    permits: tuple[int, ...] = ()
+
+    def permit_paths(self, paths: Paths, plan: str) -> list[str]:
+        limits = limits_in(self.queue)
+        return [
+            f"{limit_path(paths.root, plan, limit)}/{PERMIT}{number}"
+            for limit, number in zip(limits, self.permits, strict=False)
+            if number >= 0
+        ]
 
 
 def claim_facts(data: bytes) -> ClaimFacts:
     """Never raises: what is damaged gets the middle rank, no attempts used up, the default
     queue."""
-    rank, used, queue = [*data.decode("ascii", errors="replace").split(".", 2), "", ""][:3]
+    text, _, numbers = data.decode("ascii", errors="replace").partition(":")
+    rank, used, queue = [*text.split(".", 2), "", ""][:3]
+    permits = [
+        int(each) if each.isdecimal() and len(each) < 10 else -1 for each in numbers.split(",")
+    ]
     return ClaimFacts(
         rank if rank.isdecimal() and len(rank) == 4 else "5000",
         int(used) if used.isdecimal() and len(used) < 10 else 0,
-        parse_queue(queue) or DEFAULT_QUEUE,
+        parse_lane(queue) or DEFAULT_QUEUE,
+        tuple(permits) if numbers else (),
     )
 
 
@@ -198,7 +247,7 @@ def pending_dependents(data: bytes) -> list[Dependent]:
         parts = line.split(" ")
         # Check the length of each part: a rank of three digits would make an entry that nobody
         # claims.
-        queue = parse_queue(parts.pop()) if len(parts) == 5 else DEFAULT_QUEUE
+        queue = parse_lane(parts.pop()) if len(parts) == 5 else DEFAULT_QUEUE
         lengths = [len(part) for part in parts if part.isascii() and part.isdecimal()]
         known = lengths[:2] == [10, 10] and len(parts) == 4 and lengths[3:] == [4]
         if known and lengths[2] <= 10 and queue is not None:

@@ -236,4 +236,6 @@ def _finish(part: Part) -> Step[bool | None]:
         loaded.below = []  # gone, by itself or with what is above it
     elif answer.path == claim.path:
         return bool(answer.repeated)
+    elif claim.lacks(answer):
+        return (yield from _finish(part))
     return None

@@ -22,6 +22,8 @@ class Candidates:
     def __init__(self, shares: Shares | None = None) -> None:
         self.shares = shares or Shares()
         self.views: dict[str, PlanView] = {}
+        #: Whether an entry that waits for a permit may be tried.
+        self.may_try: Callable[[PlanView, float], bool] = lambda view, now: False
         #: Plans with entries to claim; the first is next in turn.
         self._stocked: dict[str, None] = {}
         #: Plans that need a look now or at a known time; the first is next in turn.
@@ -57,7 +59,7 @@ class Candidates:
         """Put a plan into the right queue after something about it has changed."""
         if self.views.get(view.number) is not view:
             return  # removed meanwhile
-        if view.own and view.running:
+        if (view.own or view.waiting) and view.running:
             if view.number not in self._stocked:
                 self._stocked[view.number] = None
                 self.shares.came(view.number, view.listed_at)
@@ -96,9 +98,14 @@ class Candidates:
         best: list[PlanView] = []
         for number in list(self._stocked):
             view = self.views[number]
-            if not (view.own and view.running):
+            if not ((view.own or view.waiting) and view.running):
                 del self._stocked[number]
+            elif not view.own and not self.may_try(view, now):
+                view.held_back = True
             elif now >= view.avoid_until:
+                if view.held_back:
+                    view.held_back = False
+                    self.shares.came(number, now)
                 view.offered = True
                 if not best or view.rank < best[0].rank:
                     best = [view]
@@ -171,7 +178,9 @@ class Candidates:
             if view.looking or view.finished or view.own:
                 continue
             at = view.avoid_until
-            if not view.must_look:
+            if view.waiting:
+                at = max(at, view.renew_at if view.must_look else float("inf"))
+            elif not view.must_look:
                 at = max(at, view.steal_at or 0.0)
             if at > self._looked_at:
                 due = min(due, at)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ..protocol.claim import Claimed, claim
-from ..protocol.layout import queue_path
+from ..protocol.claim import NO_PERMITS, Claimed, claim
+from ..protocol.layout import limit_path, queue_path
 from ..protocol.load import FirstReads
 from ..protocol.part import Part
 from ..protocol.shared import Allowance, Claim, Registration
 from .candidates import Candidates
 from .claims import Claims
+from .limits import Limits
 from .membership import Membership
 from .plan_view import PlanView
 from .statistics import Counters
@@ -33,7 +35,12 @@ class Claimer:
     counters: Counters
     #: What this worker serves.
     queues: Sequence[str]
+    limits: Limits
     take_on: Callable[[list[Claim], FirstReads | None], None]
+
+    def __post_init__(self) -> None:
+        self.candidates.may_try, self.limits.waited = self.may_try, self.waited
+        self.claims.given_back = self.limits.given_back
 
     def wants(self) -> Registration | None:
         """The registration that this worker claims with now, or None while it may not claim."""
@@ -56,7 +63,12 @@ class Claimer:
         if view is None:
             return
         known = len(view.strange)
-        names = view.take(self.claims.free(plenty=self._is_plenty(view)))
+        # A task with limits is claimed for a free slot only: it would hold its permits in vain.
+        idle = self.claims.capacity.threads - self.claims.held
+        free = self.claims.free(plenty=self._is_plenty(view))
+        taken = view.take(free, idle, partial(self._permit, view, now))
+        for _, limits in view.waiting:
+            self.limits.want(view.number, limits.split("~"))
         if not known and view.strange:
             self.steps.complaints.tell(
                 f"{queue_path(view.path, view.queue)} holds names that are not entries and are "
@@ -64,24 +76,28 @@ class Claimer:
                 f"{min(view.strange)!r:.100}"
             )
         self.candidates.file(view)
-        if not names:
+        if not taken.names:
             return
-        self.claims.claiming, queue = len(names), view.queue
+        self.claims.claiming, queue = len(taken.names), taken.queue
+        permits = self.limits.permits(taken.permits) if taken.permits else NO_PERMITS
 
         def claimed(made: Claimed | None) -> None:
             self.claims.claiming = 0
+            self.limits.ended(permits, made is not None and not made.blocked)
             if made is None:
                 view.leave_alone(time.monotonic())
                 self.candidates.file(view)
             else:
                 self._claimed(me, view, queue, made)
 
-        step = claim(me, view.number, view.version, names, queue)
+        step = claim(me, view.number, view.version, taken.names, queue, permits)
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, claimed, what, instead=None)
 
     def _claimed(self, me: Registration, view: PlanView, queue: str, made: Claimed) -> None:
         self.counters.conflicts += made.conflicts
+        view.put_back(queue, made.blocked)
+        self.counters.conflicts += len(made.blocked)
         for name in made.barred:
             view.bar(name)
             self.steps.complaints.tell(
@@ -97,6 +113,29 @@ class Claimer:
             view.drop_listing()
         self.candidates.file(view)
         self.take_on(made.claims, made.read)
+
+    def _permit(self, view: PlanView, now: float, name: str) -> tuple[str, ...] | None:
+        names = name.split("~")[1:]
+        self.limits.want(view.number, names)
+        return self.limits.take(view.number, names, now)
+
+    def waited(self) -> set[str]:
+        """The paths of the limits for which entries of any plan wait."""
+        root = self.limits.root
+        return {
+            limit_path(root, view.number, name)
+            for view in self.candidates.views.values()
+            for _, limits in view.waiting
+            for name in limits.split("~")
+        }
+
+    def may_try(self, view: PlanView, now: float) -> bool:
+        """Whether an entry of that plan which waits for permits may be tried."""
+        if self.claims.capacity.threads <= self.claims.held:
+            return False
+        return any(
+            self.limits.has_room(view.number, limits.split("~"), now) for _, limits in view.waiting
+        )
 
     # ---- by commits and publications
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..log import get_logger
@@ -65,6 +65,8 @@ class Claims:
         self.uncommitted: deque[Part] = deque()
         #: The results of parts that wait or are being committed, in bytes.
         self.uncommitted_bytes = 0
+        #: Told of the permits of each claim that has ended.
+        self.given_back: Callable[[Sequence[str]], None] = lambda permits: None
         #: The worker stops: it claims and starts nothing more.
         self.draining = False
         #: It was told to claim and start nothing more until it is told to run on.
@@ -127,6 +129,8 @@ class Claims:
         """The claim is settled: nothing of its job is needed any more."""
         self.jobs.pop(claim.path, None)
         self.shares.closed(claim.path)
+        if claim.permits:
+            self.given_back(claim.permits)
         self._prefetch.forget(claim)
         self._kept.settled(claim)
 

@@ -37,6 +37,7 @@ from .gates import GateWatch
 from .isolated import Isolation
 from .job import Ended, Job
 from .kept_results import KeptResults
+from .limits import Limits
 from .loader import Loader
 from .maintenance import Duty, Heartbeat, IdlePoll, IndexScan, PlanCheck
 from .membership import Membership
@@ -105,14 +106,15 @@ class Loop:
         self.candidates = candidates = Candidates(Shares(share, threads, pool.since))
         kept, prefetch = KeptResults(), Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters, candidates.shares)
+        self.limits = limits = Limits(steps, paths, membership)
         # The stages, in the order of a task's way through them.
-        times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(
-            *(steps, paths, membership, claims, kept, candidates, vanished, counters, times, queues)
+            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
+            *(PlanTimes(steps, membership, candidates), queues, limits),
         )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
-            steps, membership, claims, candidates, counters, queues, loader.take_on
+            steps, membership, claims, candidates, counters, queues, limits, loader.take_on
         )
         self.settler = settler = Settler(
             steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
@@ -131,7 +133,7 @@ class Loop:
             self.heartbeat,
             self.clearing,
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
-            times,
+            self.poller.times,
             *self._of_watches(values),
             *self._of_finished_plans(collector),
             IdlePoll(backoff, claims, self.poller.look_again),
@@ -222,7 +224,7 @@ class Loop:
         if draining:
             due = min(due, now + 0.05)
         elif self.membership.me is not None:
-            due = min(due, self.candidates.next_event())
+            due = min(due, self.candidates.next_event(), self.limits.next_event())
         if self.pool.waiting:
             due = min(due, now + capacity.STALLED_S)
         return max(0.0005, min(due - now, 5.0))
@@ -250,6 +252,7 @@ class Loop:
             if self.claims.paused:
                 self.claims.hand_back(self.pool.take_waiting())
             self.claims.hand_back_stalled(now)
+            self.limits.advance(now)
             me = self.claimer.wants()
             self.poller.advance(now, claims_next=me is not None)
             if me is not None:
@@ -283,7 +286,7 @@ class Loop:
         self.gates.touched(path)
         if me is not None and path in (None, me.claims_path):
             self.heartbeat.watch()
-        if self.poller.touched(path):
+        if self.limits.touched(path) or self.poller.touched(path):
             return
         if path is None or path == self._paths.workers:
             self.clearing.at = 0.0

@@ -7,22 +7,27 @@ a moment has passed, or if an entry is urgent.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from typing import NamedTuple
 
 from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, parse_entry
 from ..protocol.look import PlanLook, Signs
 from ..protocol.records import PlanRecord, State
+from .listing import (
+    CANDIDATES_MAX,
+    NEARLY_EMPTY,
+    Names,
+    first_of,
+    has_limits,
+    last_of_others,
+    rank_in,
+    share_of,
+    urgent_of,
+)
 
-#: Entries kept of a listing; it is repeated when they are used up. A busy worker claims so many in
-#: REFRESH_MAX_S, so that a huge plan is not listed more often than its listings grow old. They take
-#: 5 MB.
-CANDIDATES_MAX = 65_536
-#: Names of a listing are sorted in with those that are kept, so many at a time.
-_BATCH = 16_384
 #: A listing that may be outdated is repeated after this many seconds before more of it is claimed,
 #: because a task that was taken over, or one of a high priority, goes first.
 REFRESH_S, REFRESH_MAX_S = 1.0, 30.0
@@ -30,17 +35,16 @@ REFRESH_S, REFRESH_MAX_S = 1.0, 30.0
 #: listing would take more than this part of the time: a huge plan must not use up a server. Each
 #: listing counts as LISTING_NAMES more names.
 REFRESH_NAMES_PER_S, LISTING_NAMES, REFRESH_PARTS = 25_000, 1000, 10
-#: Urgent entries of other shares that are tried before the worker's own, once a second. Only a few,
-#: because all workers try the same ones, and each that is taken already costs a claim another round
-#: trip.
-URGENT_MAX = 8
 #: Seconds after which entries of another share may be taken: its own worker had its chance.
 STEAL_AFTER_S = 0.01
 #: How many strange names, and tasks that cannot run here, are remembered for each plan.
 STRANGE_MAX = 1000
-#: A listing shorter than this is watched: soon nothing is left of it, and a change must wake the
-#: worker.
-NEARLY_EMPTY = 64
+#: The shortest time between two listings while all that is left waits for permits.
+LIMITED_LOOK_S = 0.05
+#: Whether these limits are known to have no permit left.
+IsFull = Callable[[str], bool]
+#: Gives the permits for an entry, or None if its limits are full.
+Permit = Callable[[str], "tuple[str, ...] | None"]
 #: Seconds for which a plan is left alone after one of its tasks could not run here, doubled each
 #: time.
 AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
@@ -58,6 +62,13 @@ class PlanView:
     state: State | None = None
     version: int = -1
     own: deque[str] = field(default_factory=deque)
+    #: Entries whose limits had no permit when their turn came, by their queue and limits.
+    waiting: dict[tuple[str, str], deque[str]] = field(default_factory=dict)
+    #: Entries with limits were seen; nothing else was left, and it was not offered for that.
+    limited: bool = False
+    held_back: bool = False
+    #: When a listing may be repeated while only such entries are left of it.
+    renew_at: float = 0.0
     #: The queue that `own` is of: the first of those that this worker serves that has entries.
     queue: str = DEFAULT_QUEUE
     #: Entries of other shares were seen. After this time they may be taken.
@@ -114,7 +125,7 @@ class PlanView:
         A long listing that is used up is no sign of that: the next one is under way, or will be
         asked for as soon as a slot is free. A check of such a plan would read all of it.
         """
-        has_work = self.own or self.steal_at or now < self.busy_until
+        has_work = self.own or self.waiting or self.steal_at or now < self.busy_until
         return self.running and not self.finished and (self.adopt or not has_work)
 
     def update(
@@ -125,35 +136,37 @@ class PlanView:
         *,
         spare: int = 0,
         newest_first: bool = False,
+        is_full: IsFull = bool,
     ) -> None:
         """Take a new listing. `share` is (this worker's place, number of workers).
 
         `spare` slots would stay idle after the worker's own share. They take entries from the end
         of other shares at once: the workers of those begin at the front, and most likely have no
         slots for all entries. With `newest_first` the tasks added last are tried first, whatever
-        their priority.
+        their priority. `is_full` says whether limits are known to have no permit left.
         """
         self.state, self.version = look.state, look.version
         self._take_share(look)
         self.looking = False
         self.adopt = look.state == "running" and (DEFAULT_QUEUE, None) in look.listed
-        names, long = self._first_queue(look)
+        self.waiting.clear()
+        names, long = self._first_queue(look, is_full)
         # A worker that takes from other shares goes on with that: a new listing must not make it
         # wait again.
         stealing = self.steal_at is not None and now >= self.steal_at
         stealing = stealing or (self.stolen and bool(self.own))
-        mine = _share_of(names, *share, newest_first=newest_first)
+        mine = share_of(names, *share, newest_first=newest_first)
         self.stolen = not mine and bool(names) and stealing
         if self.stolen:
             # The end of the list, which the worker of that share reaches last.
-            mine = _first(names, min((len(names) + 1) // 2, CANDIDATES_MAX), reverse=True)[::-1]
+            mine = first_of(names, min((len(names) + 1) // 2, CANDIDATES_MAX), reverse=True)[::-1]
         urgent: list[str] = []
         # Once a second, so that short listings do not make all workers collide each time. Not in a
         # plan that was left alone for long: the urgent task may be the one that kept this worker
         # from it.
         if mine and now - self.urgent_tried_at >= REFRESH_S and self.avoid_s < AVOID_MAX_S:
-            urgent, self.urgent_tried_at = _urgent(names, mine[0], *share), now
-        self.own = deque([*urgent, *mine, *_last_of_others(names, spare - len(mine), *share)])
+            urgent, self.urgent_tried_at = urgent_of(names, mine[0], *share), now
+        self.own = deque([*urgent, *mine, *last_of_others(names, spare - len(mine), *share)])
         self.offered = False
         self.busy_until = now + REFRESH_MAX_S if long else float("-inf")
         self.listed_at, self.listing_names = now, (LISTING_NAMES + len(names)) * share[1]
@@ -165,6 +178,7 @@ class PlanView:
         # Without a watch nothing would wake this worker, so look again when these are used up. A
         # change during this listing has set must_look already, and it stays set.
         self.must_look = self.must_look or not self.watch
+        self.renew_at = now + (self._refresh_s(1) if long else LIMITED_LOOK_S)
         # A change of `ready` or of the connection while it was under way has used up a watch.
         self.watch = self.changed or not long
 
@@ -177,7 +191,7 @@ class PlanView:
     @property
     def rank(self) -> int:
         """The rank of its next entry among those of all plans: a lower one goes first."""
-        return _rank(self.own[0]) - self.lift
+        return rank_in(self.first) - self.lift
 
     @property
     def usual_rank(self) -> int:
@@ -185,29 +199,45 @@ class PlanView:
         usual = self.record.defaults.priority if self.record is not None else 0
         return RANK_MIDDLE - usual - self.lift
 
-    def _first_queue(self, look: PlanLook) -> tuple[_Names, bool]:
+    def _first_queue(self, look: PlanLook, is_full: IsFull) -> tuple[Names, bool]:
         """The names to claim from: those of the first queue that has any which can run here.
 
-        Returns also whether one of the listings was long.
+        Returns also whether one of the listings was long. Names whose limits are full are left
+        out; they are in `waiting`.
         """
-        chosen, is_long = _Names(()), False
-        can_run = False
+        chosen, is_long, can_run = Names(()), False, False
         for queue, listed in look.listed:
-            names = _Names((listed or ()) if self.running else ())
+            names = Names((listed or ()) if self.running else ())
             if self.strange:
                 # If they stayed in the listing, this worker would look for ever.
                 if len(self.strange) < STRANGE_MAX:
-                    names = _Names(names, lambda name: name not in self.strange)
+                    names = Names(names, lambda name: name not in self.strange)
                 else:
-                    names = _Names(names, self._is_entry)
+                    names = Names(names, self._is_entry)
             is_long = is_long or len(names) >= NEARLY_EMPTY
+            if self.limited:
+                names = self._without_full(queue, names, is_full)
             others = names
             if self.cannot_run:
-                others = _Names(names, lambda name: name[5:15] not in self.cannot_run)
+                others = Names(names, lambda name: name[5:15] not in self.cannot_run)
             if (len(others) and not can_run) or (len(names) and not len(chosen)):
                 chosen = others if len(others) else names
                 can_run, self.queue = bool(len(others)), queue
         return chosen, is_long
+
+    def _without_full(self, queue: str, names: Names, is_full: IsFull) -> Names:
+        """The names whose limits are not full; the others wait."""
+        full: dict[str, bool] = {}
+        for name in names:
+            limits = name.partition("~")[2]
+            if limits and limits not in full:
+                full[limits] = is_full(limits)
+        for limits, is_it in full.items():
+            if is_it:
+                of_limits = partial(has_limits, limits)
+                mine = first_of(Names(names, of_limits), CANDIDATES_MAX)
+                self.waiting[queue, limits] = deque(mine)
+        return Names(names, lambda name: not full.get(name.partition("~")[2], False))
 
     def begin_look(self, now: float) -> bool:
         """Note that a listing starts. Returns whether to watch it."""
@@ -221,25 +251,73 @@ class PlanView:
 
         A watched listing is not stale as long as its watch has not fired.
         """
+        old = now >= self.listed_at + self._refresh_s(plans)
+        self.stale = old and self.offered and self.must_look and not self.looking
+
+    def _refresh_s(self, plans: int) -> float:
         wait_s = max(
             REFRESH_S,
             plans * self.listing_names / REFRESH_NAMES_PER_S,
             REFRESH_PARTS * (self.listed_at - self.asked_at),
         )
-        old = now >= self.listed_at + min(wait_s, REFRESH_MAX_S)
-        self.stale = old and self.offered and self.must_look and not self.looking
+        return min(wait_s, REFRESH_MAX_S)
 
-    def take(self, count: int) -> list[str]:
-        """The next entries to claim. Names that are not entries are remembered and ignored."""
-        taken: list[str] = []
+    def take(self, count: int, limited: int = 0, permit: Permit | None = None) -> Taken:
+        """The next entries to claim, of one queue, and what `permit` gives to those with limits.
+
+        At most `limited` of them have limits. Names that are not entries are remembered and
+        ignored.
+        """
+        taken, now_waiting = Taken(self.queue, [], {}), False
         count = count if self.most is None else min(count, self.most)
-        while self.own and len(taken) < count:
+
+        def try_limited(name: str) -> bool:
+            if permit is None or len(taken.permits) >= limited:
+                return False
+            found = permit(name)
+            if found is not None:
+                taken.permits[name] = found
+                taken.names.append(name)
+            return found is not None
+
+        for key, names in list(self.waiting.items()):
+            if taken.names and key[0] != taken.queue:
+                continue
+            while names and len(taken.names) < count and try_limited(names[0]):
+                taken = taken._replace(queue=key[0])
+                names.popleft()
+            if not names:
+                del self.waiting[key]
+        while self.own and len(taken.names) < count and taken.queue == self.queue:
             name = self.own.popleft()
-            if parse_entry(name) is not None:
-                taken.append(name)
-            else:
+            if parse_entry(name) is None:
                 self.bar(name)
+            elif "~" not in name:
+                taken.names.append(name)
+            elif (self.queue, name.partition("~")[2]) in self.waiting or not try_limited(name):
+                self.limited = now_waiting = True
+                self.put_back(self.queue, [name])
+        if now_waiting and not self.own:
+            # Others than those, of another share or queue, may run: a listing without them says so.
+            self.must_look = True
         return taken
+
+    def put_back(self, queue: str, names: Iterable[str]) -> None:
+        """These have to wait for a permit, or were to be claimed together with such."""
+        for name in names:
+            if "~" in name:
+                self.waiting.setdefault((queue, name.partition("~")[2]), deque()).append(name)
+            elif queue == self.queue:
+                self.own.append(name)
+            else:
+                self.must_look = True
+
+    @property
+    def first(self) -> str:
+        """An entry by whose rank the plan is compared with others; empty if it has none."""
+        if self.own:
+            return self.own[0]
+        return min((names[0] for names in self.waiting.values()), default="")
 
     def bar(self, name: str) -> None:
         """Never try to claim it again."""
@@ -271,6 +349,7 @@ class PlanView:
     def drop_listing(self) -> None:
         """Claim nothing more from the last listing: list again."""
         self.own.clear()
+        self.waiting.clear()
         self.must_look = True
 
     def leave_alone(self, now: float) -> None:
@@ -285,82 +364,14 @@ class PlanView:
             return False
         if self.own:
             return self.stale
+        if self.waiting:
+            return self.must_look and now >= self.renew_at
         return self.must_look or (self.steal_at is not None and now >= self.steal_at)
 
 
-class _Names:
-    """The names of a listing, or those of them that `keep` lets pass.
+class Taken(NamedTuple):
+    """Entries of one queue to claim, and the permits to try for those that have limits."""
 
-    They are decoded each time: a list of all names of a huge plan would take more memory than the
-    worker has besides.
-    """
-
-    def __init__(
-        self, names: Collection[str] | _Names, keep: Callable[[str], bool] | None = None
-    ) -> None:
-        self._names, self._keep = names, keep
-        self._count = len(names) if keep is None else sum(map(keep, names))
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names) if self._keep is None else filter(self._keep, self._names)
-
-
-def _share_of(names: Iterable[str], me: int, count: int, *, newest_first: bool) -> list[str]:
-    """The first entries of this worker's share, sorted."""
-    order = (lambda name: -_number(name)) if newest_first else None
-    if count > 1:
-        names = (name for name in names if _number(name) % count == me)
-    return _first(names, CANDIDATES_MAX, order)
-
-
-def _first(
-    names: Iterable[str],
-    most: int,
-    order: Callable[[str], int] | None = None,
-    *,
-    reverse: bool = False,
-) -> list[str]:
-    """The first `most` names in that order. Holds one batch more than that at a time, not all."""
-    first: list[str] = []
-    names = iter(names)
-    while batch := list(islice(names, _BATCH)):
-        first += batch
-        first.sort(key=order, reverse=reverse)
-        del first[most:]
-    return first
-
-
-def _urgent(names: Iterable[str], first: str, me: int, count: int) -> list[str]:
-    """The first entries of other shares that must not wait for their own worker, which may be busy
-    for hours. They rank before `first`, or were claimed before and lost.
-    """
-    rank = first[:4]
-    found = (
-        name
-        for name in names
-        if name < first
-        and (name[:4] < rank or name[15:18] != ".0.")
-        and _number(name) % count != me
-        and parse_entry(name) is not None
-    )
-    return heapq.nsmallest(URGENT_MAX, found)
-
-
-def _last_of_others(names: _Names, most: int, me: int, count: int) -> list[str]:
-    """The last entries of others' shares, at most `most`, where that is all but few entries."""
-    if most <= 0 or count < 2 or len(names) >= NEARLY_EMPTY:
-        return []
-    return heapq.nlargest(most, (name for name in names if _number(name) % count != me))
-
-
-def _rank(name: str) -> int:
-    # What is no entry goes first: it is found out when it is taken.
-    return int(name[:4]) if name[:4].isdecimal() else 0
-
-
-def _number(name: str) -> int:
-    digits = name[5:15]
-    return int(digits) if digits.isdecimal() else 0
+    queue: str
+    names: list[str]
+    permits: dict[str, tuple[str, ...]]

@@ -19,7 +19,8 @@ class PlanWithin(Plan):
     """The plan inside a running task. A task that runs again never adds its tasks twice.
 
     The plan cannot look empty between the end of the task and its adds. `adds` collects the tasks
-    that the commit of `task` will add.
+    that the commit of `task` will add. Without `reads` nobody looks whether the limits that they
+    name exist: they wait until these are set.
     """
 
     def __init__(
@@ -29,9 +30,15 @@ class PlanWithin(Plan):
         record: PlanRecord | None,
         task: str,
         adds: list[NewTask],
+        *,
+        reads: bool = True,
     ) -> None:
         super().__init__(client, path, record)
-        self._task, self._adds = task, adds
+        self._task, self._adds, self._reads = task, adds, reads
+
+    def _check_limits(self, tasks: list[NewTask]) -> None:
+        if self._reads:
+            super()._check_limits(tasks)
 
     def _submit(self, tasks: list[NewTask]) -> None:
         keyed = next((task for task in tasks if task.key), None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..backoff import CHANCE
 from ..protocol.active import list_active
@@ -17,6 +18,7 @@ from .candidates import Candidates
 from .claims import CANCELLED, REMOVED, Claims
 from .failures import VanishedWorkers
 from .kept_results import KeptResults
+from .limits import Limits
 from .membership import Membership
 from .plan_times import PlanTimes
 from .plan_view import PlanView
@@ -45,6 +47,7 @@ class Poller:
     times: PlanTimes
     #: What this worker serves, the preferred queue first.
     queues: Sequence[str]
+    limits: Limits
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
@@ -140,6 +143,7 @@ class Poller:
                 *(found, self.membership.share, time.monotonic()),
                 spare=self.claims.spare,
                 newest_first=self.kept.is_met,
+                is_full=partial(self.limits.are_full, view.number),
             )
         self.candidates.file(view)
         if view.state != "running" and before == "running":

@@ -1,0 +1,244 @@
+"""What a worker knows of limits, and when it tries to take a permit.
+
+A limit is read and watched only while entries that name it wait here. When a permit becomes free,
+all workers that wait are told. The worker that gave it back takes it again at once, unless it holds
+more than its share. A moment later the worker tries it that a hash prefers for its number, and then
+the others what is free by then. So one permit makes few transactions that are refused.
+
+A permit of a rate is tried when its period is over. No watch tells that another worker has taken it
+over, so the others read the limit once more before they try.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..backoff import CHANCE
+from ..protocol.claim import Permits
+from ..protocol.layout import PERMIT, Paths, limit_path
+from ..protocol.limits import Limit, read_limit
+from ..protocol.requests import Step
+from .membership import Membership
+from .steps import Steps
+
+#: The head start of the worker that gave a permit back, and that of the preferred one; the time
+#: over which the others spread after both.
+OWN_HEAD_START_S, HEAD_START_S, SPREAD_S = 0.01, 0.03, 0.06
+#: A limit for which entries wait is read this often even when no watch fired.
+LOOK_S = 5.0
+#: The shortest time between two reads of one limit.
+REST_S = 0.005
+
+
+@dataclass(eq=False)
+class _State:
+    limit: Limit | None = None
+    known: bool = False
+    looking: bool = False
+    must_look: bool = True
+    #: When it is read next without a watch, and not before when.
+    look_at: float = 0.0
+    rest_until: float = 0.0
+    #: When the free numbers may be tried for which this worker is preferred, and when any.
+    preferred_at: float = float("inf")
+    any_at: float = float("inf")
+    #: Numbers that this worker has given back just now, and how many permits it holds.
+    given_back: set[int] = field(default_factory=set)
+    own: int = 0
+    #: Numbers that this worker tries just now.
+    tried: set[int] = field(default_factory=set)
+    #: A rate whose free permits were left to the workers that are preferred.
+    left: bool = False
+
+
+class Limits:
+    """The limits that entries of one worker name; only the loop's thread calls it."""
+
+    def __init__(self, steps: Steps, paths: Paths, membership: Membership) -> None:
+        self._steps, self._paths, self._membership = steps, paths, membership
+        self._states: dict[str, _State] = {}
+        #: The paths of the limits for which entries wait.
+        self.waited: Callable[[], set[str]] = set
+        self.root = paths.root
+        self._advanced = 0.0
+        self._prefix = f"{paths.root}/limits/"
+
+    def touched(self, path: str | None) -> bool:
+        """A watch fired; None: the connection changed. Returns True if it only concerned limits."""
+        if path is None:
+            for each in self._states.values():
+                each.must_look = True
+            return False
+        state = self._states.get(path)
+        if state is not None:
+            state.must_look = True
+        return path.startswith(self._prefix)
+
+    def advance(self, now: float) -> None:
+        """Read the limits for which entries wait and that may have changed."""
+        self._advanced = now
+        due = [
+            path
+            for path, state in self._states.items()
+            if (state.must_look or now >= state.look_at)
+            and not state.looking
+            and now >= state.rest_until
+        ]
+        waited = self.waited() if due else set()
+        for path in due:
+            if path in waited:
+                self._look(path, self._states[path], now)
+            else:
+                del self._states[path]
+
+    def next_event(self) -> float:
+        """When something becomes due."""
+        due = float("inf")
+        for state in self._states.values():
+            if not state.looking:
+                due = min(due, state.rest_until if state.must_look else state.look_at)
+                # What may be tried already waits for a slot or another limit, not for a time.
+                times = [at for at in (state.preferred_at, state.any_at) if at > self._advanced]
+                if times and self._is_free(state):
+                    due = min(due, *times)
+        return due
+
+    def _is_free(self, state: _State) -> bool:
+        return state.limit is not None and bool(set(state.limit.free) - state.tried)
+
+    def _look(self, path: str, state: _State, now: float) -> None:
+        state.looking, state.must_look = True, False
+        state.look_at, state.rest_until = now + LOOK_S, now + REST_S
+
+        def read(found: Limit | None) -> None:
+            state.looking, state.known = False, True
+            if found != state.limit:
+                state.preferred_at = now + OWN_HEAD_START_S
+                state.any_at = now + HEAD_START_S + SPREAD_S * CHANCE.random()
+            if found is not None and found.period_ms:
+                self._pace(state, found, now)
+            state.limit = found
+            state.given_back.intersection_update(found.free if found is not None else ())
+
+        self._steps.start_contained(
+            read_limit(path, self._server_ms, watch=True),
+            *(read, f"{path} cannot be read"),
+            instead=None,
+        )
+
+    def _server_ms(self) -> Step[float]:
+        """While the server's clock is not known, no period is over."""
+        yield from self._membership.clock.measure()
+        clock = self._membership.clock
+        return 1000 * clock.now() if clock.is_known else float("-inf")
+
+    def _pace(self, state: _State, found: Limit, now: float) -> None:
+        """Say when a rate that was read `now` is tried, and read again."""
+        was_left, state.left = state.left, False
+        if found.free:
+            state.preferred_at, state.any_at = now, now if was_left else float("inf")
+            if not was_left:
+                state.left = True
+                state.look_at = now + HEAD_START_S + SPREAD_S * CHANCE.random()
+        if found.held and self._membership.clock.is_known:
+            over_at = self._membership.clock.monotonic_at(found.until_ms / 1000)
+            state.look_at = min(state.look_at, over_at + REST_S)
+
+    # ---- permits
+
+    def are_full(self, plan: str, limits: str) -> bool:
+        """Whether one of these limits is known to have no permit left, or not to exist."""
+        for name in limits.split("~"):
+            state = self._states.get(limit_path(self._paths.root, plan, name))
+            if state is not None and state.known and (state.limit is None or not state.limit.free):
+                return True
+        return False
+
+    def has_room(self, plan: str, names: list[str], now: float) -> bool:
+        """Whether an entry of that plan with these limits may be tried now."""
+        return all(self._choose(limit_path(self._paths.root, plan, each), now) for each in names)
+
+    def want(self, plan: str, names: list[str]) -> None:
+        """An entry waits for these limits."""
+        for name in names:
+            self._states.setdefault(limit_path(self._paths.root, plan, name), _State())
+
+    def take(self, plan: str, names: list[str], now: float) -> tuple[str, ...] | None:
+        """The paths of permits to try for an entry with these limits; None if one is full."""
+        paths = [limit_path(self._paths.root, plan, name) for name in names]
+        chosen = [self._choose(path, now) for path in paths]
+        if not all(chosen):
+            return None
+        taken = []
+        for path, numbers in zip(paths, chosen, strict=True):
+            number = CHANCE.choice(numbers)
+            self._states[path].tried.add(number)
+            taken.append(f"{path}/{PERMIT}{number}")
+        return tuple(taken)
+
+    def permits(self, taken: dict[str, tuple[str, ...]]) -> Permits:
+        """What a claim needs to know of the permits that it tries."""
+        versions, starts = dict[str, int](), dict[str, int]()
+        for paths in taken.values():
+            for path in paths:
+                limit, _, number = path.rpartition(f"/{PERMIT}")
+                found = self._states[limit].limit
+                versions[limit] = found.version if found is not None else -1
+                if found is not None and found.period_ms:
+                    starts[path] = found.versions.get(int(number), -1)
+        return Permits(versions, taken, starts)
+
+    def ended(self, permits: Permits, made: bool) -> None:
+        """A claim that tried these permits was answered."""
+        for path in permits.versions:
+            state = self._states.get(path)
+            if state is None:
+                continue
+            if made and state.limit is not None:
+                held = state.limit.held.union(state.tried)
+                state.limit = state.limit._replace(held=held)
+                if period_ms := state.limit.period_ms:
+                    state.look_at = min(state.look_at, time.monotonic() + period_ms / 1000)
+                else:
+                    state.own += len(state.tried)
+            state.must_look = state.must_look or not made
+            state.given_back -= state.tried
+            state.tried.clear()
+
+    def given_back(self, permits: Sequence[str]) -> None:
+        """A claim that held these permits has ended."""
+        for permit in permits:
+            path, _, number = permit.rpartition(f"/{PERMIT}")
+            state = self._states.get(path)
+            if state is None:
+                continue
+            state.own = max(0, state.own - 1)
+            if state.limit is not None and number.isdecimal():
+                state.limit = state.limit._replace(held=state.limit.held - {int(number)})
+                state.given_back.add(int(number))
+
+    def _choose(self, path: str, now: float) -> list[int]:
+        """The numbers of a limit that this worker may try now."""
+        state = self._states.get(path)
+        if state is None or not state.known or state.limit is None:
+            return []
+        free = [number for number in state.limit.free if number not in state.tried]
+        place, count = self._membership.share
+        if state.given_back and state.own < -(-state.limit.size // count):
+            # Also where it is to be read again: the watch that says so fired for this very permit.
+            return [number for number in free if number in state.given_back]
+        if state.must_look:
+            return []
+        if now >= state.any_at:
+            return free
+        if now < state.preferred_at:
+            return []
+        salt = 0 if state.limit.period_ms else len(state.limit.held)
+        return [
+            number
+            for number in free
+            if zlib.crc32(f"{path} {number} {salt}".encode()) % count == place
+        ]

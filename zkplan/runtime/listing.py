@@ -1,0 +1,105 @@
+"""The names of one listing: which of them a worker tries, in which order. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
+
+from ..protocol.layout import parse_entry
+
+#: Entries kept of a listing; it is repeated when they are used up. A busy worker claims so many in
+#: REFRESH_MAX_S, so that a huge plan is not listed more often than its listings grow old. They take
+#: 5 MB.
+CANDIDATES_MAX = 65_536
+#: Names of a listing are sorted in with those that are kept, so many at a time.
+_BATCH = 16_384
+#: Urgent entries of other shares that are tried before the worker's own, once a second. Only a few,
+#: because all workers try the same ones, and each that is taken already costs a claim another round
+#: trip.
+URGENT_MAX = 8
+#: A listing shorter than this is watched: soon nothing is left of it, and a change must wake the
+#: worker.
+NEARLY_EMPTY = 64
+
+
+class Names:
+    """The names of a listing, or those of them that `keep` lets pass.
+
+    They are decoded each time: a list of all names of a huge plan would take more memory than the
+    worker has besides.
+    """
+
+    def __init__(
+        self, names: Collection[str] | Names, keep: Callable[[str], bool] | None = None
+    ) -> None:
+        self._names, self._keep = names, keep
+        self._count = len(names) if keep is None else sum(map(keep, names))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names) if self._keep is None else filter(self._keep, self._names)
+
+
+def has_limits(limits: str, name: str) -> bool:
+    return name.partition("~")[2] == limits
+
+
+def share_of(names: Iterable[str], me: int, count: int, *, newest_first: bool) -> list[str]:
+    """The first entries of this worker's share, sorted."""
+    order = (lambda name: -_number(name)) if newest_first else None
+    if count > 1:
+        names = (name for name in names if _number(name) % count == me)
+    return first_of(names, CANDIDATES_MAX, order)
+
+
+def first_of(
+    names: Iterable[str],
+    most: int,
+    order: Callable[[str], int] | None = None,
+    *,
+    reverse: bool = False,
+) -> list[str]:
+    """The first `most` names in that order. Holds one batch more than that at a time, not all."""
+    first: list[str] = []
+    names = iter(names)
+    while batch := list(islice(names, _BATCH)):
+        first += batch
+        first.sort(key=order, reverse=reverse)
+        del first[most:]
+    return first
+
+
+def urgent_of(names: Iterable[str], first: str, me: int, count: int) -> list[str]:
+    """The first entries of other shares that must not wait for their own worker, which may be busy
+    for hours. They rank before `first`, or were claimed before and lost.
+    """
+    rank = first[:4]
+    found = (
+        name
+        for name in names
+        if name < first
+        and (name[:4] < rank or name[15:18] != ".0.")
+        and _number(name) % count != me
+        and parse_entry(name) is not None
+    )
+    return heapq.nsmallest(URGENT_MAX, found)
+
+
+def last_of_others(names: Names, most: int, me: int, count: int) -> list[str]:
+    """The last entries of others' shares, at most `most`, where that is all but few entries."""
+    if most <= 0 or count < 2 or len(names) >= NEARLY_EMPTY:
+        return []
+    return heapq.nlargest(most, (name for name in names if _number(name) % count != me))
+
+
+def _number(name: str) -> int:
+    digits = name[5:15]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def rank_in(name: str) -> int:
+    """The rank of an entry. What is no entry goes first: it is found out when it is taken."""
+    return int(name[:4]) if name[:4].isdecimal() else 0
