@@ -267,6 +267,8 @@ def _stopped(me: Registration, plan_path: str, answer: Refused, owner: int) -> C
 def _claim_of(
     me: Registration, plan: str, queue: str, name: str, entry: Entry, permits: Permits
 ) -> Claim:
+    if "~" not in name:
+        return new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a, queue)
     lane, taken = queue + name[len(entry.name) :], permits.taken.get(name, ())
     starts = tuple((path, permits.starts[path]) for path in taken if path in permits.starts)
     if starts:
@@ -291,8 +293,9 @@ def _draft(
     permits: Permits,
 ) -> Draft:
     draft = Draft()
-    limits = {path.rpartition("/")[0] for _, made in wanted for path in made.taken}
-    draft.ops += [Check(path, permits.versions[path]) for path in sorted(limits)]
+    if permits.versions:
+        limits = {path.rpartition("/")[0] for _, made in wanted for path in made.taken}
+        draft.ops += [Check(path, permits.versions[path]) for path in sorted(limits)]
     draft.own(GUARD)
     for index, (name, made) in enumerate(wanted):
         draft.ops.append(Delete(f"{runnable}/{name}"))

@@ -98,7 +98,7 @@ class Claim:
     @property
     def permit_ops(self) -> list[Op]:
         """The operations that give its permits back."""
-        return [Delete(path) for path in self.permits if path]
+        return [Delete(path) for path in self.permits if path] if self.permits else []
 
     @property
     def taken(self) -> list[str]:
