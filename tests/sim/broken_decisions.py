@@ -11,9 +11,11 @@ from zkplan.protocol.layout import Entry, parse_entry
 from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Create, Delete, Op, Refused
 
+from . import mixes
 from .auditor import DECIDES
+from .broken_runs import Answers
 from .mutant import Mutant, only, without
-from .mutants import Answers, answered
+from .mutants import answered
 from .network import Fiber
 from .world import ROOT, World
 
@@ -93,5 +95,9 @@ OF_DECISIONS = (
         ),
     ),
     # Not by decisions alone: whatever dies in a plan that holds.
-    Mutant("dead task that tells everybody", patches=((_PART, "edges", property(_tell_all)),)),
+    Mutant(
+        "dead task that tells everybody",
+        patches=((_PART, "edges", property(_tell_all)),),
+        mix=mixes.told_of_failures,
+    ),
 )
