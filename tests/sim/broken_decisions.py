@@ -92,6 +92,7 @@ OF_DECISIONS = (
         Mutant(
             "batch of claims known by its first one",
             patches=((claiming, "stands_any", _first_stands),),
+            mix=mixes.decided_meanwhile,
         ),
     ),
     # Not by decisions alone: whatever dies in a plan that holds.

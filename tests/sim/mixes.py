@@ -58,3 +58,11 @@ def grown_meanwhile(rng: random.Random) -> Mix:
     """Tasks are run in one go while authors add to their plan, and little else happens."""
     mix = draw_mix(rng)._replace(ahead=0.9, more=4, slow=0.3, adds=0.0, failing=0.0, wide=0)
     return mix._replace(expiries=0, crashes=0, pauses=0, retries=0, removes=0)
+
+
+def decided_meanwhile(rng: random.Random) -> Mix:
+    """Answers are lost while operators decide about tasks, and little else happens."""
+    mix = draw_mix(rng)
+    faults = mix.faults._replace(lost=0.0, mute=0.3, late=0.0, full=0.0)
+    mix = mix._replace(faults=faults, decisions=12, slow=0.3, ahead=0.0, wide=0)
+    return mix._replace(expiries=0, crashes=0, removes=0)
