@@ -11,23 +11,27 @@ import ast
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import NoReturn
 
 TOP = Path(__file__).resolve().parent
 VENV = TOP / ".venv"
 STAMP = VENV / "zkplan-setup"
 PYTHON_MIN = (3, 10)
-#: What pytest exits with where no test was selected.
-NOTHING_SELECTED = 5
-#: What it exits with when Ctrl-C ended it.
-INTERRUPTED = 2
+#: What pytest exits with where no test was selected, and where Ctrl-C ended it.
+NOTHING_SELECTED, INTERRUPTED = 5, 2
+#: How many runs of `test` go on at a time: they wait a good deal, and two processors take them.
+AT_ONCE = 3
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
 ARCHITECTURE = TOP / "docs" / "internals" / "architecture.md"
 MODULES_BEGIN, MODULES_END = "<!-- modules -->\n", "<!-- end of modules -->"
@@ -46,27 +50,33 @@ def demo(arguments: list[str]) -> None:
 
 
 def test(arguments: list[str]) -> None:
-    """lint, then all tests: on a real ZooKeeper and, side by side, on the embedded server"""
-    lint([])
+    """lint and all tests, side by side: on a real ZooKeeper and on the embedded server"""
     marked = ["-m", "(not chaos or sample) and not bench", *arguments]
     if any(argument.startswith("tests/") for argument in arguments):
+        lint([])
         pytest([], marked)
         return
     # `dev.py sim` takes more seeds: a quarter of them is enough for each change.
     os.environ.setdefault("ZKPLAN_SIM_SEEDS", "5000")
-    # What uses neither kind of server runs once, beside the comparing ones, which end soonest. What
-    # says the same on either kind runs on the embedded one.
-    on_server = ["-m", f"zookeeper and {marked[1]}", *arguments]
-    on_zookeeper = ["-m", f"zookeeper and not either and {marked[1]}", *arguments]
-    others = ["-m", f"not (integ and zookeeper) and {marked[1]}", *arguments]
+    # Some hundred processes begin, and each would compile zkplan for itself.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    succeeds([venv_program("python"), "-m", "compileall", "-q", "zkplan", "tests", "benchmarks"])
+    # What shows the same on both servers runs on the embedded one. Long runs do not begin last.
+    on_zookeeper = ["--zookeeper-kind=zookeeper", "-m", f"zookeeper and not either and {marked[1]}"]
+    on_embedded = ["--zookeeper-kind=embedded", "-m", f"zookeeper and {marked[1]}"]
+    servers = ["tests/embedded", "tests/crash", "tests/chaos", "--zookeeper-kind=embedded"]
     side_by_side(
-        ["tests/integ", "--zookeeper-kind=zookeeper", *on_zookeeper],
-        ["tests/integ", "--zookeeper-kind=embedded", *on_server],
-        ["tests/sim", "tests/differential", "tests/kazoo_suite", "tests/integ", *others],
         [
-            *("tests/unit", "tests/embedded", "tests/crash", "tests/chaos"),
-            *("--zookeeper-kind=embedded", *marked),
+            [sys.executable, "dev.py", "lint"],
+            *(tests(*on_zookeeper, *arguments, *share) for share in shares("tests/integ", 2)),
+            *(tests(*on_embedded, *arguments, *share) for share in shares("tests/integ", 2)),
+            tests(*servers, *marked),
+            tests("tests/unit", "--zookeeper-kind=embedded", *marked),
+            tests("tests/sim", *marked),
+            tests("tests/integ", "-m", f"not zookeeper and {marked[1]}", *arguments),
+            tests("tests/differential", "tests/kazoo_suite", *marked),
         ],
+        at_once=AT_ONCE,
     )
 
 
@@ -116,12 +126,15 @@ def chaos(arguments: list[str]) -> None:
     security = [f"tests/chaos/test_{name}.py" for name in ("access", "tls")]
     # What knows one kind of server only runs once, beside the quickest kind.
     side_by_side(
-        [every, "--zookeeper-kind=ensemble", *marked],
-        [every, *security, "--zookeeper-kind=zookeeper", *marked],
-        ["tests/chaos", f"--ignore={timed}", "--zookeeper-kind=embedded", *marked],
-        ["tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments],
+        [
+            tests(every, "--zookeeper-kind=ensemble", *marked),
+            tests(every, *security, "--zookeeper-kind=zookeeper", *marked),
+            tests("tests/chaos", f"--ignore={timed}", "--zookeeper-kind=embedded", *marked),
+            tests("tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments),
+        ],
+        at_once=4,
         # It holds workers to a time: beside the others they would share it with theirs.
-        alone=[timed, "--zookeeper-kind=both", *marked],
+        alone=tests(timed, "--zookeeper-kind=both", *marked),
     )
 
 
@@ -149,14 +162,14 @@ def with_modules(page: str) -> str:
     lines: list[str] = []
     for folder in [TOP / "zkplan", *sorted((TOP / "zkplan").glob("*/"))]:
         files = sorted(folder.rglob("*.py") if folder.name != "zkplan" else folder.glob("*.py"))
-        if files:
-            lines += [f"### `{folder.relative_to(TOP).as_posix()}/`", ""]
+        if not files:
+            continue
+        lines += [f"### `{folder.relative_to(TOP).as_posix()}/`", ""]
         for path in files:
             text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
             sentence = " ".join(text.partition("\n\n")[0].split())
             lines.append(f"- `{path.relative_to(folder).as_posix()}`: {sentence}")
-        if files:
-            lines.append("")
+        lines.append("")
     return "\n".join([before + MODULES_BEGIN, *lines, MODULES_END]) + after
 
 
@@ -200,7 +213,7 @@ def set_up_packages() -> None:
     wanted = "\n".join([project, str(TOP), sys.version])  # A moved or copied .venv does not work.
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
-    # Created anew, for half of one may be left of a set-up that was interrupted.
+    # Anew, for half of one may be left of a set-up that was interrupted.
     say(f"creating the virtual environment {VENV.name} (Python {sys.version.split()[0]})")
     if importlib.util.find_spec("ensurepip") is None:
         apt_install(["python3-venv"]) or stop("This Python has no venv: install python3-venv.")
@@ -212,8 +225,7 @@ def set_up_packages() -> None:
 
 def set_up_zookeeper() -> None:
     """A ZooKeeper that tests can start or use: the first of those NO_ZOOKEEPER names."""
-    given = os.environ.get("ZKPLAN_TEST_HOSTS")
-    if given:
+    if given := os.environ.get("ZKPLAN_TEST_HOSTS"):
         say(f"ZooKeeper: {given}, given in ZKPLAN_TEST_HOSTS")
     elif zookeeper_is_installed():
         say("ZooKeeper: started on loopback when needed, with the Java and jars installed here")
@@ -273,11 +285,9 @@ def apt_install(packages: list[str]) -> bool:
     """Install Debian packages where that is possible without a question; whether it was."""
     if shutil.which("apt-get") is None:
         return False
-    prefix: list[str] = []
-    if os.geteuid() != 0:
-        prefix = ["sudo", "-n"]
-        if shutil.which("sudo") is None or not succeeds([*prefix, "true"], show=False):
-            return False
+    prefix = ["sudo", "-n"] if os.geteuid() != 0 else []
+    if prefix and not (shutil.which("sudo") and succeeds([*prefix, "true"], show=False)):
+        return False
     say(f"installing {' '.join(packages)} with apt-get (a minute or so)")
     apt = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
     # A failing update is not the end: some source of the machine may be broken, not the needed one.
@@ -287,34 +297,52 @@ def apt_install(packages: list[str]) -> bool:
 
 def pytest(folders: list[str], arguments: list[str]) -> None:
     """Run the tests of the folders, or those given instead; the last lines name the ZooKeeper."""
-    paths = [] if any(argument.startswith("tests/") for argument in arguments) else folders
-    run("python", "-m", "pytest", *paths, *arguments)
+    given = any(argument.startswith("tests/") for argument in arguments)
+    run("python", "-m", "pytest", *([] if given else folders), *arguments)
 
 
-def side_by_side(first: list[str], *others: list[str], alone: list[str] | None = None) -> None:
-    """Runs of the tests at once, which mostly wait; what the others say is shown at the end.
+def tests(*arguments: str) -> list[str]:
+    return [venv_program("python"), "-m", "pytest", *arguments]
+
+
+def shares(folder: str, count: int) -> list[list[str]]:
+    """The modules of tests in a folder, dealt out to so many runs."""
+    modules = sorted(path.relative_to(TOP).as_posix() for path in (TOP / folder).glob("test_*.py"))
+    return [modules[first::count] for first in range(count)]
+
+
+def side_by_side(commands: list[list[str]], at_once: int, alone: list[str] | None = None) -> None:
+    """Runs of the tests and other programs, which mostly wait: so many at once, in this order.
 
     `alone` is run when all of them have ended, passed or not, but for Ctrl-C.
     """
-    command = [venv_program("python"), "-m", "pytest"]
-    say(" ".join(["running pytest", *first]))
-    for other in others:
-        say(" ".join(["    and pytest", *other]))
-    with ExitStack() as stack:
-        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in others]
-        beside = [
-            subprocess.Popen([*command, *other], stdout=output, stderr=subprocess.STDOUT)
-            for other, output in zip(others, outputs, strict=True)
-        ]
-        codes = [finished(process) for process in (subprocess.Popen([*command, *first]), *beside)]
-        for output in outputs:
-            output.seek(0)
-            print(output.read().decode(errors="replace"), flush=True)
-    if alone and INTERRUPTED not in codes:
-        say(" ".join(["running pytest", *alone]))
-        codes.append(finished(subprocess.Popen([*command, *alone])))
-    if not passed(codes, first):
-        stop(f"failed (exit codes {', '.join(map(str, codes))})")
+    try:
+        with ThreadPoolExecutor(at_once) as pool:  # It waits for those that run, also after Ctrl-C.
+            ended = [*pool.map(until_ended, commands)]
+    except KeyboardInterrupt:
+        stop("interrupted", code=130)
+    if alone and INTERRUPTED not in [each.returncode for each in ended]:
+        ended.append(until_ended(alone))
+    of_tests = [each.returncode for each in ended if "pytest" in each.args]
+    bad = [each for each in ended if each.returncode]
+    if passed(of_tests, commands[-1]) and all("pytest" in each.args for each in bad):
+        return
+    for each in bad:
+        # The lines that name failed tests; where there are none, the last ones.
+        named = re.findall(r"(?m)^(?:FAILED|ERROR) .*", each.stdout) or [each.stdout[-2000:]]
+        say("\n".join([f"failed (exit code {each.returncode}): {' '.join(each.args)}", *named]))
+    stop(f"failed: {len(bad)} of {len(ended)} runs")
+
+
+def until_ended(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program, and show what it said when it has ended."""
+    name = textwrap.shorten(" ".join(command[1:]), 200)
+    say(f"running {name}")
+    began = time.monotonic()
+    ended = subprocess.run(command, stdout=PIPE, stderr=STDOUT, text=True, errors="replace")
+    after = f"exit code {ended.returncode} after {time.monotonic() - began:.0f} s"
+    say(f"{after}: {name}\n{ended.stdout}")
+    return ended
 
 
 def passed(codes: list[int], arguments: list[str]) -> bool:
@@ -352,7 +380,7 @@ def finished(process: subprocess.Popen[bytes]) -> int:
 
 def succeeds(command: list[str], *, show: bool = True) -> bool:
     """Run it quietly; what it said is shown where it fails, unless `show` is off."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(command, stdout=PIPE, stderr=STDOUT, check=False)
     if show and done.returncode != 0:
         say(f"failed: {' '.join(command)}")
         print(done.stdout.decode(errors="replace"), file=sys.stderr, flush=True)

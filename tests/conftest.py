@@ -36,24 +36,32 @@ SAMPLE = {
     ("test_mutants_are_caught.py", "release keeps N, death_in_a_task"),
     ("test_mutants_are_caught.py", "add without identity, answer_to_an_add_lost"),
 }
-#: The modules of integ that show what a command or a call says, which is the same on either kind of
-#: server. `dev.py test` runs them on the embedded one alone.
+#: The modules of integ that show what a command or a call says, or what workers decide among
+#: themselves, which is the same on either kind of server. `dev.py test` runs them on the embedded
+#: one alone.
 _EITHER = {
     "test_a_command_asks_before_it_removes.py",
     "test_a_dead_process_makes_nobody_wait.py",
+    "test_a_store_on_bad_days.py",
     "test_bad_input_is_refused.py",
     "test_calls_become_tasks.py",
+    "test_checks_of_stored_values.py",
     "test_command_line.py",
     "test_commands_are_tasks.py",
     "test_demo.py",
     "test_examples.py",
     "test_functions_of_every_kind_run.py",
+    "test_functions_that_never_return.py",
     "test_garbage_in_the_tree.py",
     "test_kept_outcomes_are_listed.py",
+    "test_keys_are_rotated.py",
     "test_memory_runs_out.py",
+    "test_metrics_are_served.py",
     "test_neighbours_of_a_task_are_named.py",
     "test_nothing_secret_is_told.py",
+    "test_plans_share_the_slots.py",
     "test_results_come_in_bulk.py",
+    "test_scenarios_by_reference.py",
     "test_signals.py",
     "test_single_tasks_in_json.py",
     "test_tasks_are_found_across_plans.py",
@@ -61,11 +69,14 @@ _EITHER = {
     "test_tasks_in_processes_of_their_own.py",
     "test_tasks_run_on_failures.py",
     "test_the_graph_that_is_left_is_drawn.py",
+    "test_the_worker_command.py",
     "test_top_is_a_live_view.py",
     "test_values_are_shown_when_asked_for.py",
     "test_values_by_reference.py",
     "test_waiting_says_why.py",
+    "test_what_cannot_run_stops_nothing_else.py",
     "test_what_is_printed_can_be_typed.py",
+    "test_why_nothing_runs_is_told.py",
     "test_with_json_nothing_is_unpickled.py",
     "test_workers_are_told_from_elsewhere.py",
 }

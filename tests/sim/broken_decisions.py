@@ -11,9 +11,11 @@ from zkplan.protocol.layout import Entry, parse_entry
 from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Create, Delete, Op, Refused
 
+from . import mixes
 from .auditor import DECIDES
+from .broken_runs import Answers
 from .mutant import Mutant, only, without
-from .mutants import Answers, answered
+from .mutants import answered
 from .network import Fiber
 from .world import ROOT, World
 
@@ -90,8 +92,13 @@ OF_DECISIONS = (
         Mutant(
             "batch of claims known by its first one",
             patches=((claiming, "stands_any", _first_stands),),
+            mix=mixes.decided_meanwhile,
         ),
     ),
     # Not by decisions alone: whatever dies in a plan that holds.
-    Mutant("dead task that tells everybody", patches=((_PART, "edges", property(_tell_all)),)),
+    Mutant(
+        "dead task that tells everybody",
+        patches=((_PART, "edges", property(_tell_all)),),
+        mix=mixes.told_of_failures,
+    ),
 )

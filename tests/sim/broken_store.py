@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from zkplan.protocol import commit as committing
 from zkplan.protocol.commit import commit
+from zkplan.store import compare, end
 
-from . import store
+from . import mixes, store
 from .broken_runs import Answers
+from .mutant import Mutant
 from .story import STORED
 
 
@@ -34,3 +37,24 @@ def sweep_all(names: Any, _kept: object) -> list[str]:
 def no_claims(*_: Any, **__: Any) -> Answers:
     yield from ()
     return []
+
+
+#: Of values in a store. The first two change the store of the simulation; those of real processes
+#: are in tests/chaos/traffic/mutated.py.
+OF_STORE = (
+    Mutant(
+        "reference before its blob",
+        patches=((store, "write_first", send_first),),
+        needs=lambda world: world.has_store,
+        mix=mixes.late_copies,
+    ),
+    Mutant(
+        "blob deleted with its first consumer",
+        patches=((committing, "commit", delete_with_the_first_consumer),),
+    ),
+    Mutant("sweep that deletes kept results", patches=((end, "swept", sweep_all),)),
+    Mutant(
+        "check of blobs without the claims",
+        patches=((compare, "names_on_claims_nodes", no_claims),),
+    ),
+)

@@ -8,15 +8,43 @@ from .mix import Mix, draw_mix
 
 
 def retried(rng: random.Random) -> Mix:
-    """Many retries and late copies, and little that keeps them apart: else one seed in 10 000."""
+    """Many retries and late copies, and little that keeps them apart."""
     mix = draw_mix(rng)
-    faults = mix.faults._replace(late=0.12, full=0.0)
-    return mix._replace(faults=faults, retries=4, failing=0.4, pauses=0, wide=0)
+    faults = mix.faults._replace(lost=0.0, mute=0.0, late=0.2, full=0.0)
+    mix = mix._replace(faults=faults, retries=8, failing=0.5, lateness=0.02)
+    return mix._replace(pauses=0, decisions=0, wide=0)
+
+
+def told_of_failures(rng: random.Random) -> Mix:
+    """Many tasks die, are retried, and have dependents that take failures as arguments."""
+    return draw_mix(rng)._replace(failing=0.4, retries=4, handlers=0.4)
 
 
 def expiring(rng: random.Random) -> Mix:
     """Many sessions end, and each task is committed by itself."""
     return draw_mix(rng)._replace(expiries=4, ahead=0.0, wide=0)
+
+
+def expiring_while_slow(rng: random.Random) -> Mix:
+    """Sessions end while what their workers sent waits on, and comes after others went on."""
+    return expiring(rng)._replace(slow=0.3, pauses=0, claims_directly=True)
+
+
+def left_pending(rng: random.Random) -> Mix:
+    """Who has committed is gone before it publishes, while authors add dependents."""
+    return draw_mix(rng)._replace(crashes=2, expiries=4, more=4, claims_directly=False)
+
+
+def paused_meanwhile(rng: random.Random) -> Mix:
+    """Tasks are run in one go while their plan is paused, and little else happens."""
+    mix = draw_mix(rng)._replace(pauses=4, ahead=0.9, failing=0.0, wide=0)
+    return mix._replace(expiries=0, crashes=0)
+
+
+def late_copies(rng: random.Random) -> Mix:
+    """Many copies stay in the network, and come after what was sent later."""
+    mix = draw_mix(rng)
+    return mix._replace(faults=mix.faults._replace(late=0.12, full=0.0))
 
 
 def wide_joins(rng: random.Random) -> Mix:
@@ -30,3 +58,11 @@ def grown_meanwhile(rng: random.Random) -> Mix:
     """Tasks are run in one go while authors add to their plan, and little else happens."""
     mix = draw_mix(rng)._replace(ahead=0.9, more=4, slow=0.3, adds=0.0, failing=0.0, wide=0)
     return mix._replace(expiries=0, crashes=0, pauses=0, retries=0, removes=0)
+
+
+def decided_meanwhile(rng: random.Random) -> Mix:
+    """Answers are lost while operators decide about tasks, and little else happens."""
+    mix = draw_mix(rng)
+    faults = mix.faults._replace(lost=0.0, mute=0.3, late=0.0, full=0.0)
+    mix = mix._replace(faults=faults, decisions=12, slow=0.3, ahead=0.0, wide=0)
+    return mix._replace(expiries=0, crashes=0, removes=0)

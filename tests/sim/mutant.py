@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from zkplan.protocol.requests import Op
 
+from . import world as worlds
 from .broken_runs import NOTHING, Rewrite
-from .mix import Patch, replaced
+from .mix import Mix, Patch, replaced
 from .network import Fiber
 from .story import Violation
 from .world import World
@@ -19,18 +22,26 @@ from .world import World
 class Mutant:
     """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps.
 
-    Only worlds that `needs` takes are run: others cannot have what it breaks.
+    Only worlds that `needs` takes are run: others cannot have what it breaks. `mix` draws their
+    faults and features where what it breaks is too rare in others (`mixes.py`).
     """
 
     name: str
     rewrite: Rewrite | None = None
     patches: tuple[Patch, ...] = ()
     needs: Callable[[World], bool] = lambda world: True
+    mix: Callable[[random.Random], Mix] | None = None
+
+    @contextmanager
+    def mixed(self) -> Iterator[None]:
+        """Worlds made and run meanwhile have its mix, and the real protocol."""
+        with replaced([(worlds, "draw_mix", self.mix)] if self.mix is not None else []):
+            yield
 
 
-def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
-    """The first seed under which an invariant breaks, and which one."""
-    with replaced(mutant.patches):
+def first_seed_that_finds(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """The first of these seeds under which an invariant breaks, and which one."""
+    with mutant.mixed(), replaced(mutant.patches):
         for seed in seeds:
             world = World(seed)
             if not mutant.needs(world):
@@ -56,4 +67,9 @@ def without(leaves_out: Callable[[Fiber, Op], bool]) -> Rewrite:
 
 
 def only(needs: Callable[[World], bool], *mutants: Mutant) -> tuple[Mutant, ...]:
-    return tuple(replace(mutant, needs=needs) for mutant in mutants)
+    """They are run in worlds that `needs` takes, and that they need themselves."""
+
+    def both(mutant: Mutant) -> Mutant:
+        return replace(mutant, needs=lambda world: needs(world) and mutant.needs(world))
+
+    return tuple(both(mutant) for mutant in mutants)

@@ -6,7 +6,7 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from zkplan.protocol import (
@@ -38,7 +38,6 @@ from zkplan.protocol.requests import (
     SetData,
 )
 from zkplan.protocol.shared import Allowance
-from zkplan.store import compare, end
 
 from . import (
     broken_bounds,
@@ -47,13 +46,11 @@ from . import (
     broken_limits,
     broken_queues,
     broken_runs,
-    broken_store,
     gates,
     mixes,
     runs,
-    store,
 )
-from . import world as worlds
+from .broken_runs import Answers
 from .mutant import Mutant, only, without
 from .network import Fiber
 from .shares import SHARES
@@ -121,8 +118,6 @@ def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
 
 
 # Steps changed.
-
-Answers = Generator[Any, Any, Any]
 
 
 def _publish_nothing(*_: object) -> Answers:
@@ -212,9 +207,7 @@ def _add_nothing(*_: object) -> list[Op]:
 
 
 MUTANTS = (
-    Mutant(
-        "commit fenced by owner only", _fence_by_owner_only, ((worlds, "draw_mix", mixes.expiring),)
-    ),
+    Mutant("commit fenced by owner only", _fence_by_owner_only, mix=mixes.expiring),
     Mutant(
         "publish left out",
         patches=(
@@ -227,10 +220,12 @@ MUTANTS = (
     Mutant(
         "pending record cleared without publishing",
         patches=((clearing, "still_full", _nothing_is_full),),
+        mix=mixes.left_pending,
     ),
     Mutant(
         "claim without check of workers/ID",
         without(lambda fiber, op: type(op) is Check and op.path.startswith(_WORKERS)),
+        mix=mixes.expiring_while_slow,
     ),
     Mutant(
         "claim without check of the plan's ready",
@@ -265,14 +260,12 @@ MUTANTS = (
     Mutant(
         "retry without its witness",
         without(lambda fiber, op: "/retry-" in op.path),
-        ((worlds, "draw_mix", mixes.retried),),
+        mix=mixes.retried,
     ),
     Mutant(
         "wide join that settles all its positions",
-        patches=(
-            (wide_join, "settle_finished", _settle_all),
-            (worlds, "draw_mix", mixes.wide_joins),
-        ),
+        patches=((wide_join, "settle_finished", _settle_all),),
+        mix=mixes.wide_joins,
     ),
     Mutant(
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
@@ -291,20 +284,23 @@ OF_RUNS = only(
     lambda world: world.pure,
     Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
     Mutant(
-        "run without check of the plan", patches=((committing, "_Commit", broken_runs.Unguarded),)
+        "run without check of the plan",
+        patches=((committing, "_Commit", broken_runs.Unguarded),),
+        mix=mixes.paused_meanwhile,
     ),
     Mutant(
         "run that takes new edges with it",
-        patches=(
-            (committing, "_sort_out", broken_runs.new_edges_go_too),
-            (worlds, "draw_mix", mixes.grown_meanwhile),
-        ),
+        patches=((committing, "_sort_out", broken_runs.new_edges_go_too),),
+        mix=mixes.grown_meanwhile,
     ),
     Mutant(
         "fenced run that goes on", patches=((committing, "_sort_out", broken_runs.fenced_goes_on),)
     ),
     Mutant(
-        "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
+        "run that writes to the store",
+        patches=((runs, "outcome_ahead", broken_runs.write_ahead),),
+        needs=lambda world: world.has_store,
+        mix=mixes.late_copies,
     ),
 )
 OF_QUEUES = only(
@@ -381,18 +377,4 @@ SIMULATION_ONLY = (
     ),
     *broken_bounds.MUTANTS,
     Mutant("task without its key", without(lambda fiber, op: "/add-ids/key-" in op.path)),
-)
-#: Of values in a store. The first two change the store of the simulation; those of real processes
-#: are in tests/chaos/traffic/mutated.py.
-OF_STORE = (
-    Mutant("reference before its blob", patches=((store, "write_first", broken_store.send_first),)),
-    Mutant(
-        "blob deleted with its first consumer",
-        patches=((committing, "commit", broken_store.delete_with_the_first_consumer),),
-    ),
-    Mutant("sweep that deletes kept results", patches=((end, "swept", broken_store.sweep_all),)),
-    Mutant(
-        "check of blobs without the claims",
-        patches=((compare, "names_on_claims_nodes", broken_store.no_claims),),
-    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -49,8 +50,11 @@ def runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str
     """The arguments of its runs of pytest that play faults, by the kind of server."""
     module, runs = dev(), list[list[str]]()
     monkeypatch.setattr(module, "lint", lambda _: None)
+    monkeypatch.setattr(module, "tests", lambda *arguments: [*arguments])
     monkeypatch.setattr(
-        module, "side_by_side", lambda *them, alone=(): runs.extend([*them, ["alone", *alone]])
+        module,
+        "side_by_side",
+        lambda them, at_once, alone=(): runs.extend([*them, ["alone", *alone]]),
     )
     getattr(module, command)([])
     chaotic = [run for run in runs if any(word.startswith("tests/chaos") for word in run)]
@@ -90,5 +94,54 @@ def test_what_runs_alone_runs_last_whatever_the_others_came_to_but_for_ctrl_c(
     program.chmod(0o755)
     monkeypatch.setattr(module, "venv_program", lambda name: str(program))
     with pytest.raises(SystemExit):
-        module.side_by_side(["first", "0"], ["other", str(beside)], alone=["alone", str(code)])
+        module.side_by_side(
+            [module.tests("first", "0"), module.tests("other", str(beside))],
+            at_once=1,
+            alone=module.tests("alone", str(code)),
+        )
     assert log.read_text().split()[2:] == last
+
+
+def of(code: str, *more: str) -> list[str]:
+    return [sys.executable, "-c", code, *more]
+
+
+def test_all_run_so_many_at_once_and_what_failed_is_told_at_the_end(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # Each of the first two waits for the other, and the third finds both ended.
+    pair = "import pathlib, sys, time; here, other, end = map(pathlib.Path, sys.argv[1:4])\n"
+    pair += "here.touch()\nwhile not other.exists(): time.sleep(0.01)\n"
+    pair += "print('FAILED tests/test_x.py::test_y - why'); end.touch(); sys.exit(int(sys.argv[4]))"
+    a, b, ended = (str(tmp_path / name) for name in ("a", "b", "ended"))
+    commands = [
+        of(pair, a, b, ended, "1", "pytest"),
+        of(pair, b, a, ended, "0", "pytest"),
+        of(f"import os; assert os.path.exists({ended!r}); print('third')", "pytest"),
+    ]
+    with pytest.raises(SystemExit) as stopped:
+        dev().side_by_side(commands, at_once=2)
+    assert stopped.value.code == 1
+    said, at_the_end = capfd.readouterr()
+    assert "third" in said
+    assert at_the_end == "[dev] failed: 1 of 3 runs\n"
+    told = said.rpartition("[dev] failed (exit code 1): ")[2]
+    assert told.splitlines()[-1] == "FAILED tests/test_x.py::test_y - why"
+
+
+def test_what_fails_beside_the_tests_fails_the_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    module = dev()
+    good = of("", "pytest")
+    module.side_by_side([of("print('checked')"), good], at_once=1)
+    with pytest.raises(SystemExit):
+        module.side_by_side([of("print('x.py: no good'); exit(2)"), good, good], at_once=1)
+    last = capfd.readouterr().out.rpartition("[dev] failed (exit code 2): ")[2]
+    assert last.strip().endswith("x.py: no good")
+
+
+def test_the_modules_of_a_folder_are_dealt_out_to_runs_and_none_is_left_out() -> None:
+    dealt = dev().shares("tests/integ", 3)
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    folder = _FILE.parent / "tests" / "integ"
+    wanted = sorted(f"tests/integ/{path.name}" for path in folder.glob("test_*.py"))
+    assert sorted(name for share in dealt for name in share) == wanted

@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 
 from kazoo.exceptions import KazooException
 
+from tests.sim.broken_store import OF_STORE
 from tests.sim.mutant import Mutant
-from tests.sim.mutants import MUTANTS, OF_STORE
+from tests.sim.mutants import MUTANTS
 from tests.sim.world import ROOT
 from zkplan.cli import main as zkplan_main
 from zkplan.protocol import clearing, failpoints, running
