@@ -99,6 +99,26 @@ def test_workers_remove_what_is_done_or_cancelled_and_nothing_else(
     assert standing == {plan.path.rpartition("/")[2] for plan in zkplan_client.plans()}
 
 
+@pytest.mark.either
+def test_a_plan_file_says_how_long_its_plan_stays_wherever_it_is_moved_to(
+    zkplan_client: Client, here: Here, run: Run, tmp_path: Path
+) -> None:
+    file, moved = tmp_path / "plan.toml", tmp_path / "moved"
+    text = '[plan]\nname = "{}"\nretention = {}\n[tasks.t]\nshell = "true"\n'
+    file.write_text(text.format("wrong", -1))
+    refused = run("run", str(file), "--check").err
+    assert "[plan]: retention is a number of seconds from 0" in refused
+    for name, retention in (("stays", "inf"), ("moves", "0.5")):
+        file.write_text(text.format(name, retention))
+        assert run("run", str(file), "--no-wait").code == 0
+    zkplan_client.export_plan(zkplan_client.plan("moves"), moved, pause=True, remove=True)
+    plan = zkplan_client.import_plan(moved)
+    assert plan.record.retention == 0.5
+    plan.resume()
+    with working(*here):
+        wait_until(lambda: names(zkplan_client) == {"stays"}, "the moved plan is over")
+
+
 def test_the_clock_of_the_server_says_when_and_not_the_workers(
     zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
