@@ -119,12 +119,14 @@ def test_a_plan_file_says_how_long_its_plan_stays_wherever_it_is_moved_to(
         wait_until(lambda: names(zkplan_client) == {"stays"}, "the moved plan is over")
 
 
+@pytest.mark.parametrize("days", [10, -10])
 def test_the_clock_of_the_server_says_when_and_not_the_workers(
-    zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+    days: int, zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is ten days ahead here, so a retention of a day would be over at once."""
-    ahead = SimpleNamespace(time=lambda: time.time() + 864000, monotonic=time.monotonic)
-    monkeypatch.setattr(server_clock, "time", ahead)
+    """Ten days ahead, a retention of a day is over at once; ten days behind, none is for days."""
+    wrong = SimpleNamespace(time=lambda: time.time() + 86400 * days, monotonic=time.monotonic)
+    monkeypatch.setattr(server_clock, "time", wrong)
+    monkeypatch.setattr(bounds, "PERIOD_S", 3600.0)  # no round is early by itself
     ended(zkplan_client, "a day", retention=86400)
     ended(zkplan_client, "over", retention=0)
     with working(*here):

@@ -58,6 +58,8 @@ class RootBounds:
     def learn(self, ended: Sequence[Ended]) -> None:
         """The scan has found plans that have ended."""
         self._ended.update((plan.number, plan) for plan in ended)
+        if ended and not self.membership.clock.is_known:
+            self.at = time.monotonic()  # a round asks for the time: the clock here may be wrong
         self._come_at(ended)
 
     def run(self, now: float) -> None:
