@@ -130,10 +130,23 @@ def test_the_clock_of_the_server_says_when_and_not_the_workers(
     ended(zkplan_client, "a day", retention=86400)
     ended(zkplan_client, "over", retention=0)
     with working(*here):
-        wait_until(lambda: names(zkplan_client) == {"a day"}, "the one is removed")
+        wait_until(lambda: names(zkplan_client) == {"a day"}, "the others are removed")
         ended(zkplan_client, "over, too", retention=0)
         wait_until(lambda: names(zkplan_client) == {"a day"}, "the next is removed")
     assert zkplan_client.gc() == []
+
+
+def test_a_worker_asks_what_the_root_says_once_it_knows_of_a_finished_plan(
+    zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that live for less than a round would never know it."""
+    monkeypatch.setattr(bounds, "PERIOD_S", 3600.0)
+    zkplan_client.set_retention(0)
+    tick = zkplan_client.schedule("tick", "* * * * * *", int)
+    with working(*here):
+        wait_until(lambda: tick.info().fired, "it is fired, so the time is known")
+        tick.pause()
+        wait_until(lambda: names(zkplan_client) == set(), "its plans are removed")
 
 
 def test_what_a_worker_left_half_removed_is_removed_by_the_next_and_its_key_is_free(
