@@ -121,7 +121,7 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     size = (options.workers, options.threads, options.session_timeout, options.backlog)
     what = (options.long_lived, options.points, options.shape, options.mutant, options.store)
-    settings = Settings(options.kind, seed, *size, *what)
+    settings = Settings(options.kind, seed, *size, *what, controls=True)
     for each in _SIGNALS:
         signal.signal(each, _end_orderly)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="zkplan-chaos-"))

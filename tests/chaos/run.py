@@ -18,6 +18,7 @@ from .faults.running import EffectCounts, RunningFault
 from .faults.target import EVERYBODY
 from .recovery import NOTHING_TAKEN, Recovery, Taken
 from .report.usage import Usage, usage_of
+from .traffic.controls import end_schedule
 from .validate.evidence import noticed_s
 from .validate.validator import Validator
 
@@ -274,6 +275,9 @@ class Run:
         """The workers stop cleanly; before the last one goes, every claims node must be cleared."""
         if self.broken():
             return
+        if self.cluster.settings.controls:
+            with self.cluster.connect(connect_timeout=_LEAVE_S) as client:
+                end_schedule(client)
         deadline = time.monotonic() + _LEAVE_S
         *most, last = self.cluster.workers
         for worker in most:

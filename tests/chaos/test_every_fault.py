@@ -67,7 +67,13 @@ def chaos(
     with ExitStack() as stack:
         session_s = SAMPLE_SESSION_S if is_sample(request.session) else SESSION_S
         settings = Settings(
-            kind, SEED, workers=3, session_s=session_s, backlog=3, shape=BRIEF, store=store
+            *(kind, SEED),
+            workers=3,
+            session_s=session_s,
+            backlog=3,
+            shape=BRIEF,
+            store=store,
+            controls=True,
         )
         cluster = stack.enter_context(opened(settings, folder))
         run = Run(cluster, stack.enter_context(Validator(cluster, SHOWN_S)))

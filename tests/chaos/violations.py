@@ -98,6 +98,10 @@ TABLE: dict[str, list[Row]] = {
         (doomed, lambda e: put(to.tell_no_numbers(e), number="another"), "ran as task another"),
         (doomed, to.tell_no_numbers, ""),
     ],
+    "S15 each runs where its queue is served": [
+        (adding, lambda e: put(winner(e), queue="side"), "is of the queue side"),
+        (adding, lambda e: put(winner(e), serves=["side"]), "not of ['side']"),
+    ],
     "S4 results are the oracles": [
         (adding, lambda e: to.change_kept(e.remains, result="wrong"), "the kept result of")
     ],

@@ -38,5 +38,17 @@ def test_an_example_prints_what_its_page_says(
     assert example.stdout == output
 
 
+@pytest.mark.timeout(400)
+def test_a_team_shares_one_server_while_workers_are_killed() -> None:
+    """It checks itself what its tasks have noted; this wants all of it to be told, and kills."""
+    example = run_python("examples/team.py", timeout=380)
+    assert example.returncode == 0, example.stderr
+    told = [line.partition(":")[0] for line in example.stdout.splitlines()]
+    bad, shown = ["hang", "leak", "hopeless"], ["nights", "attempts", "queues", "limit"]
+    assert told == [*bad, *shown, "weights 3", "workers"]
+    (kills,) = re.findall(r"workers: (\d+) were killed", example.stdout)
+    assert int(kills) >= 5
+
+
 def test_the_guide_has_an_example_in_each_chapter() -> None:
     assert len(OF_GUIDE) == GUIDE.count("\n## ")

@@ -99,19 +99,54 @@ def test_workers_remove_what_is_done_or_cancelled_and_nothing_else(
     assert standing == {plan.path.rpartition("/")[2] for plan in zkplan_client.plans()}
 
 
-def test_the_clock_of_the_server_says_when_and_not_the_workers(
-    zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.either
+def test_a_plan_file_says_how_long_its_plan_stays_wherever_it_is_moved_to(
+    zkplan_client: Client, here: Here, run: Run, tmp_path: Path
 ) -> None:
-    """It is ten days ahead here, so a retention of a day would be over at once."""
-    ahead = SimpleNamespace(time=lambda: time.time() + 864000, monotonic=time.monotonic)
-    monkeypatch.setattr(server_clock, "time", ahead)
+    file, moved = tmp_path / "plan.toml", tmp_path / "moved"
+    text = '[plan]\nname = "{}"\nretention = {}\n[tasks.t]\nshell = "true"\n'
+    file.write_text(text.format("wrong", -1))
+    refused = run("run", str(file), "--check").err
+    assert "[plan]: retention is a number of seconds from 0" in refused
+    for name, retention in (("stays", "inf"), ("moves", "0.5")):
+        file.write_text(text.format(name, retention))
+        assert run("run", str(file), "--no-wait").code == 0
+    zkplan_client.export_plan(zkplan_client.plan("moves"), moved, pause=True, remove=True)
+    plan = zkplan_client.import_plan(moved)
+    assert plan.record.retention == 0.5
+    plan.resume()
+    with working(*here):
+        wait_until(lambda: names(zkplan_client) == {"stays"}, "the moved plan is over")
+
+
+@pytest.mark.parametrize("days", [10, -10])
+def test_the_clock_of_the_server_says_when_and_not_the_workers(
+    days: int, zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten days ahead, a retention of a day is over at once; ten days behind, none is for days."""
+    wrong = SimpleNamespace(time=lambda: time.time() + 86400 * days, monotonic=time.monotonic)
+    monkeypatch.setattr(server_clock, "time", wrong)
+    monkeypatch.setattr(bounds, "PERIOD_S", 3600.0)  # no round is early by itself
     ended(zkplan_client, "a day", retention=86400)
     ended(zkplan_client, "over", retention=0)
     with working(*here):
-        wait_until(lambda: names(zkplan_client) == {"a day"}, "the one is removed")
+        wait_until(lambda: names(zkplan_client) == {"a day"}, "the others are removed")
         ended(zkplan_client, "over, too", retention=0)
         wait_until(lambda: names(zkplan_client) == {"a day"}, "the next is removed")
     assert zkplan_client.gc() == []
+
+
+def test_a_worker_asks_what_the_root_says_once_it_knows_of_a_finished_plan(
+    zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that live for less than a round would never know it."""
+    monkeypatch.setattr(bounds, "PERIOD_S", 3600.0)
+    zkplan_client.set_retention(0)
+    tick = zkplan_client.schedule("tick", "* * * * * *", int)
+    with working(*here):
+        wait_until(lambda: tick.info().fired, "it is fired, so the time is known")
+        tick.pause()
+        wait_until(lambda: names(zkplan_client) == set(), "its plans are removed")
 
 
 def test_what_a_worker_left_half_removed_is_removed_by_the_next_and_its_key_is_free(

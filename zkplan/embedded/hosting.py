@@ -8,6 +8,7 @@ import os
 import signal
 import ssl
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
@@ -52,6 +53,9 @@ class EmbeddedServer:
     nodes allow. `logins` are more of them, each `user:password`. With `is_open`, everybody who can
     reach it is let in: for tests, and where a firewall decides. `tls` encrypts; see
     `server_tls`.
+
+    `clock` gives the time that znodes show, in seconds since 1970. Schedules, retention, deadlines
+    and `not_before` go by it, so a test need not wait for them. Sessions do not go by it.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class EmbeddedServer:
         logins: Collection[str] = (),
         tls: ssl.SSLContext | None = None,
         store: str = "",
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Prepare a server; nothing is opened yet. `store` is told to clients with the login.
 
@@ -99,6 +104,7 @@ class EmbeddedServer:
             sweep_s,
             limits or Limits(),
             tls=tls,
+            clock=clock,
         )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,3 +68,5 @@ class Settings(NamedTuple):
     logins: frozenset[str] = frozenset()
     #: TLS of the server's end; None: none.
     tls: ssl.SSLContext | None = None
+    #: The time that znodes show, in seconds since 1970.
+    clock: Callable[[], float] = time.time

@@ -183,7 +183,7 @@ class Server:
         """Requests of one connection follow."""
         if not self._flush_is_due:
             self._group_began_s = time.monotonic()
-        self.service.tell_time(_now_ms(), int(time.time() * 1000))
+        self.service.tell_time(_now_ms(), int(self.settings.clock() * 1000))
 
     def after_requests(self) -> None:
         """They are handled: a flush follows once the other sockets that are ready were read."""

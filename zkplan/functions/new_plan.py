@@ -38,11 +38,7 @@ def new_record(
     if on_failure not in ("hold", "cascade"):
         raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
     check_plan_name(name)
-    is_number = isinstance(retention, (int, float))
-    if retention is not None and not (
-        is_number and (0 <= retention < NUMBER_MAX or retention == math.inf)
-    ):
-        raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
+    check_retention(retention)
     check_max_running(max_running)
     check_key(key, "", "the key of a plan")
     check_share(weight, None)
@@ -77,6 +73,15 @@ def check_plan_name(name: str | None) -> None:
             f"the name of a plan does not begin with {KEY_PREFIX!r}, unlike {name!r:.50}: that "
             "names a plan by its key (key=…)",
         )
+
+
+def check_retention(seconds: float | None) -> None:
+    """Raises InvalidTask."""
+    is_number = isinstance(seconds, (int, float))
+    if seconds is not None and not (
+        is_number and (0 <= seconds < NUMBER_MAX or seconds == math.inf)
+    ):
+        raise InvalidTask("", f"retention is a number of seconds from 0, not {seconds!r}")
 
 
 def check_share(weight: int | None, priority: int | None) -> None:

@@ -11,7 +11,7 @@ from ..errors import InvalidTask
 from ..functions.by_path import function_at
 from ..functions.definition import Checked, check_options, check_spec
 from ..functions.limit_names import as_names, check_max_running
-from ..functions.new_plan import check_plan_name, check_share
+from ..functions.new_plan import check_plan_name, check_retention, check_share
 from ..functions.retry_rules import as_options
 from ..gates import When, when
 from ..plan import Plan
@@ -22,7 +22,7 @@ from ..tasks import TaskSpec
 from .reader import PlanFile, TaskTable
 
 #: Options of a plan that are no defaults of its tasks.
-_OF_PLAN = ("on_failure", "weight", "max_running")
+_OF_PLAN = ("on_failure", "weight", "max_running", "retention")
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -62,6 +62,7 @@ def _check_plan(file: PlanFile) -> None:
         check_plan_name(file.name)
         check_share(file.options.get("weight"), None)
         check_max_running(file.options.get("max_running"))
+        check_retention(file.options.get("retention"))
         label, limits = "the defaults of its tasks", as_names(options.pop("limits", ()))
         check_options(TaskOptions(**as_options(options, label), limits=limits), label)
     except InvalidTask as error:

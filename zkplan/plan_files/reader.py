@@ -34,6 +34,7 @@ _PLAN_KEYS = {
     "on_failure": (str,),
     "weight": (int,),
     "max_running": (int,),
+    "retention": _NUMBER,
     **_TASK_OPTIONS,
     **_RULES,
 }

@@ -47,6 +47,8 @@ class RootBounds:
     is_ending: Callable[[], bool]
     at: float = field(default_factory=lambda: time.monotonic() + PERIOD_S)
     _bounds: Bounds = field(default_factory=Bounds)
+    #: Whether they were asked for, with the server's time, since this worker began.
+    _was_read: bool = False
     _is_under_way: bool = False
     #: Plans that have ended, and until when those are left alone that could not be removed.
     _ended: dict[str, Ended] = field(default_factory=dict)
@@ -58,6 +60,9 @@ class RootBounds:
     def learn(self, ended: Sequence[Ended]) -> None:
         """The scan has found plans that have ended."""
         self._ended.update((plan.number, plan) for plan in ended)
+        if ended and not self._was_read:
+            # The first round: the root may say less than by default, and the clock here be wrong.
+            self.at = time.monotonic()
         self._come_at(ended)
 
     def run(self, now: float) -> None:
@@ -90,7 +95,7 @@ class RootBounds:
         return (yield from self._count(found)) if counts else found
 
     def _read(self, found: Bounds | None) -> None:
-        self._is_under_way = False
+        self._is_under_way, self._was_read = False, True
         if found is None:  # damaged, or not to be read: nothing is removed
             return
         self._bounds = found

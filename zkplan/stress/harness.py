@@ -16,6 +16,7 @@ import zkplan
 
 from ..processes.worker import worker_command, worker_environment
 from ..protocol.layout import number_of, parse_claim, parse_delayed
+from ..protocol.queues import read_names
 from ..protocol.requests import ReadChildren, ReadMany
 from ..settings import Settings as Connecting
 from ..testing.background import in_background
@@ -261,10 +262,11 @@ def takeovers(history: StressHistory) -> list[float]:
 def remains_of(client: zkplan.Client, path: str) -> Remains:
     """What is left of the plan in ZooKeeper, and all claims on its tasks."""
     paths = client.paths
-    kinds = ["", "/runnable", "/dead", "/results"]
+    runnable = sorted(name for _, names in client.transport.run(read_names(path)) for name in names)
+    kinds = ["", "/dead", "/results"]
     reads = [ReadChildren(f"{path}{kind}") for kind in kinds]
     names = client.transport.ask(ReadMany([*reads, ReadChildren(paths.delayed)]))
-    children, runnable, dead, outcomes, delayed = (sorted(found or ()) for found in names)
+    children, dead, outcomes, delayed = (sorted(found or ()) for found in names)
     number = number_of(path)
     claims_nodes = sorted(client.transport.ask(ReadChildren(paths.claims)) or ())
     held = client.transport.ask(

@@ -24,7 +24,7 @@ from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.stress.history import Recorder
 
-from ..traffic import author, waiter
+from ..traffic import author, controls, waiter
 from ..traffic.mutated import BROKEN
 from ..traffic.tasks import LONG_LIVED, ONE_HEAP, POKES
 from .disk import Disk
@@ -71,6 +71,8 @@ class Settings:
     tick_ms: int = 250
     #: Starts no process: a scenario starts them one by one.
     start_nobody: bool = False
+    #: Plans have queues, a limit, keys and shares, beside a schedule: see traffic/controls.py.
+    controls: bool = False
     #: Bound of L2, from the end of the last dependency to the start of a task; needs free slots.
     soon_s: float = float("inf")
 
@@ -140,6 +142,8 @@ class Cluster:
                 stack.callback(self._end, process)
             with self.connect(connect_timeout=_START_S) as client:
                 client.prepare()
+                if self.settings.controls:
+                    controls.prepare(client, str(self.folder))
             for process in () if self.settings.start_nobody else self.processes:
                 self.start(process)
             self._stack = stack.pop_all()
@@ -345,13 +349,15 @@ class Cluster:
         if process.role == "worker":
             options = ["--threads", str(settings.threads), "--grace", str(GRACE_S)]
             options += ["--connect-timeout", "60"]
+            if settings.controls:
+                options += controls.queues_of(self.workers.index(process), len(self.workers))
             program = mutated if settings.mutant and broken == "worker" else ["zkplan", "worker"]
             return [*python, *program, *common, *options]
         common += ["--folder", str(self.folder)]
         if process.role == "author":
             first = first_seed(settings.seed, process.lives, process.long_lived)
             common += ["--first-seed", str(first), "--backlog", str(settings.backlog)]
-            common += ["--shape", settings.shape]
+            common += ["--shape", settings.shape, *["--controls"] * settings.controls]
         if settings.mutant and broken == process.role:
             return [*python, *mutated, *common]
         return [*python, f"tests.chaos.traffic.{process.role}", *common]

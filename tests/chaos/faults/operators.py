@@ -153,7 +153,35 @@ class DeadTasksRetried(Operating):
         return True
 
 
+class SharesChanged(Operating):
+    """Every plan that goes on or is paused gets another weight and priority."""
+
+    lasts = (0.0, 0.3)
+
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        if plan.status().state not in (*GOING, "paused"):
+            return False
+        operator.share(plan, 1 + operator.done % 5, operator.done % 7 - 3)
+        return True
+
+
+class TasksMoved(Operating):
+    """Up to fifty tasks of each plan get another priority, wherever they stand."""
+
+    lasts = (0.0, 0.3)
+    rivals = 2
+
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        if plan.status().state not in (*GOING, "paused"):
+            return False
+        for number, task in enumerate(plan.select()[:50]):
+            operator.move(plan, task, number % 9 - 4)
+        return True
+
+
 enter("plans paused", "every running plan is paused, then resumed", PlansPaused)
 enter("plans cancelled", "one or two plans are cancelled for good", PlansEnded)
 enter("plans removed", "one or two plans are removed while they run", PlansRemoved)
 enter("dead tasks retried", "two operators retry every dead task", DeadTasksRetried)
+enter("shares changed", "plans get other weights and priorities", SharesChanged)
+enter("tasks moved", "two operators give tasks other priorities", TasksMoved)

@@ -14,9 +14,10 @@ import zkplan
 from zkplan.protocol.records import OnFailure
 from zkplan.stress.history import Recorder, recorder_here
 
+from .controls import controlled, options_of
 from .memory import FOOTPRINT
 from .tasks import TOLD, spec, tell_of_points, teller
-from .workloads import Item, Workload, drawn_shape
+from .workloads import Item, Workload, drawn_shape, workloads_in
 
 STOP = "authors-stop"
 #: With the number of an add: the file that lets the author of a gated plan go on with it.
@@ -48,8 +49,16 @@ def want(folder: Path, shape: str) -> None:
 class Author:
     """Makes the plans of consecutive seeds while fewer than `backlog` plans stand."""
 
-    def __init__(self, client: zkplan.Client, folder: Path, backlog: int, shape: str = "") -> None:
+    def __init__(
+        self,
+        client: zkplan.Client,
+        folder: Path,
+        backlog: int,
+        shape: str = "",
+        controls: bool = False,
+    ) -> None:
         self.client, self.folder, self.backlog, self.shape = client, folder, backlog, shape
+        self.controls = controls
         self.journal: Recorder = recorder_here(str(folder))
 
     def author(self, workload: Workload, ready: bool = True) -> None:
@@ -59,6 +68,9 @@ class Author:
         options: dict[str, Any] = {"attempts": _ATTEMPTS, "retry_delay": 0.1}
         if workload.growing:
             options["keep"] = True
+        if self.controls:
+            workload = controlled(workload)
+            options |= options_of(workload)
         policy: OnFailure = "hold" if workload.held else "cascade"
         plan = self.client.create_plan(workload.name, on_failure=policy, **options)
         self.journal.write("plan made", path=plan.path, **facts)
@@ -92,8 +104,9 @@ class Author:
         batch: list[Item],
         tasks: dict[str, Any],
     ) -> None:
-        specs = [spec(item, tasks, workload.name, str(self.folder)) for item in batch]
-        atomic = sum(4 + 3 * len(item.needs) for item in batch) < _ATOMIC_OPS
+        keyed, folder = bool(plan.record.key), str(self.folder)
+        specs = [spec(item, tasks, workload.name, folder, keyed=keyed) for item in batch]
+        atomic = not keyed and sum(4 + 3 * len(item.needs) for item in batch) < _ATOMIC_OPS
         facts = {"seed": workload.seed, "batch": number}
         keys = [item.key for item in batch]
         self.journal.write("add begun", keys=keys, atomic=atomic, **facts)
@@ -105,7 +118,12 @@ class Author:
             raise
         for item, task in zip(batch, added, strict=True):
             tasks[item.key] = task
-        self.journal.write("add done", numbers=[task.number for task in added], **facts)
+        numbers = [task.number for task in added]
+        self.journal.write("add done", numbers=numbers, **facts)
+        if keyed and number < workload.ready_before:
+            again = [task.number for task in plan.add_tasks(specs)]
+            if again != numbers:
+                raise RuntimeError(f"S12 an add told {numbers}, and its repetition {again}")
 
     def _next(self, seed: int) -> int:
         """The next seed whose plan has the shape that is wanted now."""
@@ -120,7 +138,7 @@ class Author:
         """Make plans until the file `authors-stop` exists."""
         while not (self.folder / STOP).exists():
             try:
-                if len(self.client.plans()) >= self.backlog:
+                if len(workloads_in(self.client)) >= self.backlog:
                     threading.Event().wait(_POLL_S)
                     continue
                 seed = self._next(seed)
@@ -142,6 +160,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first-seed", type=int, required=True)
     parser.add_argument("--backlog", type=int, default=4)
     parser.add_argument("--shape", default="", help="of every plan; else the seeds decide")
+    parser.add_argument("--controls", action="store_true", help="see controls.py")
     parser.add_argument("--session-timeout", type=float, default=10.0)
     options = parser.parse_args(arguments)
     if TOLD in os.environ:
@@ -153,7 +172,7 @@ def main(arguments: list[str]) -> int:
         connect_timeout=60.0,
         patience=60.0,
     ) as client:
-        made = Author(client, options.folder, options.backlog, options.shape)
+        made = Author(client, options.folder, options.backlog, options.shape, options.controls)
         made.go_on(options.first_seed)
     return 0
 

@@ -1,4 +1,4 @@
-"""An operator: pauses, cancels, removes and retries, and records the answers and what it saw."""
+"""An operator: pauses, ends, retries and moves, and records the answers and what it saw."""
 
 from __future__ import annotations
 
@@ -71,6 +71,14 @@ class Operator:
     def retry(self, plan: zkplan.Plan, number: str, letter: Dead) -> None:
         uid = self._begin("retry", plan, key=letter.name, n=letter.n, a=letter.a)
         self._answer(uid, lambda: plan.retry_task(number))
+
+    def share(self, plan: zkplan.Plan, weight: int, priority: int) -> None:
+        uid = self._begin("share", plan)
+        self._answer(uid, lambda: plan.set(weight=weight, priority=priority))
+
+    def move(self, plan: zkplan.Plan, task: zkplan.Task, priority: int) -> None:
+        uid = self._begin("move", plan)
+        self._answer(uid, lambda: task.set_priority(priority))
 
     def _begin(self, what: What, plan: zkplan.Plan, **facts: object) -> str:
         uid = uuid.uuid4().hex

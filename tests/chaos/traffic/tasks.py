@@ -21,6 +21,7 @@ import zkplan
 from zkplan.protocol import failpoints
 from zkplan.stress.history import Recorder, recorder_here
 
+from .controls import LIMIT, served_here
 from .memory import FOOTPRINT
 from .workloads import Item, attempts_of, digest_of, pad_of
 
@@ -71,6 +72,8 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         pid=os.getpid(),
         uid=uid,
         by=by,
+        queue=item.queue,
+        serves=served_here(),
         digest=digest,
         got=[value[2] for value in values],
         damaged=damaged,
@@ -94,15 +97,21 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
 
 
 def spec(
-    item: Item, tasks: dict[str, Any], plan: str, folder: str, by: str = ""
+    item: Item, tasks: dict[str, Any], plan: str, folder: str, by: str = "", keyed: bool = False
 ) -> zkplan.TaskSpec:
-    """The task of an item, added to `tasks`, where the tasks that it needs are by key."""
+    """The task of an item, added to `tasks`, where the tasks that it needs are by key.
+
+    `keyed`: an add of the same task finds it.
+    """
     needed = [tasks[key] for key in item.needs]
     made = zkplan.TaskSpec(
         *(run, [item.facts(), needed, plan, folder, by]),
         name=item.key,
         attempts=attempts_of(item),
         pure=item.pure,
+        queue=item.queue,
+        limits=[LIMIT] if item.limited else None,
+        key=item.key if keyed else None,
     )
     tasks[item.key] = made
     return made

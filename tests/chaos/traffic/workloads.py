@@ -31,7 +31,8 @@ class Item(NamedTuple):
     """One task. Its key is unique in its plan; a task added by task `7` is `7/0`, `7/1`, ….
 
     It fails while its attempt number is below `fails`, or always where it is `doomed`. `attempts`
-    0: as many as its plan says. A `pure` one may be run ahead of its claim.
+    0: as many as its plan says. A `pure` one may be run ahead of its claim. A `limited` one shares
+    the limit of the run.
     """
 
     key: str
@@ -43,6 +44,8 @@ class Item(NamedTuple):
     adds: tuple[Item, ...] = ()
     attempts: int = 0
     pure: bool = False
+    queue: str = "default"
+    limited: bool = False
 
     def facts(self) -> dict[str, Any]:
         """As data of builtin types, which can be decoded without this class."""

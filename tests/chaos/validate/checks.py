@@ -31,6 +31,7 @@ EVERY: Checks = (
     ("S3", arguments_are_exact),
     ("S3", of_plans.arguments_are_undamaged),
     ("S4", of_plans.all_is_under_its_own_number),
+    ("S15", of_plans.each_runs_where_its_queue_is_served),
     ("S4", results_are_the_oracles),
     ("L3", nothing_acknowledged_is_lost),
     ("S4", of_plans.adds_are_whole),

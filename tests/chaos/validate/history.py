@@ -46,6 +46,8 @@ class RunHistory(History[Execution]):
         #: What began after its plan was checked, with the name of the plan.
         self.late: list[tuple[str, Execution]] = []
         self.deaths: list[Death] = []
+        #: By its due time, the plans of the schedule that ran.
+        self.ticks: defaultdict[str, set[str]] = defaultdict(set)
         #: What tasks raised that was not planned, and waits that broke.
         self.unplanned: list[Line] = []
         #: Process id to the time of the last line that it wrote itself.
@@ -232,6 +234,8 @@ class RunHistory(History[Execution]):
             self._plan(line["seed"]).cut_short = line["error"]
         elif event == "waited":
             self._plan_named(line["plan"]).waited.append(line)
+        elif event == "ticked":
+            self.ticks[line["due"]].add(line["path"])
         elif event == "wait broke":
             self.unplanned.append(line)
         elif event == "started":

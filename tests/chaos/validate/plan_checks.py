@@ -32,6 +32,13 @@ def all_is_under_its_own_number(evidence: PlanEvidence) -> Iterator[str]:
             yield f"the kept result of {kept.key}, task {number}, is that of task {kept.number}"
 
 
+def each_runs_where_its_queue_is_served(evidence: PlanEvidence) -> Iterator[str]:
+    """S15: a task, and one run ahead, runs on a worker that serves its queue."""
+    for execution in evidence.everything:
+        if execution.queue not in execution.serves:
+            yield f"{execution} is of the queue {execution.queue}, not of {execution.serves}"
+
+
 def adds_are_whole(evidence: PlanEvidence) -> Iterator[str]:
     """S4: what was refused or never sent is nowhere; an atomic add is there wholly or not at all.
 

@@ -19,7 +19,8 @@ class Execution(history.Execution):
     has added, or an author where that is empty. `damaged` names the arguments of which bytes were
     wrong. What it raised was `planned` by the workload, or the task is `handed_back` for it, which
     uses up no attempt: it could not use the store. One that ran `ahead` had no claim
-    of its own, and tells N and A as those of the first.
+    of its own, and tells N and A as those of the first. Its task is of the `queue`, and its worker
+    serves those in `serves`.
     """
 
     a: int = 0
@@ -29,6 +30,8 @@ class Execution(history.Execution):
     planned: bool = False
     handed_back: bool = False
     ahead: bool = False
+    queue: str = "default"
+    serves: list[str] = field(default_factory=lambda: ["default"])
 
 
 @dataclass

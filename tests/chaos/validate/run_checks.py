@@ -25,6 +25,7 @@ def violations_of_run(history: RunHistory) -> Iterator[str]:
     yield from wrong_deaths(history)
     yield from wrong_refusals(history)
     yield from refused_by_the_store(history)
+    yield from due_twice(history)
     yield from unplanned(history)
 
 
@@ -79,6 +80,13 @@ def refused_by_the_store(history: RunHistory) -> Iterator[str]:
                     f"S10 adds are refused only without a store: {name}: add {number} was refused, "
                     f"and no fault had hit: {batch.error}"
                 )
+
+
+def due_twice(history: RunHistory) -> Iterator[str]:
+    """S16: a due time of the schedule has at most one plan, also after that one was removed."""
+    for due, paths in list(history.ticks.items()):
+        if len(paths) > 1:
+            yield f"S16 the schedule has made {sorted(paths)} for {due}"
 
 
 def unplanned(history: RunHistory) -> Iterator[str]:

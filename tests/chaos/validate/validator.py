@@ -19,6 +19,7 @@ from .blobs import Blobs
 from .checks import committed_numbers, violations
 from .evidence import PlanEvidence
 from .history import RunHistory
+from .limits import left, too_many
 from .measures import Coverage, Effects, Takeover, takeovers
 from .members import shown_by
 from .plans import PlanHistory
@@ -111,6 +112,7 @@ class Validator:
                 self.cluster.ask_where(pid)
         sync(self._client, self._client.paths.root)
         plans = workloads_in(self._client)
+        self.violations += too_many(self._client)
         self._removals.listed({plan.path for plan in plans})
         for plan in plans:
             history = self.history.plans.get(plan.name)
@@ -375,7 +377,7 @@ class Validator:
             f"S6: {place}/{name} is left"
             for place, children in zip(places, names, strict=True)
             for name in children or ()
-        ]
+        ] + left(self._client)
 
     def left_in_store(self) -> list[str]:
         """What removals have left there; asked once nobody is left who may write."""

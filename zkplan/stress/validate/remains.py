@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...protocol.layout import PLAN_FIXED
+from ...protocol.layout import PLAN_FIXED, QUEUES
 from ..history import Execution
 from .evidence import Evidence
 
@@ -23,7 +23,11 @@ def nothing_is_left(evidence: Evidence[Execution]) -> Iterator[str]:
 
 
 def strangers(names: Iterable[str], besides: str) -> Iterator[str]:
-    """The children of a plan that zkplan has not made, or has not removed."""
+    """The children of a plan that zkplan has not made, or has not removed.
+
+    The queues of a plan stay as long as the plan; what stands in them is runnable.
+    """
     expected = {*PLAN_FIXED, "ready"} - {"add-count"}
-    yield from (f"{name} is left" for name in names if name not in expected | {besides})
+    known = {*expected, besides, QUEUES}
+    yield from (f"{name} is left" for name in names if name not in known)
     yield from (f"`{name}` is missing" for name in sorted(expected - {*names}))

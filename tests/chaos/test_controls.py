@@ -1,0 +1,55 @@
+"""What the checks of queues, limits, keys and schedules find, and that runs draw what they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from zkplan.embedded import EmbeddedServer
+
+from .traffic import controls
+from .traffic.workloads import Workload
+from .validate.history import RunHistory
+from .validate.limits import left, too_many
+from .validate.run_checks import due_twice
+
+
+def test_one_permit_more_than_the_limit_has_is_found() -> None:
+    with EmbeddedServer() as server, zkplan.connect(server.hosts) as client:
+        controls.prepare(client, "/nowhere")
+        for number in range(controls.LIMIT_SIZE + 1):
+            assert too_many(client) == []
+            path = f"{client.root}/limits/{controls.LIMIT}/permit-{number}"
+            client.transport.client.create(path, b"{}")
+        assert too_many(client) == ["S11 4 of 3 permits are held"]
+        assert len(left(client)) == controls.LIMIT_SIZE + 1
+
+
+def test_two_plans_for_one_due_time_are_found(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path)
+    for due, path in [("1", "/z/plan-1"), ("2", "/z/plan-2"), ("1", "/z/plan-1")]:
+        history.take({"event": "ticked", "at": 1.0, "due": due, "path": path}, tmp_path / "x-1")
+    assert list(due_twice(history)) == []
+    history.take({"event": "ticked", "at": 1.0, "due": "1", "path": "/z/plan-3"}, tmp_path / "x-1")
+    assert "for 1" in next(due_twice(history))
+
+
+def test_seeds_draw_both_queues_limited_tasks_keys_and_weights() -> None:
+    made = [controls.controlled(Workload.make(seed)) for seed in range(40)]
+    items = [item for workload in made for item in workload.items.values()]
+    assert {item.queue for item in items} == {controls.DEFAULT, controls.SIDE}
+    assert {item.limited for item in items} == {True, False}
+    options = [controls.options_of(workload) for workload in made]
+    assert len({each["weight"] for each in options}) == 3
+    assert {each["key"] for each in options} > {None}
+    # What is to come of a plan does not change.
+    assert [each.digests for each in made] == [Workload.make(seed).digests for seed in range(40)]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_some_worker_serves_each_queue(workers: int) -> None:
+    served = [controls.queues_of(number, workers)[1::2] for number in range(workers)]
+    assert {queue for each in served for queue in each} == {controls.DEFAULT, controls.SIDE}
+    assert workers == 1 or served[0] == [controls.DEFAULT]
