@@ -63,15 +63,15 @@ def test(arguments: list[str]) -> None:
     succeeds([venv_program("python"), "-m", "compileall", "-q", "zkplan", "tests", "benchmarks"])
     # What shows the same on both servers runs on the embedded one. Long runs do not begin last.
     on_zookeeper = ["--zookeeper-kind=zookeeper", "-m", f"zookeeper and not either and {marked[1]}"]
-    on_embedded = ["--zookeeper-kind=embedded", "-m", f"zookeeper and {marked[1]}"]
-    servers = ["tests/embedded", "tests/crash", "tests/chaos", "--zookeeper-kind=embedded"]
+    embedded = "--zookeeper-kind=embedded"
+    on_embedded = [embedded, "-m", f"zookeeper and {marked[1]}"]
     side_by_side(
         [
             [sys.executable, "dev.py", "lint"],
             *(tests(*on_zookeeper, *arguments, *share) for share in shares("tests/integ", 2)),
             *(tests(*on_embedded, *arguments, *share) for share in shares("tests/integ", 2)),
-            tests(*servers, *marked),
-            tests("tests/unit", "--zookeeper-kind=embedded", *marked),
+            tests("tests/embedded", "tests/crash", "tests/chaos", embedded, *marked),
+            *(tests(embedded, *marked, *share) for share in shares("tests/unit", 2)),
             tests("tests/sim", *marked),
             tests("tests/integ", "-m", f"not zookeeper and {marked[1]}", *arguments),
             tests("tests/differential", "tests/kazoo_suite", *marked),
