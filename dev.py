@@ -56,8 +56,7 @@ def test(arguments: list[str]) -> None:
         lint([])
         pytest([], marked)
         return
-    # `dev.py sim` takes more seeds: a quarter of them is enough for each change.
-    os.environ.setdefault("ZKPLAN_SIM_SEEDS", "5000")
+    os.environ.setdefault("ZKPLAN_SIM_SEEDS", "3000")  # `dev.py sim` takes 20 000.
     # Some hundred processes begin, and each would compile zkplan for itself.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     succeeds([venv_program("python"), "-m", "compileall", "-q", "zkplan", "tests", "benchmarks"])
@@ -65,15 +64,16 @@ def test(arguments: list[str]) -> None:
     on_zookeeper = ["--zookeeper-kind=zookeeper", "-m", f"zookeeper and not either and {marked[1]}"]
     embedded = "--zookeeper-kind=embedded"
     on_embedded = [embedded, "-m", f"zookeeper and {marked[1]}"]
+    on_neither = f"-m=not zookeeper and {marked[1]}"
     side_by_side(
         [
             [sys.executable, "dev.py", "lint"],
             *(tests(*on_zookeeper, *arguments, *share) for share in shares("tests/integ", 2)),
             *(tests(*on_embedded, *arguments, *share) for share in shares("tests/integ", 2)),
+            *(tests(on_neither, *arguments, *share) for share in shares("tests/integ", 2)),
             tests("tests/embedded", "tests/crash", "tests/chaos", embedded, *marked),
             *(tests(embedded, *marked, *share) for share in shares("tests/unit", 2)),
             tests("tests/sim", *marked),
-            tests("tests/integ", "-m", f"not zookeeper and {marked[1]}", *arguments),
             tests("tests/differential", "tests/kazoo_suite", *marked),
         ],
         at_once=AT_ONCE,
