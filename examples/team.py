@@ -90,7 +90,7 @@ def build_night(notes):
 
 
 def wait_until(condition, what):
-    until = time.monotonic() + 90
+    until = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < until, f"it did not happen that {what}"
         time.sleep(0.1)
