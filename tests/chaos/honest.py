@@ -174,6 +174,10 @@ def retry(key: str, n: int, a: int = 3, outcome: str = "done") -> Operation:
     return operation("retry", facts={"key": key, "n": n, "a": a}, outcome=outcome)
 
 
+def skip(key: str, outcome: str = "done") -> Operation:
+    return operation("skip", facts={"key": key}, outcome=outcome)
+
+
 def operations_of(evidence: PlanEvidence) -> list[Operation]:
     return evidence.history.operations.of_plan[evidence.plan.workload.name]
 

@@ -13,7 +13,7 @@ from .traffic import controls
 from .traffic.workloads import Workload
 from .validate.history import RunHistory
 from .validate.limits import left, too_many
-from .validate.run_checks import due_twice
+from .validate.run_checks import due_twice, passed_without_a_value
 
 
 def test_one_permit_more_than_the_limit_has_is_found() -> None:
@@ -34,6 +34,15 @@ def test_two_plans_for_one_due_time_are_found(tmp_path: Path) -> None:
     assert list(due_twice(history)) == []
     history.take({"event": "ticked", "at": 1.0, "due": "1", "path": "/z/plan-3"}, tmp_path / "x-1")
     assert "for 1" in next(due_twice(history))
+
+
+def test_a_value_that_no_gate_has_held_is_found(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path)
+    for event in ("gate opens", "passed"):
+        history.take({"event": event, "at": 1.0, "value": "a"}, tmp_path / "x-1")
+    assert list(passed_without_a_value(history)) == []
+    history.take({"event": "passed", "at": 1.0, "value": "b"}, tmp_path / "x-1")
+    assert "got 'b' of a gate" in next(passed_without_a_value(history))
 
 
 def test_seeds_draw_both_queues_limited_tasks_keys_and_weights() -> None:

@@ -36,6 +36,7 @@ from .honest import (
     pure,
     removed,
     retry,
+    skip,
     winner,
 )
 from .validate.evidence import PlanEvidence
@@ -101,6 +102,10 @@ TABLE: dict[str, list[Row]] = {
     "S15 each runs where its queue is served": [
         (adding, lambda e: put(winner(e), queue="side"), "is of the queue side"),
         (adding, lambda e: put(winner(e), serves=["side"]), "not of ['side']"),
+    ],
+    "S18 a decision is the outcome": [
+        (adding, lambda e: operations_of(e).append(skip(winner(e).key)), "was skipped, and"),
+        (adding, lambda e: operations_of(e).append(skip(winner(e).key, "refused")), ""),
     ],
     "S4 results are the oracles": [
         (adding, lambda e: to.change_kept(e.remains, result="wrong"), "the kept result of")

@@ -11,7 +11,7 @@ import zkplan
 
 from ..cluster.cluster import Cluster
 from ..traffic.operator import GOING, Operator
-from ..traffic.workloads import workloads_in
+from ..traffic.workloads import Workload, workloads_in
 from .fault import Fault, enter
 from .target import NOBODY, Target
 
@@ -179,9 +179,37 @@ class TasksMoved(Operating):
         return True
 
 
+class TasksSkipped(Operating):
+    """Some tasks of one or two plans are skipped, wherever they stand.
+
+    Each dependent would get the same from the task, so all that is known of the plan stays true.
+    """
+
+    lasts = (0.0, 0.3)
+    rivals = 2
+    most = (1, 2)
+
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self._shape = cluster.settings.shape
+        super().inject(cluster, chance)
+
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        workload = Workload.make(int(plan.name.rpartition("-")[2]), self._shape)
+        if plan.status().state not in (*GOING, "paused") or workload.has_pure:
+            return False
+        able = {key for key, item in workload.items.items() if not item.adds}
+        able &= {key for key, fate in workload.fates.items() if fate == "finished"}
+        tasks = [task for task in plan.select() if task.name in able]
+        for task in tasks[:: max(1, len(tasks) // 3)]:
+            item = workload.items[str(task.name)]
+            operator.skip(plan, task, item, workload.digests[item.key])
+        return bool(tasks)
+
+
 enter("plans paused", "every running plan is paused, then resumed", PlansPaused)
 enter("plans cancelled", "one or two plans are cancelled for good", PlansEnded)
 enter("plans removed", "one or two plans are removed while they run", PlansRemoved)
 enter("dead tasks retried", "two operators retry every dead task", DeadTasksRetried)
 enter("shares changed", "plans get other weights and priorities", SharesChanged)
 enter("tasks moved", "two operators give tasks other priorities", TasksMoved)
+enter("tasks skipped", "two operators skip some tasks, wherever they stand", TasksSkipped)

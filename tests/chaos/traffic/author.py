@@ -104,7 +104,7 @@ class Author:
         batch: list[Item],
         tasks: dict[str, Any],
     ) -> None:
-        keyed, folder = bool(plan.record.key), str(self.folder)
+        keyed, folder = self.controls and bool(plan.record.key), str(self.folder)
         specs = [spec(item, tasks, workload.name, folder, keyed=keyed) for item in batch]
         atomic = not keyed and sum(4 + 3 * len(item.needs) for item in batch) < _ATOMIC_OPS
         facts = {"seed": workload.seed, "batch": number}

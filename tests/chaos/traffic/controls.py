@@ -1,21 +1,24 @@
-"""Queues, a limit, keys, shares and a schedule in the workloads of a run; the seeds decide."""
+"""Queues, limits, keys, shares, gates and a schedule in the workloads of a run, by its seeds."""
 
 from __future__ import annotations
 
 import random
 import sys
+import uuid
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import zkplan
-from zkplan.stress.history import recorder_here
+from zkplan.protocol.requests import Create, Delete, Multi, ReadData
+from zkplan.stress.history import Recorder, recorder_here
 
 from .workloads import Item, Workload
 
 SIDE, DEFAULT = "side", "default"
 LIMIT, LIMIT_SIZE = "few", 3
+GATE = "/chaos-gate"
 #: Due so often; its plans are removed as soon as they are done.
 TICK, TICK_CRON = "tick", "*/2 * * * * *"
 #: Tasks that take longer are not limited, so that a plan takes hardly longer than without.
@@ -58,6 +61,22 @@ def tick(folder: str) -> None:
     """The task of each plan of the schedule: it records which plan is for which time."""
     plan = zkplan.current().plan
     recorder_here(folder).write("ticked", due=str(plan.due), path=plan.path)
+    plan.add_task(passed, [folder, zkplan.when(GATE)])
+
+
+def passed(folder: str, value: bytes) -> None:
+    """A task behind the gate: it records the value of the znode."""
+    recorder_here(folder).write("passed", value=value.decode())
+
+
+def swing(client: zkplan.Client, journal: Recorder) -> None:
+    """Make the znode that the gates wait for, with another value each time, or delete it."""
+    if client.transport.ask(ReadData(GATE)) is not None:
+        client.transport.ask(Multi([Delete(GATE)]))
+        return
+    value = uuid.uuid4().hex
+    journal.write("gate opens", value=value)
+    client.transport.ask(Multi([Create(GATE, value.encode())]))
 
 
 def end_schedule(client: zkplan.Client) -> None:

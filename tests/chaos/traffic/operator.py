@@ -17,6 +17,7 @@ from zkplan.stress.history import Recorder
 
 from ..validate.operations import What
 from ..validate.snapshot import claims_in
+from .workloads import Item, pad_of
 
 #: What an operator sees of a plan that is marked ready, and neither stopped nor done.
 GOING = ("running", "failed")
@@ -27,6 +28,7 @@ _REFUSED = {
     zkplan.PlanDrained: "drained",
     zkplan.PlanCancelled: "cancelled",
     zkplan.PlanNotFound: "gone",
+    zkplan.TaskError: "undefined",
 }
 
 
@@ -79,6 +81,12 @@ class Operator:
     def move(self, plan: zkplan.Plan, task: zkplan.Task, priority: int) -> None:
         uid = self._begin("move", plan)
         self._answer(uid, lambda: task.set_priority(priority))
+
+    def skip(self, plan: zkplan.Plan, task: zkplan.Task, item: Item, digest: str) -> None:
+        """Its dependents get what the task would have returned, but by this operation."""
+        uid = self._begin("skip", plan, key=item.key)
+        value = (item.key, digest, uid, 0, pad_of(item.key, item.pad))
+        self._answer(uid, lambda: task.skip(value))
 
     def _begin(self, what: What, plan: zkplan.Plan, **facts: object) -> str:
         uid = uuid.uuid4().hex

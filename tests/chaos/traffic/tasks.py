@@ -21,7 +21,7 @@ import zkplan
 from zkplan.protocol import failpoints
 from zkplan.stress.history import Recorder, recorder_here
 
-from .controls import LIMIT, served_here
+from .controls import DEFAULT, LIMIT, served_here
 from .memory import FOOTPRINT
 from .workloads import Item, attempts_of, digest_of, pad_of
 
@@ -104,14 +104,18 @@ def spec(
     `keyed`: an add of the same task finds it.
     """
     needed = [tasks[key] for key in item.needs]
+    # Only what is not by default: an earlier zkplan does not know them.
+    controls: dict[str, Any] = {"queue": item.queue} if item.queue != DEFAULT else {}
+    if item.limited:
+        controls["limits"] = [LIMIT]
+    if keyed:
+        controls["key"] = item.key
     made = zkplan.TaskSpec(
         *(run, [item.facts(), needed, plan, folder, by]),
         name=item.key,
         attempts=attempts_of(item),
         pure=item.pure,
-        queue=item.queue,
-        limits=[LIMIT] if item.limited else None,
-        key=item.key if keyed else None,
+        **controls,
     )
     tasks[item.key] = made
     return made

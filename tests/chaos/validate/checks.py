@@ -42,6 +42,7 @@ EVERY: Checks = (
     ("S9", of_operators.no_claim_is_late),
     ("S9", of_operators.nothing_is_claimed_while_paused),
     ("S9", of_operators.waiters_hear_of_it),
+    ("S18", of_operators.a_decision_is_the_outcome),
     ("S8", of_operators.a_death_is_retried_once),
     ("S8", of_operators.a_retry_gives_all_attempts),
 )

@@ -25,6 +25,8 @@ COMMITTED_S = 10.0
 _TOLD_S = 1.5
 #: A function that ended so shortly before the grace was over may be handed back all the same.
 _RACE_S = 1.0
+#: The attempt number of a decision: nothing comes behind it.
+LAST = 2**31
 
 
 def noticed_s(session_s: float) -> float:
@@ -99,9 +101,33 @@ class PlanEvidence(Evidence[Execution]):
     def dead(self) -> Set[str]:
         return self.remains.letters.keys()
 
+    @cached_property
+    def skips(self) -> Mapping[str, Execution]:
+        """By its uid, each skip that may have happened, as if it were the task's last execution."""
+        return {
+            each.uid: Execution(
+                *(each.uid, each.facts["key"], LAST, "an operator", 0, each.begun, ""),
+                ended=each.begun,
+            )
+            for each in self.operations
+            if each.what == "skip" and each.may_have_happened
+        }
+
+    @property
+    def skipped(self) -> Set[str]:
+        """The tasks that may have been skipped."""
+        return {each.key for each in self.skips.values()}
+
+    @cached_property
+    def by_uid(self) -> dict[str, Execution]:
+        return {**{execution.uid: execution for execution in self.everything}, **self.skips}
+
     @property
     def acknowledged(self) -> Set[str]:
-        return self.certain - self.standing if self.ending != "removed" else frozenset()
+        """The tasks that must run."""
+        if self.ending == "removed":
+            return frozenset()
+        return self.certain - self.standing - self.skipped
 
     @cached_property
     def certain(self) -> Set[str]:

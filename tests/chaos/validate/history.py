@@ -48,6 +48,9 @@ class RunHistory(History[Execution]):
         self.deaths: list[Death] = []
         #: By its due time, the plans of the schedule that ran.
         self.ticks: defaultdict[str, set[str]] = defaultdict(set)
+        #: The values that the znode of the gates has had, and those that tasks behind them got.
+        self.gate_values: set[str] = set()
+        self.passed: set[str] = set()
         #: What tasks raised that was not planned, and waits that broke.
         self.unplanned: list[Line] = []
         #: Process id to the time of the last line that it wrote itself.
@@ -236,6 +239,10 @@ class RunHistory(History[Execution]):
             self._plan_named(line["plan"]).waited.append(line)
         elif event == "ticked":
             self.ticks[line["due"]].add(line["path"])
+        elif event == "gate opens":
+            self.gate_values.add(line["value"])
+        elif event == "passed":
+            self.passed.add(line["value"])
         elif event == "wait broke":
             self.unplanned.append(line)
         elif event == "started":

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-What = Literal["pause", "resume", "cancel", "remove", "retry", "share", "move"]
+What = Literal["pause", "resume", "cancel", "remove", "retry", "share", "move", "skip"]
 #: What a plan becomes that does not come to its own end.
 Ending = Literal["cancelled", "removed"]
 

@@ -174,6 +174,13 @@ def waiters_hear_of_it(evidence: PlanEvidence) -> Iterator[str]:
             yield f"after {operation.what} a waiter heard {operation.heard}"
 
 
+def a_decision_is_the_outcome(evidence: PlanEvidence) -> Iterator[str]:
+    """S18: of a task that was skipped, by the answer, nothing else goes along the edges."""
+    for skip in _done(evidence, "skip"):
+        for uid in evidence.committed.get(skip.facts["key"], set()) - evidence.skips.keys():
+            yield f"task {skip.facts['key']} was skipped, and {evidence.by_uid[uid]} was committed"
+
+
 def a_death_is_retried_once(evidence: PlanEvidence) -> Iterator[str]:
     """S8: of several who retry one death one is told that it did, unless an answer was lost."""
     disturbed = evidence.history.disturbed

@@ -42,9 +42,9 @@ def each_runs_where_its_queue_is_served(evidence: PlanEvidence) -> Iterator[str]
 def adds_are_whole(evidence: PlanEvidence) -> Iterator[str]:
     """S4: what was refused or never sent is nowhere; an atomic add is there wholly or not at all.
 
-    There is what ran, what stands, and what is dead.
+    There is what ran, what stands, what is dead, and what an operator has skipped.
     """
-    there = {*evidence.executions, *evidence.standing, *evidence.dead}
+    there = {*evidence.executions, *evidence.standing, *evidence.dead, *evidence.skipped}
     known = {key for key in there if parent_of(key) is None}
     for number, batch in evidence.plan.batches.items():
         of_it = [key for key in batch.keys if key in known]
@@ -89,7 +89,7 @@ def kept_is_what_is_to_be_kept(evidence: PlanEvidence) -> Iterator[str]:
     """S4: the results that went to nobody stand, each once; all do where the plan keeps them.
 
     And of each dead task its failure. What was added after a task had ended does not make it a
-    dependency of anything.
+    dependency of anything. The value of a skipped task may stand besides.
     """
     if evidence.ending == "removed":
         return
@@ -100,7 +100,8 @@ def kept_is_what_is_to_be_kept(evidence: PlanEvidence) -> Iterator[str]:
     ended = {each.key: each.ended or 0.0 for each in evidence.everything if each.returned}
     needed, maybe = set[str](), set[str]()
     for item in workload.items.values():
-        if item.key in certain:
+        # What was skipped may have been cut from what it needs.
+        if item.key in certain - evidence.skipped:
             at = answered.get(item.key, 0.0)  # what a task adds is added at once, with its edges
             needed |= {key for key in item.needs if ended.get(key, 0.0) >= at}
         if item.key.partition("/")[0] in possible:
@@ -113,7 +114,7 @@ def kept_is_what_is_to_be_kept(evidence: PlanEvidence) -> Iterator[str]:
     for key, count in counts.items():
         if key in standing or evidence.fate(key) != "finished":
             yield f"the result of {key} is kept, which has not finished"
-        elif key in needed and not workload.growing:
+        elif key in needed - evidence.skipped and not workload.growing:
             yield f"the result of {key} is kept, though it has dependents"
         if count > 1:
             yield f"the result of {key} is kept {count} times"

@@ -26,6 +26,7 @@ def violations_of_run(history: RunHistory) -> Iterator[str]:
     yield from wrong_refusals(history)
     yield from refused_by_the_store(history)
     yield from due_twice(history)
+    yield from passed_without_a_value(history)
     yield from unplanned(history)
 
 
@@ -87,6 +88,12 @@ def due_twice(history: RunHistory) -> Iterator[str]:
     for due, paths in list(history.ticks.items()):
         if len(paths) > 1:
             yield f"S16 the schedule has made {sorted(paths)} for {due}"
+
+
+def passed_without_a_value(history: RunHistory) -> Iterator[str]:
+    """S17: behind a gate comes what its znode has held, and nothing else."""
+    strange = set(history.passed) - set(history.gate_values)
+    yield from (f"S17 a task got {value!r} of a gate that never held it" for value in strange)
 
 
 def unplanned(history: RunHistory) -> Iterator[str]:

@@ -17,6 +17,7 @@ from zkplan.protocol.layout import (
     parse_delayed,
     parse_entry,
 )
+from zkplan.protocol.records import count_from_bytes
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.shared import pending_dependents
 from zkplan.serialization.codec import FAILURE, VALUE
@@ -165,7 +166,7 @@ def _read_tasks(
             if names is None or node is None:
                 continue  # committed or removed meanwhile: the next look differs
             snapshot.children[number] = sorted(names)
-            snapshot.versions[number] = (node.version, int(node.data))
+            snapshot.versions[number] = (node.version, count_from_bytes(node.data))
             provisions += [f"{path}/{name}" for name in names if name.startswith("prov-")]
         for at in range(0, len(provisions), _BATCH):
             nodes = client.transport.ask(

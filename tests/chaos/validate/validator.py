@@ -13,6 +13,7 @@ import zkplan
 from zkplan.protocol.requests import ReadChildren, ReadMany
 
 from ..cluster.cluster import Cluster
+from ..traffic.controls import swing
 from ..traffic.operator import GOING, Operator
 from ..traffic.workloads import workloads_in
 from .blobs import Blobs
@@ -113,6 +114,8 @@ class Validator:
         sync(self._client, self._client.paths.root)
         plans = workloads_in(self._client)
         self.violations += too_many(self._client)
+        if self.cluster.settings.controls:
+            swing(self._client, self.cluster.journal)
         self._removals.listed({plan.path for plan in plans})
         for plan in plans:
             history = self.history.plans.get(plan.name)
