@@ -51,9 +51,20 @@ class Entrance:
         except Problem as problem:
             await problem.response()(scope, receive, told)
         else:
-            await self._app(scope, receive, told)
+            await self._pass(scope, receive, told)
         finally:
             _record(scope, told.status, time.monotonic() - begin)
+
+    async def _pass(self, scope: Scope, receive: Receive, told: _Told) -> None:
+        try:
+            await self._app(scope, receive, told)
+        except Exception:
+            log.exception("an error that the service does not know")
+            if told.status:
+                raise  # half of an answer is sent: the server ends the connection
+            text = "the service has met an error that it does not know"
+            problem = Problem(500, "internal", text, "Report it, with the log of the service.")
+            await problem.response()(scope, receive, told)
 
     def _caller(self, scope: Scope) -> Caller | None:
         """Raises Problem."""

@@ -45,7 +45,7 @@ class Listener:
     """Who listens to one plan, or to the root. Its events end with None."""
 
     def __init__(self) -> None:
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue(WAITING_MAX + 1)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self.is_cut = False
 
     def tell(self, event: Event) -> None:
@@ -86,10 +86,15 @@ class Watcher:
         self._overview: tuple[float, Overview] | None = None
         self._overlooking = asyncio.Lock()
 
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return sum(map(len, self._listeners.values()))
+
     @asynccontextmanager
     async def listening(self, key: str) -> AsyncIterator[Listener]:
         """Listen to a plan, by its number, or to ROOT. Raises Problem if too many listen."""
-        if self._is_closed or sum(map(len, self._listeners.values())) >= LISTENERS_MAX:
+        if self._is_closed or self.listeners >= LISTENERS_MAX:
             raise Problem(
                 503,
                 "too-many-listeners",
@@ -146,6 +151,9 @@ class Watcher:
                 self._link.note(error)
                 self._tell_all(Event("problem", problem_of(error).body()))
                 self._told.clear()  # what comes after it is told as a whole
+            except Exception:
+                # Nobody waits for this task: it must not end while others listen.
+                logger.exception("an error while looking that the service does not know")
             took = time.monotonic() - begin
             await asyncio.sleep(max(self._pause_s, REST * took))
 
