@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -79,14 +79,14 @@ class Service:
         method: str,
         path: str,
         body: Any = None,
-        headers: dict[str, str | None] | None = None,
+        headers: Mapping[str, str | None] | None = None,
         raw: bytes | None = None,
     ) -> Answer:
         """Ask once. A header that is None is left out."""
         given: dict[str, str | None] = {"Content-Type": "application/json"}
         if self.token:
             given["Authorization"] = f"Bearer {self.token}"
-        given |= headers or {}
+        given.update(headers or {})
         sent = {name: value for name, value in given.items() if value is not None}
         data = json.dumps(body).encode() if body is not None else raw
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)

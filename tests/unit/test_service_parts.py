@@ -73,7 +73,7 @@ def test_a_file_of_tokens_that_is_wrong_lets_nobody_in(tmp_path: Path, line: str
     ["", "os", ":x", "os:", "os:_exit", "o s:x", "os:path.<lambda>", "kind:resize", "a..b:c"],
 )
 def test_a_name_that_no_worker_may_run_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="names no function|no module is called"):
+    with pytest.raises(ValueError, match=r"names no function|no module is called"):
         NamedFunction(path)
 
 

@@ -49,6 +49,9 @@ class Entrance:
         try:
             scope.setdefault("state", {})["caller"] = self._caller(scope)
         except Problem as problem:
+            if scope["method"] not in ("GET", "HEAD"):
+                # Its body is not read: nobody need wait for the end of it.
+                problem.headers = {**(problem.headers or {}), "Connection": "close"}
             await problem.response()(scope, receive, told)
         else:
             await self._pass(scope, receive, told)
@@ -102,7 +105,7 @@ class Entrance:
         """A page of elsewhere may not ask, neither by its own name nor by one that leads here."""
         host = headers.get("host", "")
         name = urlsplit(f"//{host}").hostname if _is_plain(host) else None
-        if self._options.hosts and name not in self._options.hosts:
+        if self._options.host_names and name not in self._options.host_names:
             raise Problem(
                 421,
                 "wrong-host",

@@ -25,7 +25,7 @@ WAITING_MAX = 64
 LISTENERS_MAX = 2000
 #: An event names so many tasks at most.
 TASKS_TOLD = 500
-#: At most one part in so many of the time is spent with looking.
+#: At most one part in so many of the time of a processor is spent with looking.
 REST = 20
 #: An overview is as fresh as this, in seconds.
 FRESH_S = 1.0
@@ -144,7 +144,7 @@ class Watcher:
 
     async def _run(self) -> None:
         while self._listeners and not self._is_closed:
-            begin = time.monotonic()
+            self._looks.took_s = 0.0
             try:
                 await self._look()
             except ZkplanError as error:
@@ -154,8 +154,7 @@ class Watcher:
             except Exception:
                 # Nobody waits for this task: it must not end while others listen.
                 logger.exception("an error while looking that the service does not know")
-            took = time.monotonic() - begin
-            await asyncio.sleep(max(self._pause_s, REST * took))
+            await asyncio.sleep(max(self._pause_s, REST * self._looks.took_s))
 
     async def _look(self) -> None:
         plans = [key for key in self._listeners if key != ROOT]
@@ -200,6 +199,8 @@ class _Looks:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._made_for: Any = None
+        #: The time that looks have taken of the processor.
+        self.took_s = 0.0
 
     def _renew(self) -> None:
         client = self._link.renewed()
@@ -209,11 +210,19 @@ class _Looks:
 
     def plans(self, plans: list[str]) -> dict[str, PlanSeen | None]:
         self._renew()
-        return self._changes.look(plans)
+        begin = time.thread_time()
+        try:
+            return self._changes.look(plans)
+        finally:
+            self.took_s += time.thread_time() - begin
 
     def overview(self) -> Overview:
         self._renew()
-        return self._observer.look(names=0)
+        begin = time.thread_time()
+        try:
+            return self._observer.look(names=0)
+        finally:
+            self.took_s += time.thread_time() - begin
 
 
 def _whole(key: str, told: Any) -> Event:
