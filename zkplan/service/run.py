@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,9 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
+        """Not as uvicorn does, which raises the signal again when all has ended well."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end)
 
