@@ -13,10 +13,13 @@ from ..serialization.json_values import NotJson, dump_json
 from ..store.values import Values
 from ..tasks import TaskSpec
 from .mapping import run_chunk
+from .named import NamedFunction
 
 
 def dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
     """The name of the function. Raises NotSerialisable, which says what to do."""
+    if type(fn) is NamedFunction:
+        return fn.zkplan_dumped
     of_each = each_of(fn)
     if hasattr(of_each, "zkplan_stands_for"):
         raise NotSerialisable(

@@ -174,7 +174,7 @@ def task_options(record: TaskRecord) -> TaskOptions:
     """The options of a task, which is called by its function unless it was given a name."""
     function = record.function
     # Of a function by value only the name: it may be large, and is kept with what is remembered.
-    by_value = function[:1] != b"R"
+    by_value = function[:1] not in (b"R", JSON)
     return _options(record.options, named(b"", split_name(function)[0]) if by_value else function)
 
 
