@@ -28,6 +28,8 @@ QUEUES = "queues"
 #: The limit that a plan has for itself. It lies with the others, as `plan-NUMBER`.
 OWN_LIMIT = "plan"
 PERMIT = "permit-"
+#: The claims node of a lease: `lease-MILLISECONDS.RANDOM`. No worker's ID has a dot there.
+LEASE = "lease-"
 #: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
 #: The child of a task that runs also if tasks that it waits for have failed for good.
@@ -41,6 +43,7 @@ _ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}{_LIMITS}")
 _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
 _PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
 _NUMBER = re.compile("[0-9]{10}")
+_LEASE = re.compile(rf"{LEASE}([1-9][0-9]{{0,9}})\.[0-9a-f]+")
 _DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
 _GATE = re.compile("([0-9]{10})-")
 _QUEUE = re.compile(r"[a-z0-9._-]{1,40}")
@@ -158,6 +161,24 @@ def parse_claim(name: str) -> ClaimName | None:
     """
     found = _CLAIM.fullmatch(name)
     return ClaimName(found[1], found[2], int(found[3]), found[4]) if found else None
+
+
+def lease_name(lease_ms: int, random: str) -> str:
+    """
+    >>> lease_name(30_000, "7f")
+    'lease-30000.7f'
+    """
+    return f"{LEASE}{lease_ms}.{random}"
+
+
+def parse_lease(name: str) -> int | None:
+    """For how many milliseconds a renewal of that lease counts; None where it is no lease.
+
+    >>> parse_lease("lease-30000.7f"), parse_lease("lease-30000-7f")
+    (30000, None)
+    """
+    found = _LEASE.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def delayed_name(due_ms: int, plan: str, entry: Entry, queue: str = DEFAULT_QUEUE) -> str:
