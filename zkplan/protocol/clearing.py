@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..errors import ZkplanError
 from . import failpoints
 from .ending import ENDINGS_PER_MULTI, Ending, end_claims
-from .layout import PENDING, ClaimName, Entry, Paths, entry_path, parse_claim, parse_lease
+from .layout import PENDING, SERVICE, ClaimName, Entry, Paths, entry_path, parse_claim, parse_lease
 from .publish import Published, publish, still_full
 from .requests import (
     Applied,
@@ -56,7 +56,7 @@ class ClaimsNodes(NamedTuple):
     leases: list[str]
 
 
-def orphaned_claims(paths: Paths) -> Step[ClaimsNodes]:
+def orphaned_claims(paths: Paths, watch: bool = False) -> Step[ClaimsNodes]:
     """Return the living workers, the claims nodes whose worker is gone, and the leases.
 
     Claims nodes are listed first. A registration and its claims node are created together, so a
@@ -65,13 +65,19 @@ def orphaned_claims(paths: Paths) -> Step[ClaimsNodes]:
     node counts as a worker: a znode of somebody else would be left duties that it never does.
     Leases have no worker, and end by time alone (`leases`).
     """
-    claims_nodes, workers = yield ReadMany(
-        [ReadChildren(paths.claims), ReadChildren(paths.workers)]
-    )
+    if watch:
+        claims_nodes = yield ReadChildren(paths.claims, watch=True)
+        workers = yield ReadChildren(paths.workers, watch=True)
+    else:
+        claims_nodes, workers = yield ReadMany(
+            [ReadChildren(paths.claims), ReadChildren(paths.workers)]
+        )
     living = set(workers or ())
     leases = {name for name in claims_nodes or () if parse_lease(name) is not None}
     found = set(claims_nodes or ()) - leases
-    return ClaimsNodes(sorted(living & found), sorted(found - living), sorted(leases))
+    # A service is registered, and runs nothing: no share of the work is left to it.
+    workers_here = {name for name in living & found if not name.startswith(SERVICE)}
+    return ClaimsNodes(sorted(workers_here), sorted(found - living), sorted(leases))
 
 
 def clear_claims(paths: Paths, worker: str, guard: Sequence[Op] = ()) -> Step[Cleared]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from . import failpoints
 from .clearing import Cleared, clear_claims
+from .foreign import skip_number
 from .layout import Paths, lease_name, parse_claim, parse_lease
 from .load import read_all
 from .requests import (
@@ -123,10 +124,38 @@ def claims_under(paths: Paths, wanted: Sequence[tuple[str, str]]) -> Step[list[C
                 plan_path=paths.plan(parsed.plan),
                 task_path=paths.task(parsed.plan, parsed.task),
                 queue=facts.queue,
-                permits=tuple(facts.permit_paths(paths, parsed.plan)),
+                permits=tuple(facts.all_permits(paths, parsed.plan)),
             )
         )
     return found
+
+
+def log(claim: Claim, number: int, sealed: bytes) -> Step[str | int | None]:
+    """Write the log entry `number` of this attempt, counted from 1. The version of the claim counts
+    them, so that each is written once and none is left out.
+
+    Returns the name of its znode, or how many were written where it is not the next one; None if
+    the claim is gone. Raises TransactionRejected, ServerFull.
+    """
+    ops: list[Op] = [
+        SetData(claim.path, claim.data, number - 1),
+        Create(f"{claim.task_path}/log-", sealed, sequence=True),
+    ]
+    while not isinstance(answer := (yield Multi(ops)), Applied):
+        if answer.at == 0 and answer.reason is Reason.BAD_VERSION:
+            node = yield ReadData(claim.path)
+            return None if node is None else int(node.version)
+        if answer.reason is Reason.NO_NODE:
+            return None
+        if answer.reason is not Reason.NODE_EXISTS:
+            raise rejected(f"a log entry of {claim.task_path}", answer)
+        yield from skip_number(claim.task_path)
+    return str(answer.results[1].rpartition("/")[2])
+
+
+def lease_s(lease: str) -> float:
+    """For how many seconds a renewal of that lease counts."""
+    return (parse_lease(lease) or 0) / 1000
 
 
 def due_ms(lease: str, node: Node) -> int:

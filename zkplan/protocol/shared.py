@@ -127,11 +127,14 @@ class ClaimFacts(NamedTuple):
     permits: tuple[int, ...] = ()
 
     def permit_paths(self, paths: Paths, plan: str) -> list[str]:
+        return [path for path in self.all_permits(paths, plan) if path]
+
+    def all_permits(self, paths: Paths, plan: str) -> list[str]:
+        """In the order of the limits in its lane; empty for a rate."""
         limits = limits_in(self.queue)
         return [
-            f"{limit_path(paths.root, plan, limit)}/{PERMIT}{number}"
+            f"{limit_path(paths.root, plan, limit)}/{PERMIT}{number}" if number >= 0 else ""
             for limit, number in zip(limits, self.permits, strict=False)
-            if number >= 0
         ]
 
 
