@@ -127,6 +127,12 @@ class Task:
         return self._number
 
     @property
+    def is_new(self) -> bool:
+        """Whether this handle is from the add that made the task, and not from one that found it by
+        its key. Inside a `with` block this sends the adds made so far."""
+        return bool(self.number) and self._defined
+
+    @property
     def path(self) -> str:
         return f"{self._plan.path}/task-{self.number}"
 

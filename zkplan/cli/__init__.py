@@ -34,7 +34,7 @@ _SETTINGS = {
 #: Command name to module below this package; loaded only when asked for.
 COMMANDS = (
     *("server", "worker", "plan", "task", "queue", "limit", "top", "schedule", "run", "root"),
-    *("config", "metrics", "stress", "demo"),
+    *("serve", "config", "metrics", "stress", "demo"),
 )
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
 #: What a shell reports for Ctrl-C.

@@ -158,7 +158,7 @@ def _warn(text: str) -> None:
     click.echo(f"warning: {printable(text)}", err=True)
 
 
-def open_client(settings: Settings, *, creates: bool = False) -> Client:
+def open_client(settings: Settings, *, creates: bool = False, patience: float = 30.0) -> Client:
     """Open a client for a command.
 
     Only a command that `creates` something may create the folder of an embedded server. For other
@@ -168,7 +168,7 @@ def open_client(settings: Settings, *, creates: bool = False) -> Client:
     log_to_stderr()
     if not creates:
         require_data(settings.hosts)
-    return connect_with(settings)
+    return connect_with(settings, patience=patience)
 
 
 def label_of(plan: Plan) -> str:

@@ -15,12 +15,15 @@ from ..store.values import Values
 from ..tasks import TaskSpec
 from .kinds import task_kind
 from .mapping import run_chunk
+from .named import NamedFunction
 
 
 def dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
     """The name of the function. Raises NotSerialisable, which says what to do."""
     if kind := task_kind(fn):
         return dump_kind(kind)
+    if type(fn) is NamedFunction:
+        return fn.zkplan_dumped
     of_each = each_of(fn)
     if task_kind(of_each):
         raise NotSerialisable(

@@ -24,7 +24,7 @@ from ..protocol.look import list_plans, readable_record
 from ..protocol.queues import read_entries
 from ..protocol.records import Dead
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
-from .held import AHEAD, LEFT, RUNNING, held_tasks
+from .held import AHEAD, LEFT, RUNNING, Known, held_tasks
 from .task_info import task_info
 from .together import together
 from .unfinished import INDEXES_AGE_S, name_of, state_of
@@ -104,28 +104,35 @@ Spots = dict[tuple[str, str], Spot]
 
 
 def find_tasks(
-    client: Connection, wanted: Filter, plans: Sequence[str] | None = None
+    client: Connection,
+    wanted: Filter,
+    plans: Sequence[str] | None = None,
+    after: tuple[str, str] = ("", ""),
 ) -> Iterator[FoundTask]:
     """The unfinished tasks that match, by plan and number; `plans` are the numbers of some plans.
 
-    Plans that may not be read are left out: see `refuse_hidden`. Raises InvalidTask for a state
-    that is none, before anything is read.
+    Only those behind `after`, the numbers of a plan and of a task, are looked at. Plans that may
+    not be read are left out: see `refuse_hidden`. Raises InvalidTask for a state that is none,
+    before anything is read.
     """
     if wanted.state is not None and wanted.state not in STATES:
         raise InvalidTask("", f"state is one of {', '.join(STATES)}, not {wanted.state!r:.50}")
-    return _found(client, wanted, plans)
+    return _found(client, wanted, plans, after)
 
 
-def _found(client: Connection, wanted: Filter, plans: Sequence[str] | None) -> Iterator[FoundTask]:
+def _found(
+    client: Connection, wanted: Filter, plans: Sequence[str] | None, after: tuple[str, str]
+) -> Iterator[FoundTask]:
     run, paths = client.transport.run, client.paths
     numbers = list(plans) if plans is not None else run(list_plans(paths))
+    numbers = [number for number in numbers if number >= after[0]]
     spots: Spots = {}
     read_at = -INDEXES_AGE_S
 
     def look() -> None:
         nonlocal spots, read_at
         if time.monotonic() - read_at >= INDEXES_AGE_S:
-            spots = run(_spots(paths, numbers, wanted.is_of_claims))
+            spots = run(spots_of(paths, numbers, wanted.is_of_claims))
             read_at = time.monotonic()
 
     look()
@@ -136,6 +143,7 @@ def _found(client: Connection, wanted: Filter, plans: Sequence[str] | None) -> I
         keys = iter(
             sorted(k for k, s in spots.items() if k[0] in mine and wanted.takes_spot(s.state))
         )
+    keys = (key for key in keys if key > after)
     names: dict[str, str] = {}
     while chunk := list(islice(keys, _TASKS_PER_READ)):
         look()
@@ -153,12 +161,16 @@ def _all_tasks(client: Connection, plans: Sequence[str]) -> Iterator[tuple[str, 
         yield from sorted((plan, number) for number in found if number is not None)
 
 
-def _spots(paths: Paths, plans: Sequence[str], claims_only: bool) -> Step[Spots]:
+def spots_of(
+    paths: Paths, plans: Sequence[str], claims_only: bool = False, known: Known | None = None
+) -> Step[Spots]:
+    """What the indexes show of the tasks of these plans. Claims that are `known` are not read
+    again."""
     spots: Spots = {}
     if not claims_only:
         yield from _indexed(paths, plans, spots)
     # Claims are read last: a task that is claimed after its entry was read counts as claimed.
-    for held in (yield from held_tasks(paths)).claims:
+    for held in (yield from held_tasks(paths, known)).claims:
         spots[held.plan, held.task] = Spot(
             held.state, "", held.attempts, held.worker, held.queue, since=held.since
         )

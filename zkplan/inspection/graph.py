@@ -15,7 +15,7 @@ from ..protocol.requests import ReadChildren, ReadData
 from ..serialization.codec import TASK, Codec
 from ..serialization.functions import describe_function
 from .neighbours import sources_of
-from .unfinished import places_of, state_of
+from .unfinished import name_of, places_of, state_of
 
 #: With more boxes, alike tasks of all levels share one; with still more, rare functions do.
 BOXES_MAX = 200
@@ -66,6 +66,36 @@ def plan_graph(client: Connection, plan_path: str, sample: int | None = None) ->
     return _grouped(kinds, edges)
 
 
+class TaskNode(NamedTuple):
+    """An unfinished task in a graph of single tasks. `name` is None where it cannot be read."""
+
+    number: str
+    name: str | None
+    function: str
+    state: str
+    level: int
+
+
+def task_graph(
+    client: Connection, plan_path: str, most: int
+) -> tuple[list[TaskNode], list[tuple[str, str]]] | None:
+    """The unfinished tasks, and the edges whose results have not arrived, by numbers.
+
+    None if there are more than `most` tasks. Raises PlanNotFound.
+    """
+    numbers = unfinished_numbers(client, plan_path)
+    if len(numbers) > most:
+        return None
+    kinds: dict[str, tuple[str, str]] = {}
+    edges: list[tuple[str, str]] = []
+    names: dict[str, str | None] = {}
+    _read(client, plan_path, numbers, kinds, edges, names=names)
+    edges = [(source, task) for source, task in edges if source in kinds]
+    levels = levels_of(kinds, edges)
+    nodes = [TaskNode(each, names[each], *kind, levels[each]) for each, kind in kinds.items()]
+    return nodes, edges
+
+
 def unfinished_numbers(client: Connection, plan_path: str) -> list[str]:
     """The numbers of the unfinished tasks, sorted. Raises PlanNotFound."""
     names = client.transport.ask(ReadChildren(plan_path))
@@ -106,11 +136,12 @@ def _read(
     kinds: dict[str, tuple[str, str]],
     edges: list[tuple[str, str]],
     edges_max: int | None = None,
+    names: dict[str, str | None] | None = None,
 ) -> dict[str, float]:
     """Add the function and the state of each task, and the edges to it whose result is missing.
 
-    With `edges_max` at most so many of each task are read. Returns for how many each of them
-    stands, by task.
+    With `edges_max` at most so many of each task are read. `names` gets their names. Returns for
+    how many tasks each of them stands, by task.
     """
     run = client.transport.run
     places = run(places_of(client.paths, plan_path))
@@ -120,12 +151,14 @@ def _read(
     deps: list[str] = []
     weights: dict[str, float] = {}
     for at, number in enumerate(numbers):
-        node, names = answers[2 * at : 2 * at + 2]
-        if node is None or names is None:
+        node, children = answers[2 * at : 2 * at + 2]
+        if node is None or children is None:
             continue  # finished meanwhile
-        state = places[number].state if number in places else state_of(names)
+        state = places[number].state if number in places else state_of(children)
         kinds[number] = _function(client.codec, node.data), state
-        theirs = [f"task-{number}/{name}" for name in names if name.startswith("dep-")]
+        if names is not None:
+            names[number] = name_of(client.codec, node.data)
+        theirs = [f"task-{number}/{name}" for name in children if name.startswith("dep-")]
         some = theirs[:edges_max]
         deps += some
         weights[number] = len(theirs) / len(some) if some else 0.0

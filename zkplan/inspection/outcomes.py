@@ -34,11 +34,11 @@ class OutcomeSummary(NamedTuple):
     when: float
 
 
-def kept_outcomes(client: Connection, plan_path: str) -> Iterator[OutcomeSummary]:
-    """See Plan.outcomes."""
+def kept_outcomes(client: Connection, plan_path: str, after: str = "") -> Iterator[OutcomeSummary]:
+    """See Plan.outcomes. Only those of tasks behind the number `after`."""
     names = client.transport.run(index_names(plan_path, "results"))
     # zkplan did not make a znode with another kind of name.
-    chosen = [name for name in names if parse_number(name) is not None]
+    chosen = [name for name in names if parse_number(name) is not None and name > after]
     return _summaries(client.transport, client.codec, plan_path, chosen)
 
 

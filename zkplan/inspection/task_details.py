@@ -42,7 +42,7 @@ def describe_task(
     if read.summary is None:
         facts["state"] = info.state
     else:
-        neighbours = _neighbours(client, task_path, read, people)
+        neighbours = neighbours_of(client, task_path, read, people)
         if not neighbours:
             return describe_task(client, task_path, people, values)  # finished meanwhile
         facts |= _definition(info) | _state(info, people) | neighbours
@@ -79,7 +79,9 @@ def _state(info: TaskInfo, people: bool) -> dict[str, Any]:
     return facts
 
 
-def _neighbours(client: Connection, task_path: str, read: TaskRead, people: bool) -> dict[str, Any]:
+def neighbours_of(
+    client: Connection, task_path: str, read: TaskRead, people: bool
+) -> dict[str, Any]:
     """The tasks at the other ends of its edges; empty if the task is gone."""
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     provs = [name for name in read.names if name.startswith("prov-")]

@@ -187,6 +187,19 @@ def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
     return describe_function(record.function), {name: getattr(options, name) for name in _OPTIONS}
 
 
+def failures_in(codec: Codec, nodes: Sequence[Node]) -> list[Failure]:
+    """The failures among the log of a task, as far as they can be read here, the oldest first."""
+    found = []
+    for node in nodes:
+        try:
+            kind, body = codec.open(FAILURE + LOG, node.data)
+            if kind == FAILURE:
+                found.append(Failure.from_bytes(body))
+        except PayloadUndecodable:
+            continue  # damaged, or signed with another secret
+    return found
+
+
 def _logs(codec: Codec, nodes: Sequence[Node]) -> tuple[list[str], tuple[bytes, ...]]:
     """The texts of failures, and the bodies of progress notes."""
     errors, notes = [], []

@@ -1,0 +1,176 @@
+"""`zkplan serve`: the HTTP service of a root, and tokens for it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..client import Client, connect_with
+from ..errors import ZkplanError
+from ..loopback import is_loopback
+from ..settings import Settings
+from ..settings.settings import JSON
+from .common import connection_options, log_options, open_client
+from .listening import end_unserved, read_address
+
+#: Seconds that a request to ZooKeeper may stay without an answer, so that callers hear of it.
+PATIENCE_S = 5.0
+_ROLES = ("read", "operate", "author", "work")
+_CLOSED = """\
+{host} can be reached from other machines: give --tokens FILE, in which `zkplan serve new-token`
+puts tokens. Without tokens the service listens on 127.0.0.1 alone"""
+
+
+def _loaded() -> Any:
+    """The service, loaded here: whoever runs another command has no use for it, nor FastAPI."""
+    try:
+        from .. import service
+        from ..service import run
+    except ImportError as missing:
+        raise ZkplanError(
+            f"the service needs packages that are not installed here ({missing}): "
+            "pip install 'zkplan[service]'"
+        ) from missing
+    return service, run
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:8470",
+    callback=read_address,
+    help="Where to listen. Port 0 takes a free port.",
+)
+@click.option(
+    "--tokens",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file with the tokens that count. It is read again when it changes.",
+)
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Ask for no token: for a laptop. Only where no other machine reaches it.",
+)
+@click.option(
+    "--host-name",
+    "host_names",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which the service is asked, such as that of a proxy before it. Repeat the "
+    "option for others. By default any, but on a loopback address only that.",
+)
+@click.option("--tls-cert", type=click.Path(exists=True, path_type=Path), help="Serve over TLS.")
+@click.option("--tls-cert-key", type=click.Path(exists=True, path_type=Path), help="Its key.")
+@click.option(
+    "--body-max",
+    type=click.IntRange(1024),
+    default=16 * 1024 * 1024,
+    help="The most bytes of the body of a request.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0),
+    default=100.0,
+    help="Requests a second of each token; 0: any number. Four seconds' worth at once.",
+)
+@log_options
+@connection_options
+def serve(
+    listen: tuple[str, int],
+    tokens: Path | None,
+    is_open: bool,
+    host_names: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_cert_key: Path | None,
+    body_max: int,
+    rate: float,
+    settings: Settings,
+) -> None:
+    """Serve the plans of a root over HTTP, with a page. It needs zkplan[service].
+
+    The service keeps nothing: several may serve one root. Its plans and values are JSON, and it
+    never unpickles anything. Without --tokens it listens on this machine alone, and prints a token
+    for this run.
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    service, run = _loaded()
+    host = listen[0]
+    if not is_loopback(host) and (is_open or tokens is None):
+        raise click.UsageError(_CLOSED.format(host=host))
+    if is_open and tokens is not None:
+        raise click.UsageError("--open asks for no token, so --tokens is of no use")
+    if (tls_cert is None) is not (tls_cert_key is None):
+        raise click.UsageError("--tls-cert and --tls-cert-key belong together")
+    known = None if is_open else service.Tokens(tokens)
+    text = known.add_one_time() if known is not None and tokens is None else ""
+    names = frozenset(host_names) | (frozenset(("127.0.0.1", "::1", "localhost", host)))
+    options = service.Options(
+        body_max=body_max,
+        rate=rate,
+        burst=4 * rate,
+        hosts=names if host_names or is_loopback(host) else frozenset(),
+    )
+    link = service.Link(_connecting(settings))
+    try:
+        opened = _listening(run.listening, listen)
+        app = service.create_app(link, known, options)
+        _tell(opened, tls_cert is not None, text)
+        run.serve(app, opened, tls_cert, tls_cert_key)
+    finally:
+        link.close()
+
+
+def _connecting(settings: Settings) -> Callable[[], Client]:
+    wanted = replace(settings, serializer=JSON)
+    first = [open_client(wanted, creates=True, patience=PATIENCE_S)]
+    first[0].prepare()
+    return lambda: first.pop() if first else connect_with(wanted, patience=PATIENCE_S)
+
+
+def _listening(
+    listening: Callable[[str, int], socket.socket], listen: tuple[str, int]
+) -> socket.socket:
+    try:
+        return listening(*listen)
+    except OSError as error:
+        end_unserved("--listen", listen, error)
+
+
+def _tell(opened: socket.socket, is_tls: bool, token: str) -> None:
+    host, port = opened.getsockname()[:2]
+    place = f"http{'s' if is_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
+    # Behind `#`, a browser sends it to nobody.
+    click.echo(f"serving at {place}{f'#token={token}' if token else ''}")
+    if token:
+        click.echo(f"token for this run: {token}")
+
+
+@serve.command("new-token")
+@click.option(
+    "--tokens",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to add it to; it is made if it is missing.",
+)
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    required=True,
+    type=click.Choice(_ROLES),
+    help="What it allows: to look; to pause, retry and the like; to create plans and tasks; to do "
+    "work. Repeat the option for others. Who may operate or author may look.",
+)
+@click.option("--name", default="", help="What it is for: it stands in the log of the service.")
+def new_token(tokens: Path, roles: tuple[str, ...], name: str) -> None:
+    """Make a token, and print it once. The file has its digest alone."""
+    service, _ = _loaded()
+    click.echo(service.new_token(tokens, name, roles))

@@ -1,0 +1,117 @@
+"""What has changed in some plans since they were looked at before: their counts and their tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from ..connection import Connection
+from ..errors import PlanNotFound
+from ..protocol.control import PlanStatus
+from ..protocol.layout import QUEUES, Paths, parse_task
+from ..protocol.requests import Node, ReadChildren, ReadData, Step
+from .across import Spots, spots_of
+from .deadlock import status_of
+from .held import Known
+from .together import read_small
+
+WAITING, FINISHED = "waiting", "finished"
+#: Versions and last changes of znodes: what changes a plan changes one of them.
+Signs = tuple[tuple[int, int, int] | None, ...]
+
+
+class PlanSeen(NamedTuple):
+    """A plan at one look: its numbers, and the state of each unfinished task."""
+
+    status: PlanStatus
+    states: Mapping[str, str]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many tasks are in each state."""
+        return dict(Counter(self.states.values()))
+
+    def changed_since(self, before: PlanSeen) -> dict[str, str]:
+        """The tasks whose state is another one than `before`; those that are gone have finished."""
+        old, new = before.states, self.states
+        changed = {task: state for task, state in new.items() if old.get(task) != state}
+        return changed | dict.fromkeys(old.keys() - new.keys(), FINISHED)
+
+
+class Changes:
+    """Looks at plans again and again. A plan that has not changed is not read. Not thread-safe.
+
+    A look at plans that stand still is two requests, however many they are.
+    """
+
+    def __init__(self, client: Connection) -> None:
+        self._client = client
+        self._known: Known = {}
+        self._signs: dict[str, Signs] = {}
+        self._queues: dict[str, list[str]] = {}
+        self._seen: dict[str, PlanSeen] = {}
+
+    def look(self, plans: Collection[str]) -> dict[str, PlanSeen | None]:
+        """Each of these plans as it is now, by number; None for one that is not there."""
+        client, wanted = self._client, sorted(plans)
+        for gone in self._seen.keys() - wanted:
+            self._forget(gone)
+        signs = client.transport.run(_signs(client.paths, wanted, self._queues))
+        changed = [plan for plan in wanted if self._signs.get(plan) != signs[plan]]
+        if changed:
+            spots = client.transport.run(spots_of(client.paths, changed, known=self._known))
+            for plan in changed:
+                self._read(plan, spots, signs[plan])
+        return {plan: self._seen.get(plan) for plan in wanted}
+
+    def _read(self, plan: str, spots: Spots, signs: Signs) -> None:
+        path = self._client.paths.plan(plan)
+        try:
+            status = status_of(self._client, path)
+        except PlanNotFound:
+            self._forget(plan)
+            return
+        ask = self._client.transport.ask
+        names = ask(ReadChildren(path)) or ()
+        self._queues[plan] = ask(ReadChildren(f"{path}/{QUEUES}")) or []
+        states = {}
+        for name in names:
+            task = parse_task(name)
+            if task is not None:
+                spot = spots.get((plan, task))
+                states[task] = spot.state if spot is not None else WAITING
+        self._seen[plan], self._signs[plan] = PlanSeen(status, states), signs
+
+    def _forget(self, plan: str) -> None:
+        for known in (self._seen, self._signs, self._queues):
+            known.pop(plan, None)
+
+
+def _signs(
+    paths: Paths, plans: Collection[str], queues: Mapping[str, list[str]]
+) -> Step[dict[str, Signs]]:
+    """What tells of each plan whether it has changed. What lies at the root counts for all."""
+    workers = (yield ReadChildren(paths.claims)) or ()
+    shared = [paths.delayed, paths.gates, paths.claims, *map(paths.claims_of, sorted(workers))]
+    own = {plan: _nodes_of(paths.plan(plan), queues.get(plan, ())) for plan in plans}
+    reads = [
+        ReadData(path) for path in (*shared, *(each for found in own.values() for each in found))
+    ]
+    nodes = yield from read_small(reads)
+    at, found = len(shared), {}
+    for plan, theirs in own.items():
+        of_plan = (*nodes[: len(shared)], *nodes[at : at + len(theirs)])
+        found[plan] = tuple(map(_sign, of_plan))
+        at += len(theirs)
+    return found
+
+
+def _nodes_of(path: str, queues: Collection[str]) -> list[str]:
+    names = ("ready", "done", "runnable", "dead", "results", QUEUES)
+    found = [path, *(f"{path}/{name}" for name in names)]
+    return found + [f"{path}/{QUEUES}/{queue}" for queue in sorted(queues)]
+
+
+def _sign(node: Node | None) -> tuple[int, int, int] | None:
+    return None if node is None else (node.version, node.cversion, node.pzxid)

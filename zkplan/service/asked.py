@@ -1,0 +1,111 @@
+"""What the routes share: who asks, the client, the plan of the path, and fields of the contract."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from fastapi import Depends, Path, Request, Security
+from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from ..client import Client
+from ..errors import InvalidTask, PayloadUndecodable
+from ..plan import Plan
+from ..protocol.records import PlanRecord
+from ..protocol.requests import ReadData
+from .problems import Problem
+from .tokens import Caller, Role
+
+_BEARER = HTTPBearer(auto_error=False, description="A token; `zkplan serve new-token` makes it.")
+NUMBER_MAX = 2**31 - 1
+PlanNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of the plan.")]
+TaskNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of the task.")]
+
+
+def needs(role: Role) -> Any:
+    """A dependency of routes that only a caller with that role may use."""
+
+    async def check(request: Request, _: Annotated[Any, Security(_BEARER)]) -> None:
+        caller: Caller | None = request.state.caller
+        if caller is None or not caller.may(role):
+            raise Problem(
+                403,
+                "role-missing",
+                f"this needs the role {role!r}, and the token has not got it",
+                f"Ask with a token of that role: `zkplan serve new-token --role {role}`.",
+            )
+
+    return Depends(check)
+
+
+async def client_of(request: Request) -> Client:
+    """The client of the service."""
+    link = request.app.state.link
+    client: Client = await run_in_threadpool(link.renewed) if link.is_lost else link.client
+    return client
+
+
+ClientOf: TypeAlias = Annotated[Client, Depends(client_of)]
+
+
+def plan_of(client: ClientOf, plan: PlanNumber) -> Plan:
+    """The plan of the path. Raises PlanNotFound."""
+    return client.plan(plan)
+
+
+PlanOf: TypeAlias = Annotated[Plan, Depends(plan_of)]
+
+
+def record_of(plan: Plan) -> PlanRecord | None:
+    """Its record; None if it is damaged, of a later format, or sealed with another key."""
+    try:
+        return plan.record
+    except PayloadUndecodable:
+        return None
+
+
+def number_text(number: int) -> str:
+    """A number as znodes have it.
+
+    >>> number_text(12)
+    '0000000012'
+    """
+    return f"{number:010d}"
+
+
+class TaskPlace:
+    """A task of the path, of which it is only known that its plan exists."""
+
+    def __init__(self, plan: PlanOf, task: TaskNumber) -> None:
+        self.plan, self.number = plan, number_text(task)
+
+    @property
+    def path(self) -> str:
+        return f"{self.plan.path}/task-{self.number}"
+
+    @property
+    def client(self) -> Client:
+        client: Client = self.plan.client
+        return client
+
+    def problem(self, status: int, kind: str, detail: str, todo: str) -> Problem:
+        """A problem with this task."""
+        plan, task = int(self.plan.number), int(self.number)
+        return Problem(status, kind, detail, todo, plan=plan, task=task)
+
+
+TaskOf: TypeAlias = Annotated[TaskPlace, Depends(TaskPlace)]
+
+
+def existing(task: TaskPlace) -> TaskPlace:
+    """The same for what is changed. Raises Problem for a task that was never added."""
+    node = task.client.transport.ask(ReadData(task.plan.path))
+    if node is not None and int(task.number) >= (node.cversion + node.child_count) // 2:
+        raise no_task(task)
+    return task
+
+
+def no_task(task: TaskPlace, error: InvalidTask | None = None) -> Problem:
+    told = str(error) if error is not None else f"{task.path} does not exist: it was never added"
+    where = f"/v1/plans/{int(task.plan.number)}/tasks"
+    return task.problem(404, "task-not-found", told, f"List the tasks: GET {where}.")

@@ -1,0 +1,145 @@
+"""The entrance: each request passes it before any of it is read. Host, origin, token, rate."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..log import get_logger
+from .options import Options
+from .problems import Problem
+from .rates import Rates
+from .tokens import ANYBODY, Caller, Tokens
+
+#: Paths that need no token: the page itself, whether the service lives, and the contract.
+_FREE = ("/healthz", "/readyz", "/v1/openapi.json")
+_GUARDED = ("/v1/", "/metrics")
+_SECURITY = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'; object-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+log = get_logger("zkplan.service")
+
+
+class Entrance:
+    """Refuses what may not ask; tells the rest who asks, in `scope["state"]["caller"]`.
+
+    Without `tokens` the service is open: anybody has every role.
+    """
+
+    def __init__(self, app: ASGIApp, tokens: Tokens | None, options: Options) -> None:
+        self._app, self._tokens, self._options = app, tokens, options
+        self._rates = Rates(options.rate, options.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, told = time.monotonic(), _Told(send, scope)
+        try:
+            scope.setdefault("state", {})["caller"] = self._caller(scope)
+        except Problem as problem:
+            await problem.response()(scope, receive, told)
+        else:
+            await self._app(scope, receive, told)
+        finally:
+            _record(scope, told.status, time.monotonic() - begin)
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        """Raises Problem."""
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        path: str = scope["path"]
+        caller = ANYBODY if self._tokens is None else self._known(headers)
+        address = (scope.get("client") or ("",))[0]
+        wait = self._rates.take(caller.id if caller is not None and caller.id else address)
+        if wait > 0:
+            raise Problem(
+                429,
+                "too-many-requests",
+                f"more than {self._options.rate:g} requests a second",
+                "Wait as long as Retry-After says, and ask for many things at once.",
+                headers={"Retry-After": str(max(1, round(wait + 0.5)))},
+            )
+        if caller is None and path.startswith(_GUARDED) and path not in _FREE:
+            raise Problem(
+                401,
+                "no-token",
+                "the request has no token that is known here",
+                "Give one: `Authorization: Bearer TOKEN`. `zkplan serve new-token` makes it.",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return caller
+
+    def _known(self, headers: Headers) -> Caller | None:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or self._tokens is None:
+            return None
+        return self._tokens.find(token.strip())
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page of elsewhere may not ask, neither by its own name nor by one that leads here."""
+        host = headers.get("host", "")
+        name = urlsplit(f"//{host}").hostname if _is_plain(host) else None
+        if self._options.hosts and name not in self._options.hosts:
+            raise Problem(
+                421,
+                "wrong-host",
+                "the request names a host that this service is not",
+                "Ask by an address that the service prints, or name the host with --host-name.",
+            )
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        is_own = origin is None or (_is_plain(origin) and urlsplit(origin).netloc == host)
+        if not is_own or site not in ("none", "same-origin"):
+            raise Problem(
+                403,
+                "other-origin",
+                "a page of another origin may not ask this service",
+                "Ask from a program, or from the page that the service itself serves.",
+            )
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it can be looked at as a URL: no brackets that do not fit, nothing strange."""
+    try:
+        urlsplit(f"//{text.rpartition('//')[2]}").hostname  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+class _Told:
+    """Sends answers with the headers that keep browsers safe, and notes the status."""
+
+    def __init__(self, send: Send, scope: Scope) -> None:
+        self._send, self._path = send, scope["path"]
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in _SECURITY.items():
+                headers.setdefault(name, value)
+            # Nothing of a plan stays in a cache that others use; the page may, if it is fresh.
+            headers.setdefault("Cache-Control", "no-cache, private")
+        await self._send(message)
+
+
+def _record(scope: Scope, status: int, seconds: float) -> None:
+    """One line for each request: never a header, nor what stands behind the path."""
+    method, path = scope["method"], scope["path"]
+    caller: Any = scope["state"].get("caller")
+    who = f"{caller.id} ({caller.name})" if caller is not None and caller.id else "-"
+    level = logging.DEBUG if method in ("GET", "HEAD") and status < 500 else logging.INFO
+    log.log(level, "%s %r %d %.0f ms by %s", method, path[:300], status, seconds * 1000, who)

@@ -1,0 +1,150 @@
+"""Routes of schedules: list, set, show, pause, resume, trigger, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field
+
+from ..client import Client
+from ..errors import InvalidTask, ScheduleNotFound
+from ..functions.named import NamedFunction
+from ..schedules import Schedule, find, find_all
+from .asked import ClientOf, needs, record_of
+from .etags import NotModified, Tagged
+from .fields import Strict
+from .plan_models import Changed, PlanOut, plan_out
+from .problems import documented
+from .task_models import FunctionTaskIn
+
+router = APIRouter(tags=["schedules"], responses=documented(404, 409, 422))
+ScheduleName = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$", description="The name of the schedule.")
+]
+Overlap = Literal["skip", "queue", "cancel_previous", "allow"]
+CatchUp = Literal["latest", "all", "none"]
+
+
+class ScheduleIn(Strict):
+    """A schedule: the builder is MODULE:FUNCTION, which adds the tasks of each plan."""
+
+    cron: Annotated[str, Field(min_length=1, max_length=200)]
+    builder: Annotated[str, FunctionTaskIn.model_fields["function"]]
+    args: list[Any] = Field(default_factory=list)
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    timezone: Annotated[str, Field(max_length=100)] = "UTC"
+    overlap: Overlap = "skip"
+    catch_up: CatchUp = "latest"
+    jitter: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+    on_failure: Literal["hold", "cascade"] = "cascade"
+    retention: Annotated[float, Field(ge=0, le=1e9)] | None = None
+
+
+class FiringOut(BaseModel):
+    """What became of one due time; `plan` is null where no plan was made."""
+
+    due: float
+    when: float
+    plan: int | None
+    worker: str
+    how: str
+
+
+class ScheduleOut(BaseModel):
+    """A schedule, and what became of its last due times. `next` is null while it is paused."""
+
+    name: str
+    cron: str
+    timezone: str
+    builder: str
+    overlap: str
+    catch_up: str
+    jitter: float
+    paused: bool
+    next: float | None
+    fired: list[FiringOut]
+
+
+class Schedules(BaseModel):
+    """The schedules, by name."""
+
+    items: list[ScheduleOut]
+
+
+def _out(schedule: Schedule) -> ScheduleOut:
+    info = schedule.info()
+    facts = info._asdict() | {"next": None if info.next is None else info.next.timestamp()}
+    facts["fired"] = [
+        FiringOut(
+            due=each.due_ms / 1000,
+            when=each.when_ms / 1000,
+            plan=int(each.plan) if each.plan.isdecimal() else None,
+            worker=each.worker,
+            how=each.how,
+        )
+        for each in info.fired
+    ]
+    return ScheduleOut(**facts)
+
+
+@router.get("/schedules", dependencies=[needs("read")])
+def list_schedules(client: ClientOf) -> Schedules:
+    """All schedules."""
+    shown = []
+    for each in find_all(client):
+        try:
+            shown.append(_out(each))
+        except ScheduleNotFound:
+            continue  # removed meanwhile
+    return Schedules(items=shown)
+
+
+@router.get("/schedules/{name}", dependencies=[needs("read")], responses=NotModified)
+def show_schedule(client: ClientOf, name: ScheduleName, tagged: Tagged) -> ScheduleOut:
+    """One schedule."""
+    return tagged(_out(find(client, name)))
+
+
+@router.put("/schedules/{name}", dependencies=[needs("author")])
+def set_schedule(client: ClientOf, name: ScheduleName, wanted: ScheduleIn) -> ScheduleOut:
+    """Make a schedule, or change the one of that name. Workers import its builder."""
+    given = {key: value for key, value in wanted if key not in ("cron", "builder")}
+    try:
+        builder = NamedFunction(wanted.builder)
+    except ValueError as error:
+        raise InvalidTask("", str(error)) from None
+    return _out(client.schedule(name, wanted.cron, builder, **given))
+
+
+def _act(act: Callable[[Schedule], object], client: Client, name: str) -> ScheduleOut:
+    found = find(client, name)
+    act(found)
+    return _out(found)
+
+
+@router.post("/schedules/{name}/pause", dependencies=[needs("operate")])
+def pause_schedule(client: ClientOf, name: ScheduleName) -> ScheduleOut:
+    """No due time counts until it is resumed. Its plans go on."""
+    return _act(Schedule.pause, client, name)
+
+
+@router.post("/schedules/{name}/resume", dependencies=[needs("operate")])
+def resume_schedule(client: ClientOf, name: ScheduleName) -> ScheduleOut:
+    """Let a paused schedule go on with the next due time."""
+    return _act(Schedule.resume, client, name)
+
+
+@router.post("/schedules/{name}/trigger", status_code=201, dependencies=[needs("operate")])
+def trigger_schedule(client: ClientOf, name: ScheduleName) -> PlanOut:
+    """Make a plan now, whether it is due or not."""
+    plan = find(client, name).trigger()
+    return plan_out(plan.status(), record_of(plan))
+
+
+@router.delete("/schedules/{name}", dependencies=[needs("operate")])
+def remove_schedule(client: ClientOf, name: ScheduleName) -> Changed:
+    """Delete the schedule. Its plans stay, and go on."""
+    find(client, name).remove()
+    return Changed(changed=True)
