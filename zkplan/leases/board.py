@@ -162,7 +162,11 @@ class Board:
         if listing.is_old(kinds, now):
             listing.fresh = True  # a watch that fires from here on says otherwise
             path = self._paths.plan(plan)
-            listing.update(self._transport.run(look(path, True, (queue,))), now)
+            try:
+                listing.update(self._transport.run(look(path, True, (queue,))), now)
+            except BaseException:
+                listing.fresh = False
+                raise
         self.must_look_again = self.must_look_again or listing.limited
         return listing
 

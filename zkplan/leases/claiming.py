@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,9 @@ from .leased import ClaimId, Leased
 from .permits import choose
 from .registered import Registered
 
+#: For so many seconds a task is left alone that cannot be given out here.
+AVOIDED_S = 30.0
+
 
 class Given(NamedTuple):
     """What a claim has brought: tasks to run, how others have ended at once, and claims that are
@@ -45,6 +49,8 @@ class Claiming:
     ) -> None:
         self._paths, self._run = connection.paths, connection.transport.run
         self._values, self._registered, self._board = values, registered, board
+        #: Until when tasks are left alone that could not be given out, by plan and number.
+        self._avoided: dict[tuple[str, str], float] = {}
 
     def claim(
         self, queues: Sequence[str], kinds: Collection[str] | None, most: int, lease_ms: int
@@ -59,13 +65,13 @@ class Claiming:
                 return made
 
     def _claim(self, offer: Offer, lease_ms: int) -> Given | None:
-        names, permits = offer.names, NO_PERMITS
+        names, permits = self._not_avoided(offer), NO_PERMITS
         if any("~" in name for name in names):
             names, permits = self._run(choose(self._paths, offer.plan, names, self._server_ms))
-            if len(names) < len(offer.names):
-                self._board.put_aside(offer)
-            if not names:
-                return None
+        if len(names) < len(offer.names):
+            self._board.put_aside(offer)
+        if not names:
+            return None
         due_s = self._registered.measured().now() + lease_ms / 1000
         lease = new_lease(self._paths, lease_ms, os.urandom(8).hex())
         step = claim(lease, offer.plan, offer.version, names, offer.queue, permits)
@@ -85,6 +91,7 @@ class Claiming:
             job = Job(item, plan=offer.record)
             found = self.ready(job)
             if isinstance(found, Ended):
+                self._avoid(found)
                 given.ended.append(found)
                 continue
             if is_last_attempt(job):
@@ -100,10 +107,24 @@ class Claiming:
                 item.others.append(f"started-{job.claim.n}")
             told = self._told(job, found, due_s, lease_ms)
             if isinstance(told, Ended):
+                self._avoid(told)
                 given.ended.append(told)
             else:
                 given.tasks.append((told, job))
         return given
+
+    def _not_avoided(self, offer: Offer) -> list[str]:
+        if not self._avoided:
+            return offer.names
+        now = time.monotonic()
+        self._avoided = {key: until for key, until in self._avoided.items() if until > now}
+        return [name for name in offer.names if (offer.plan, name[5:15]) not in self._avoided]
+
+    def _avoid(self, ended: Ended) -> None:
+        """It goes back, and would be claimed again at once."""
+        if ended.cannot_run or ended.store_away or ended.server_full:
+            claim = ended.job.claim
+            self._avoided[claim.plan, claim.task] = time.monotonic() + AVOIDED_S
 
     def ready(self, job: Job) -> Ready | Ended:
         """Whether the task is to run, or how this attempt has ended."""

@@ -35,7 +35,7 @@ class Upkeep:
         self._registered = registered
         self._lapses = Lapses(self._paths, registered.clock)
         self._first_seen: dict[str, float] = {}
-        self._is_due, self._is_over = threading.Event(), False
+        self._is_due, self._is_over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._loop, name="zkplan-leases", daemon=True)
 
     def start(self) -> None:
@@ -43,7 +43,7 @@ class Upkeep:
         self._thread.start()
 
     def stop(self) -> None:
-        self._is_over = True
+        self._is_over.set()
         self._is_due.set()
         self._thread.join()
         self._transport.unlisten(self._touched)
@@ -55,21 +55,18 @@ class Upkeep:
 
     def _loop(self) -> None:
         busy = True
-        while not self._is_over:
+        while not self._is_over.is_set():
             self._is_due.wait(PERIOD_S if busy else IDLE_S)
-            if self._is_over:
-                return
             self._is_due.clear()
-            started = time.monotonic()
+            if self._is_over.is_set():
+                return
             try:
                 busy = self._look()
             except ZkplanError as error:
                 logger.warning("leases cannot be looked after now: %s", error)
                 busy = True
             # Claims come and go: their watches may not make this look all the time.
-            rest_s = PERIOD_S - (time.monotonic() - started)
-            if rest_s > 0 and not self._is_over:
-                threading.Event().wait(rest_s)
+            self._is_over.wait(PERIOD_S)
 
     def _look(self) -> bool:
         """Returns whether there is something to wait for."""
@@ -86,7 +83,8 @@ class Upkeep:
         for worker in seen.vacant:
             if now - self._first_seen.setdefault(worker, now) >= HEAD_START_S or not seen.living:
                 run(clear_claims(paths, worker))
-        return bool(seen.leases or seen.vacant or run(self._promote(not seen.living)))
+        are_delayed = run(self._promote(not seen.living))
+        return bool(seen.leases or seen.vacant or are_delayed)
 
     def _promote(self, alone: bool) -> Step[bool]:
         """Workers see to it where there are some. Returns whether entries are left."""

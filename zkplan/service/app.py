@@ -24,6 +24,7 @@ from . import (
     schedules,
     stream,
     tasks,
+    work,
     workers,
     znodes,
 )
@@ -36,6 +37,7 @@ from .page_files import add_page
 from .problems import Problem, problem_of
 from .tokens import Tokens
 from .watcher import Watcher
+from .working import Work
 
 log = get_logger("zkplan.service")
 #: Each module has a `router`; a new one needs its line here alone.
@@ -46,6 +48,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     results.router,
     root.router,
     workers.router,
+    work.router,
     schedules.router,
     graphs.router,
     znodes.router,
@@ -68,6 +71,7 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
             yield
         finally:
             await watcher.close()
+            await app.state.work.close()
 
     app = FastAPI(
         title="zkplan",
@@ -80,6 +84,7 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
         redirect_slashes=False,
     )
     app.state.link, app.state.watcher, app.state.options = link, watcher, options
+    app.state.work = Work(link)
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")
     app.include_router(health.router)

@@ -68,7 +68,12 @@ def serve(
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
-    server = _Server(config, app.state.watcher.end)
+
+    def end() -> None:
+        app.state.watcher.end()
+        app.state.work.end()
+
+    server = _Server(config, end)
     # Ctrl-C has been answered: the streams have ended.
     with contextlib.suppress(KeyboardInterrupt):
         server.run([opened])
