@@ -78,7 +78,7 @@ def test_an_idle_claim_costs_no_request_and_is_woken_by_a_task(
 ) -> None:
     plan = author.create_plan()
     plan.mark_ready()
-    assert leases.claim() == []  # from here on all is watched
+    assert leases.claim(wait=3) == []  # from here on all is watched
     sent, queue = list[object](), leases._transport._requests
     submit = queue.submit
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,11 +67,11 @@ class ServiceProcess:
         self.process.end(0)
 
     def ask(self, verb: str, body: Any) -> Answer:
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        link.request("POST", f"/v1/work/{verb}", json.dumps(body), headers)
-        answer = link.getresponse()
-        return Answer(answer.status, json.loads(answer.read()))
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as link:
+            link.request("POST", f"/v1/work/{verb}", json.dumps(body), headers)
+            answer = link.getresponse()
+            return Answer(answer.status, json.loads(answer.read()))
 
     def claim(self, **wanted: Any) -> list[dict[str, Any]]:
         answer = self.ask("claim", {"wait": 10, **wanted})

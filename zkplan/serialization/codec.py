@@ -36,6 +36,7 @@ from .json_values import (
     load_error,
     load_json,
 )
+from .kinds import kind_of_function
 
 MAGIC = b"z1"
 TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
@@ -174,7 +175,7 @@ def task_options(record: TaskRecord) -> TaskOptions:
     """The options of a task, which is called by its function unless it was given a name."""
     function = record.function
     # Of a function by value only the name: it may be large, and is kept with what is remembered.
-    by_value = function[:1] != b"R"
+    by_value = function[:1] != b"R" and not kind_of_function(function)
     return _options(record.options, named(b"", split_name(function)[0]) if by_value else function)
 
 
