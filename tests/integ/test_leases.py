@@ -35,7 +35,7 @@ def args_of(found: list[Leased]) -> list[Any]:
     return [each.args[0] for each in found]
 
 
-def test_a_claim_takes_tasks_of_its_kinds_by_priority_and_leaves_functions_to_workers(
+def test_a_claim_takes_its_kinds_by_priority_and_leaves_functions_to_workers(
     author: Client, leases: Leases
 ) -> None:
     plan = author.create_plan()

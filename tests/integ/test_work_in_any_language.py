@@ -200,7 +200,7 @@ def test_a_lapsed_lease_is_released_by_a_worker_though_its_service_is_dead(
     assert late.data["type"] == "urn:zkplan:problem:ended"
 
 
-def test_a_lease_that_is_renewed_outlives_a_restart_and_another_service_takes_the_result(
+def test_a_renewed_lease_outlives_a_restart_and_another_service_takes_the_result(
     service: ServiceProcess, author: Client
 ) -> None:
     plan, _ = planned(author, 2)

@@ -25,9 +25,9 @@ from .claiming import Claiming, claim_id
 from .held import Held
 from .leased import ClaimId, Failed, Leased, Outcome, Renewal, parse_id
 from .lost import UNKNOWN, why_lost
+from .maintenance import Maintenance
 from .registered import Registered
 from .settling import Settled, Settling
-from .upkeep import Upkeep
 
 #: How many tasks one call claims, settles or renews, and how long a call may wait, in seconds.
 BATCH_MAX, WAIT_S_MAX = 500, 60.0
@@ -53,12 +53,12 @@ class Leases:
         self.board = Board(self._transport, self._paths, lambda: self._registered.measured().now())
         self._claiming = Claiming(connection, self._values, self._registered, self.board)
         self._settling = Settling(connection, self._values.codec, self._registered)
-        self._upkeep = Upkeep(connection, self._registered)
-        self._upkeep.start()
+        self._maintenance = Maintenance(connection, self._registered)
+        self._maintenance.start()
 
     def close(self) -> None:
         """Leases that were given out go on: another service may take what comes of them."""
-        self._upkeep.stop()
+        self._maintenance.stop()
         self.board.close()
         self._registered.leave()
 

@@ -27,7 +27,7 @@ PROMOTED_MAX = 200
 logger = get_logger("zkplan.leases")
 
 
-class Upkeep:
+class Maintenance:
     """A thread that looks when a watch fires, and once a second while leases or delays stand."""
 
     def __init__(self, connection: Connection, registered: Registered) -> None:
