@@ -151,9 +151,12 @@ def test_what_cannot_be_committed_is_said_and_the_claim_stands(
     assert leases.renew([found.id])[0].ok
     assert leases.complete([(found.id, 5)])[0].ok
     assert task.result() == 5
-    for wrong in ({"count": 0}, {"lease": 0.1}, {"wait": 1e9}, {"kinds": ["A b"]}, {"queues": []}):
+    wrong: list[dict[str, Any]] = [
+        *({"count": 0}, {"lease": 0.1}, {"wait": 1e9}, {"kinds": ["A b"]}, {"queues": []})
+    ]
+    for each in wrong:
         with pytest.raises(InvalidTask):
-            leases.claim(**wrong)
+            leases.claim(**each)
 
 
 def test_with_keys_a_lease_claims_and_commits_what_is_sealed(here: Here, tmp_path: Any) -> None:

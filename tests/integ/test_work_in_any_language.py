@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,6 +137,12 @@ class Program:
         return [id_ for text in texts for verb, id_ in _CLAIMED.findall(text) if verb == what]
 
 
+def wait_for(program: Program, committed: Callable[[], int], least: int) -> None:
+    """Wait until it works, and all of them have committed so many tasks."""
+    wait_until(lambda: program.told("claimed"), f"{program.name} claims")
+    wait_until(lambda: committed() >= least, f"{least} tasks are committed")
+
+
 def number_of_claim(text: str) -> tuple[int, int]:
     """(task, N) of the ID of a claim."""
     name = text.partition("/")[2]
@@ -161,8 +167,7 @@ def test_programs_in_three_languages_commit_each_task_once_whatever_dies(
             return sum(len(program.told("committed")) for program in programs)
 
         for number, program in enumerate(programs):
-            wait_until(lambda each=program: each.told("claimed"), f"{program.name} claims")
-            wait_until(lambda n=number: committed() >= 5 * (n + 1), "tasks are committed")
+            wait_for(program, committed, 5 * (number + 1))
             program.kill()
             program.start()
         service.kill()
