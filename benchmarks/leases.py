@@ -40,7 +40,7 @@ def service(hosts: str, root: str) -> Iterator[int]:
             process.terminate()
 
 
-def work(port: int, batch: int, done: Any) -> None:
+def work(port: int, batch: int, ready: Any, done: Any) -> None:
     """Claim and complete until nothing comes any more."""
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
@@ -53,8 +53,13 @@ def work(port: int, batch: int, done: Any) -> None:
             raise SystemExit(f"{verb}: {answer.status} {data}")
         return data
 
-    wanted = {"kinds": [KIND], "count": batch, "wait": 2}
+    wanted = {"kinds": [KIND], "count": batch, "wait": 0}
+    ask("claim", wanted)  # the service has registered, and watches
+    with ready.get_lock():
+        ready.value += 1
+    wanted["wait"] = 30
     while tasks := ask("claim", wanted)["tasks"]:
+        wanted["wait"] = 2
         results = [{"id": task["id"], "value": 2 * task["args"][0]} for task in tasks]
         ask("complete", {"results": results})
         with done.get_lock():
@@ -62,21 +67,23 @@ def work(port: int, batch: int, done: Any) -> None:
 
 
 def measure(hosts: str, root: str, tasks: int, batch: int, programs: int) -> float:
-    """Tasks a second, from the moment that the plan is ready to its last completion."""
+    """Tasks a second, from the mark of the plan as ready to its last completion."""
     with zkplan.connect(hosts, root, serializer="json") as client, service(hosts, root) as port:
         plan = client.create_plan("leases")
         kind = zkplan.kind(KIND)
         plan.add_tasks([zkplan.TaskSpec(kind, [n]) for n in range(tasks)])
         context = multiprocessing.get_context("spawn")
-        done = context.Value("l", 0)
+        ready, done = context.Value("l", 0), context.Value("l", 0)
         running = [
-            context.Process(target=work, args=(port, batch, done), daemon=True)
+            context.Process(target=work, args=(port, batch, ready, done), daemon=True)
             for _ in range(programs)
         ]
-        plan.mark_ready()
-        started = time.monotonic()
         for each in running:
             each.start()
+        while ready.value < programs:
+            time.sleep(0.05)
+        started = time.monotonic()
+        plan.mark_ready()
         plan.wait(timeout=600)
         took = time.monotonic() - started
         for each in running:
