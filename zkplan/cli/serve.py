@@ -116,7 +116,7 @@ def serve(
         body_max=body_max,
         rate=rate,
         burst=4 * rate,
-        hosts=names if host_names or is_loopback(host) else frozenset(),
+        host_names=names if host_names or is_loopback(host) else frozenset(),
     )
     link = service.Link(_connecting(settings))
     try:

@@ -11,12 +11,14 @@ from ..errors import PlanNotFound
 from ..protocol.control import PlanStatus
 from ..protocol.layout import QUEUES, Paths, parse_task
 from ..protocol.requests import Node, ReadChildren, ReadData, Step
-from .across import Spots, spots_of
+from .across import Spot, spots_of
 from .deadlock import status_of
 from .held import Known
 from .together import read_small
 
 WAITING, FINISHED = "waiting", "finished"
+#: Where a task is that no index shows.
+_NOWHERE = Spot(WAITING)
 #: Versions and last changes of znodes: what changes a plan changes one of them.
 Signs = tuple[tuple[int, int, int] | None, ...]
 
@@ -60,28 +62,27 @@ class Changes:
         signs = client.transport.run(_signs(client.paths, wanted, self._queues))
         changed = [plan for plan in wanted if self._signs.get(plan) != signs[plan]]
         if changed:
-            spots = client.transport.run(spots_of(client.paths, changed, known=self._known))
-            for plan in changed:
-                self._read(plan, spots, signs[plan])
+            self._read(changed, signs)
         return {plan: self._seen.get(plan) for plan in wanted}
 
-    def _read(self, plan: str, spots: Spots, signs: Signs) -> None:
-        path = self._client.paths.plan(plan)
-        try:
-            status = status_of(self._client, path)
-        except PlanNotFound:
-            self._forget(plan)
-            return
-        ask = self._client.transport.ask
-        names = ask(ReadChildren(path)) or ()
-        self._queues[plan] = ask(ReadChildren(f"{path}/{QUEUES}")) or []
-        states = {}
-        for name in names:
-            task = parse_task(name)
-            if task is not None:
-                spot = spots.get((plan, task))
-                states[task] = spot.state if spot is not None else WAITING
-        self._seen[plan], self._signs[plan] = PlanSeen(status, states), signs
+    def _read(self, plans: list[str], signs: Mapping[str, Signs]) -> None:
+        """The state of a plan is read first: where it says that nothing runs, nothing does in what
+        is read later. The names of its tasks are read last, so that none is shown that is gone."""
+        client, paths = self._client, self._client.paths
+        statuses: dict[str, PlanStatus] = {}
+        for plan in plans:
+            try:
+                statuses[plan] = status_of(client, paths.plan(plan))
+            except PlanNotFound:
+                self._forget(plan)
+        spots = client.transport.run(spots_of(paths, list(statuses), known=self._known))
+        for plan, status in statuses.items():
+            names = client.transport.ask(ReadChildren(paths.plan(plan))) or ()
+            queues = client.transport.ask(ReadChildren(f"{paths.plan(plan)}/{QUEUES}"))
+            tasks = (task for name in names if (task := parse_task(name)) is not None)
+            states = {task: spots.get((plan, task), _NOWHERE).state for task in tasks}
+            self._seen[plan] = PlanSeen(status, states)
+            self._signs[plan], self._queues[plan] = signs[plan], queues or []
 
     def _forget(self, plan: str) -> None:
         for known in (self._seen, self._signs, self._queues):

@@ -36,7 +36,6 @@ from .json_values import (
     load_error,
     load_json,
 )
-from .kinds import kind_of_function
 
 MAGIC = b"z1"
 TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
@@ -175,7 +174,7 @@ def task_options(record: TaskRecord) -> TaskOptions:
     """The options of a task, which is called by its function unless it was given a name."""
     function = record.function
     # Of a function by value only the name: it may be large, and is kept with what is remembered.
-    by_value = function[:1] != b"R" and not kind_of_function(function)
+    by_value = function[:1] not in (b"R", JSON)
     return _options(record.options, named(b"", split_name(function)[0]) if by_value else function)
 
 

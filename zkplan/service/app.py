@@ -29,6 +29,7 @@ from . import (
     znodes,
 )
 from .bodies import Bodies
+from .contract import Contract
 from .entrance import Entrance
 from .etags import Same, not_modified
 from .link import Link
@@ -85,6 +86,7 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
     )
     app.state.link, app.state.watcher, app.state.options = link, watcher, options
     app.state.work = Work(link)
+    app.state.contract = Contract(app)
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")
     app.include_router(health.router)
@@ -104,23 +106,21 @@ def _handle_errors(app: FastAPI, link: Link) -> None:
             log.warning("%s: %s", type(error).__name__, error)
         return problem.response()
 
-    async def of_http(_: Request, error: Exception) -> Response:
-        return _http_problem(error).response()
+    async def of_http(request: Request, error: Exception) -> Response:
+        problem = _http_problem(error)
+        if problem.status_code == 405:
+            methods = app.state.contract.methods(request.url.path) or ["GET"]
+            problem.headers = {"Allow": ", ".join(methods)}
+        return problem.response()
 
     async def of_input(_: Request, error: Exception) -> Response:
         found = error.errors() if isinstance(error, RequestValidationError) else []
         return _input_problem(found).response()
 
-    async def of_bug(_: Request, error: Exception) -> Response:
-        log.error("unexpected error", exc_info=error)
-        told = "the service has met an error that it does not know"
-        return Problem(500, "internal", told, "Report it, with the log of the service.").response()
-
     app.add_exception_handler(ZkplanError, of_zkplan)
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(RequestValidationError, of_input)
     app.add_exception_handler(Same, not_modified)
-    app.add_exception_handler(Exception, of_bug)
 
 
 def _http_problem(error: Exception) -> Problem:

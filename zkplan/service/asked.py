@@ -23,7 +23,7 @@ TaskNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of
 
 
 def needs(role: Role) -> Any:
-    """A dependency of routes that only a caller with that role may use."""
+    """A dependency of routes that only a caller with that role may use. It knows the query, too."""
 
     async def check(request: Request, _: Annotated[Any, Security(_BEARER)]) -> None:
         caller: Caller | None = request.state.caller
@@ -34,6 +34,7 @@ def needs(role: Role) -> Any:
                 f"this needs the role {role!r}, and the token has not got it",
                 f"Ask with a token of that role: `zkplan serve new-token --role {role}`.",
             )
+        request.app.state.contract.check_query(request)
 
     return Depends(check)
 

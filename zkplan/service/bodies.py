@@ -51,4 +51,5 @@ class Bodies:
             "body-too-large",
             f"the body has more than {self._most} bytes",
             "Send it in several requests; the service takes more with --body-max.",
+            headers={"Connection": "close"},  # the rest of it is not read
         )

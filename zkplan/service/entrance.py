@@ -49,11 +49,25 @@ class Entrance:
         try:
             scope.setdefault("state", {})["caller"] = self._caller(scope)
         except Problem as problem:
+            if scope["method"] not in ("GET", "HEAD"):
+                # Its body is not read: nobody need wait for the end of it.
+                problem.headers = {**(problem.headers or {}), "Connection": "close"}
             await problem.response()(scope, receive, told)
         else:
-            await self._app(scope, receive, told)
+            await self._pass(scope, receive, told)
         finally:
             _record(scope, told.status, time.monotonic() - begin)
+
+    async def _pass(self, scope: Scope, receive: Receive, told: _Told) -> None:
+        try:
+            await self._app(scope, receive, told)
+        except Exception:
+            log.exception("an error that the service does not know")
+            if told.status:
+                raise  # half of an answer is sent: the server ends the connection
+            text = "the service has met an error that it does not know"
+            problem = Problem(500, "internal", text, "Report it, with the log of the service.")
+            await problem.response()(scope, receive, told)
 
     def _caller(self, scope: Scope) -> Caller | None:
         """Raises Problem."""
@@ -91,7 +105,7 @@ class Entrance:
         """A page of elsewhere may not ask, neither by its own name nor by one that leads here."""
         host = headers.get("host", "")
         name = urlsplit(f"//{host}").hostname if _is_plain(host) else None
-        if self._options.hosts and name not in self._options.hosts:
+        if self._options.host_names and name not in self._options.host_names:
             raise Problem(
                 421,
                 "wrong-host",

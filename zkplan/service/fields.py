@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..functions.definition import DELAY_MAX_S
 from ..functions.limit_names import LIMITS_MAX
@@ -16,8 +17,20 @@ _PRINTABLE = r"^[^\u0000-\u001f\u007f-\u00a0\u00ad\u2028\u2029]+$"
 Label = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX, pattern=_PRINTABLE)]
 QueueName = Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,40}$")]
 Priority = Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+
+
+def _as_date(value: Any) -> Any:
+    """A text is a date; what is none is left to be refused."""
+    if not isinstance(value, str):
+        raise ValueError("a number of seconds, or a date and time with its zone")
+    return datetime.fromisoformat(value.upper().replace("Z", "+00:00"))
+
+
 #: A date with its zone, or in how many seconds.
-MomentIn = Annotated[float, Field(ge=0, le=10 * 365 * 24 * 3600)] | AwareDatetime
+MomentIn = (
+    Annotated[float, Field(ge=0, le=10 * 365 * 24 * 3600)]
+    | Annotated[AwareDatetime, BeforeValidator(_as_date, json_schema_input_type=AwareDatetime)]
+)
 Errors = Annotated[
     list[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$", max_length=200)]],
     Field(max_length=50, description="Classes of exceptions, as MODULE:CLASS."),

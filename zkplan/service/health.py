@@ -29,11 +29,15 @@ async def readyz(request: Request) -> PlainTextResponse:
 
 
 @router.get("/metrics", dependencies=[needs("read")])
-def metrics(client: ClientOf) -> PlainTextResponse:
+def metrics(request: Request, client: ClientOf) -> PlainTextResponse:
     """The metrics of the root, for Prometheus."""
     try:
         # Loaded here, for a service need not have what it needs.
         from ..metrics import RootCollector
     except ZkplanError as error:
         raise Problem(404, "no-metrics", str(error), "Install it where the service runs.") from None
-    return PlainTextResponse(RootCollector(client).text())
+    # It remembers which plans have ended, so it is kept.
+    state = request.app.state
+    if getattr(state, "collects_for", None) is not client:
+        state.collector, state.collects_for = RootCollector(client), client
+    return PlainTextResponse(state.collector.text())

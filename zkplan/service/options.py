@@ -13,13 +13,13 @@ PAGE = Path(__file__).parent / "page"
 class Options:
     """`body_max` is in bytes. `rate` is how many requests a second one token, or one address
     without a token, may send, 0 for any number; `burst` as many at once. `looks` is how often a
-    second, at most, the service looks for what has changed. `hosts` are the names that a request
-    may give as its host; empty for any.
+    second, at most, the service looks for what has changed. `host_names` are what a request
+    may name as its host; empty for any.
     """
 
     body_max: int = 16 * 1024 * 1024
     rate: float = 100.0
     burst: float = 400.0
     looks: float = 2.0
-    hosts: frozenset[str] = field(default_factory=frozenset)
+    host_names: frozenset[str] = field(default_factory=frozenset)
     page: Path = PAGE

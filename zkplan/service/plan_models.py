@@ -19,6 +19,10 @@ class PlanIn(TaskOptionsIn):
     """A new plan. Options of tasks are the defaults for its tasks."""
 
     name: Label | None = None
+    key: Label | None = None
+    if_exists: Literal["return", "raise", "replace_finished"] = "return"
+    on_failure: Literal["hold", "cascade"] = "hold"
+    retention: Annotated[float, Field(ge=0, le=1e9)] | None = None
     weight: Weight = 1
     max_running: Annotated[int, Field(ge=1, le=SIZE_MAX)] | None = None
     not_before: MomentIn | None = None

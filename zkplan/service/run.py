@@ -53,27 +53,32 @@ def listening(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(
-    app: FastAPI, opened: socket.socket, certificate: Path | None = None, key: Path | None = None
-) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    config = uvicorn.Config(
+def configured(
+    app: FastAPI, certificate: Path | None = None, key: Path | None = None
+) -> uvicorn.Config:
+    """How uvicorn serves it. It logs no requests: the entrance does, without their secrets."""
+    return uvicorn.Config(
         app,
         log_config=None,
-        access_log=False,  # the entrance logs, without what stands behind the path
+        access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
-        h11_max_incomplete_event_size=64 * 1024,
         ws="none",
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
 
+
+def serve(
+    app: FastAPI, opened: socket.socket, certificate: Path | None = None, key: Path | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT."""
+
     def end() -> None:
         app.state.watcher.end()
         app.state.work.end()
 
-    server = _Server(config, end)
+    server = _Server(configured(app, certificate, key), end)
     # Ctrl-C has been answered: the streams have ended.
     with contextlib.suppress(KeyboardInterrupt):
         server.run([opened])

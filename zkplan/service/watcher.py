@@ -25,7 +25,7 @@ WAITING_MAX = 64
 LISTENERS_MAX = 2000
 #: An event names so many tasks at most.
 TASKS_TOLD = 500
-#: At most one part in so many of the time is spent with looking.
+#: At most one part in so many of the time of a processor is spent with looking.
 REST = 20
 #: An overview is as fresh as this, in seconds.
 FRESH_S = 1.0
@@ -45,7 +45,7 @@ class Listener:
     """Who listens to one plan, or to the root. Its events end with None."""
 
     def __init__(self) -> None:
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue(WAITING_MAX + 1)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self.is_cut = False
 
     def tell(self, event: Event) -> None:
@@ -86,10 +86,15 @@ class Watcher:
         self._overview: tuple[float, Overview] | None = None
         self._overlooking = asyncio.Lock()
 
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return sum(map(len, self._listeners.values()))
+
     @asynccontextmanager
     async def listening(self, key: str) -> AsyncIterator[Listener]:
         """Listen to a plan, by its number, or to ROOT. Raises Problem if too many listen."""
-        if self._is_closed or sum(map(len, self._listeners.values())) >= LISTENERS_MAX:
+        if self._is_closed or self.listeners >= LISTENERS_MAX:
             raise Problem(
                 503,
                 "too-many-listeners",
@@ -139,15 +144,17 @@ class Watcher:
 
     async def _run(self) -> None:
         while self._listeners and not self._is_closed:
-            begin = time.monotonic()
+            self._looks.took_s = 0.0
             try:
                 await self._look()
             except ZkplanError as error:
                 self._link.note(error)
                 self._tell_all(Event("problem", problem_of(error).body()))
                 self._told.clear()  # what comes after it is told as a whole
-            took = time.monotonic() - begin
-            await asyncio.sleep(max(self._pause_s, REST * took))
+            except Exception:
+                # Nobody waits for this task: it must not end while others listen.
+                logger.exception("an error while looking that the service does not know")
+            await asyncio.sleep(max(self._pause_s, REST * self._looks.took_s))
 
     async def _look(self) -> None:
         plans = [key for key in self._listeners if key != ROOT]
@@ -192,6 +199,8 @@ class _Looks:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._made_for: Any = None
+        #: The time that looks have taken of the processor.
+        self.took_s = 0.0
 
     def _renew(self) -> None:
         client = self._link.renewed()
@@ -201,11 +210,19 @@ class _Looks:
 
     def plans(self, plans: list[str]) -> dict[str, PlanSeen | None]:
         self._renew()
-        return self._changes.look(plans)
+        begin = time.thread_time()
+        try:
+            return self._changes.look(plans)
+        finally:
+            self.took_s += time.thread_time() - begin
 
     def overview(self) -> Overview:
         self._renew()
-        return self._observer.look(names=0)
+        begin = time.thread_time()
+        try:
+            return self._observer.look(names=0)
+        finally:
+            self.took_s += time.thread_time() - begin
 
 
 def _whole(key: str, told: Any) -> Event:

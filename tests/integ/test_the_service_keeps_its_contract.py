@@ -1,0 +1,88 @@
+"""Whatever is sent, each route of the service answers as its contract says, and never with 5xx."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import Case, GenerationMode
+
+from zkplan import Client
+
+from .serving import Service, serving
+
+#: So many requests to each route, besides those that walk along the edges of its contract.
+EXAMPLES = int(os.environ.get("ZKPLAN_CONTRACT_EXAMPLES", "6"))
+#: Streams never end by themselves, and have tests of their own.
+_ENDLESS = r"/events$"
+#: What the contract cannot say, such as which names of time zones there are, may be refused.
+_REFUSALS = ["2xx", "304", "400", "403", "404", "406", "409", "410", "412", "413", "422"]
+
+
+@pytest.fixture(scope="module")
+def contract_service(zkplan_hosts: str) -> Iterator[Service]:
+    """A service of a root with some plans in it."""
+    with serving(zkplan_hosts, f"/t-contract-{os.getpid()}") as service:
+        seed(service)
+        yield service
+        client: Client = service.link.client
+        for plan in client.plans():
+            plan.remove()
+
+
+def seed(service: Service) -> None:
+    """Plans of all sorts, a limit and a schedule, which requests may find."""
+    for index in range(12):
+        plan = service.post("/plans", {"name": f"seed{index}"})["number"]
+        tasks = [
+            {"id": "a", "function": "operator:add", "args": [1, 2]},
+            {"kind": "resize", "args": [{"$task": "a"}], "name": "second"},
+        ]
+        service.post(f"/plans/{plan}/tasks", {"tasks": tasks})
+        if index:
+            service.post(f"/plans/{plan}/ready")
+    service.post("/limits/db", {"size": 3}, "PUT")
+    service.post("/schedules/night", {"cron": "0 3 * * *", "builder": "m.n:build"}, "PUT")
+
+
+def contract(service: Service) -> Any:
+    """The contract as the service tells it. Most requests are about plans that are there."""
+    checks = {"positive_data_acceptance": {"expected-statuses": _REFUSALS}}
+    config = schemathesis.Config.from_dict({"checks": checks})
+    url = f"{service.url}/v1/openapi.json"
+    schema = schemathesis.openapi.from_url(url, config=config, timeout=60)
+    plans = [each["number"] for each in service.get("/plans?limit=500")["items"]]
+
+    @schema.hook("map_path_parameters")
+    def map_path_parameters(_: Any, parameters: Any) -> Any:
+        for name, known in (("plan", plans), ("task", range(4, 8))):
+            wanted = (parameters or {}).get(name)
+            if type(wanted) is int and wanted >= 0 and wanted % 4:
+                parameters[name] = known[wanted % len(known)]
+        return parameters
+
+    return schema.exclude(path_regex=_ENDLESS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_route_answers_as_its_contract_says(contract_service: Service) -> None:
+    asked, token = 0, {"Authorization": f"Bearer {contract_service.token}"}
+    for found in contract(contract_service).get_all_operations():
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+
+            @given(found.ok().as_strategy(generation_mode=mode))
+            @settings(
+                max_examples=EXAMPLES, derandomize=True, suppress_health_check=list(HealthCheck)
+            )
+            def check(case: Case[Any]) -> None:
+                nonlocal asked
+                asked += 1
+                case.call_and_validate(timeout=60, headers=token)
+
+            check()
+    assert asked > 40 * EXAMPLES

@@ -1,0 +1,212 @@
+"""A program in any language makes a plan over HTTP, sees it run, and decides about its tasks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+
+from .serving import Event, Service, serving
+from .support import wait_until, working
+
+HERE = __name__
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def fail_without(path: str, value: Any = None) -> Any:
+    """Fails until there is such a file."""
+    if not Path(path).exists():
+        raise ValueError(f"there is no file {Path(path).name} <script>alert(1)</script>")
+    return value
+
+
+def long_text(size: int) -> str:
+    return "x" * size
+
+
+@pytest.fixture
+def service(here: tuple[str, str]) -> Iterator[Service]:
+    with serving(*here) as running:
+        yield running
+
+
+def worker_of(here: tuple[str, str], **options: Any) -> Any:
+    """A worker that decodes JSON alone, and may run the functions of this module."""
+    return working(*here, of_worker={"allow": [f"{HERE}:*"]}, serializer="json", **options)
+
+
+def until(events: Iterator[Event], **wanted: Any) -> Event:
+    """The first event of the plan with these facts."""
+    for event in events:
+        if event.name == "plan" and wanted.items() <= event.data.items():
+            return event
+    raise AssertionError(f"the stream ended before {wanted}")
+
+
+def test_a_plan_is_made_runs_and_fails_and_is_mended_over_http(
+    here: tuple[str, str], service: Service, tmp_path: Path
+) -> None:
+    key = {"Idempotency-Key": "nightly-7"}
+    made = service.ask("POST", "/v1/plans", {"name": "night", "attempts": 1}, key)
+    again = service.ask("POST", "/v1/plans", {"name": "night", "attempts": 1}, key)
+    assert (made.status, again.status) == (201, 200)
+    number = made.data["number"]
+    assert again.data["number"] == number
+    assert made.headers["location"] == f"/v1/plans/{number}"
+    plan, file = f"/plans/{number}", tmp_path / "there"
+    tasks = [
+        {"id": "one", "function": f"{HERE}:add", "args": [1, 2]},
+        {"id": "bad", "function": f"{HERE}:fail_without", "args": [str(file), {"$task": "one"}]},
+        {"function": f"{HERE}:add", "args": [{"$task": "bad"}, 4], "name": "last", "key": "last"},
+    ]
+    added = service.post(f"{plan}/tasks", {"tasks": tasks}, **key)["tasks"]
+    repeated = service.post(f"{plan}/tasks", {"tasks": tasks}, **key)["tasks"]
+    assert [each["number"] for each in added] == [each["number"] for each in repeated]
+    assert {each["existed"] for each in repeated} == {True}
+    one, bad, last = (each["number"] for each in added)
+    shown = service.get(f"{plan}/graph")
+    assert {(each["source"], each["target"]) for each in shown["edges"]} == {
+        (one, bad),
+        (bad, last),
+    }
+    assert service.get(f"{plan}/graph?nodes=0")["grouped"]
+    assert service.get(f"{plan}/tasks/{bad}/arguments")["args"] == [str(file), {"$result": 0}]
+    with service.events(f"{plan}/events") as events:
+        assert next(events).data["state"] == "defining"
+        service.post(f"{plan}/ready")
+        with worker_of(here):
+            failed = until(events, state="failed")
+            assert failed.data["counts"] == {"dead": 1, "waiting": 1}
+            details = service.get(f"{plan}/tasks/{bad}")
+            assert (details["state"], details["failures"][0]["kind"]) == ("dead", "ValueError")
+            assert "fail_without" in details["failures"][0]["traceback"]
+            assert details["why"]["causes"][0]["code"] == "dead"
+            (letter,) = service.get("/dead-letters?error=Value*")["items"]
+            assert (letter["plan"], letter["number"]) == (number, bad)
+            file.touch()
+            assert service.post(f"{plan}/tasks/{bad}/retry")["changed"]
+            until(events, state="done", finished=3)
+    assert service.get(f"{plan}/results/{last}") == 7
+    assert service.ask("GET", f"/v1{plan}/results/{one}").status == 404
+    assert [each["number"] for each in service.get(f"{plan}/results")["items"]] == [last]
+    paths = [each["path"] for each in service.get(f"{plan}/znodes?task={last}")["items"]]
+    assert paths == [f"{here[1]}/plan-{number:010d}/results/{last:010d}"]
+
+
+def test_a_change_is_told_within_a_second_and_fifty_pages_cost_as_much_as_one(
+    here: tuple[str, str], service: Service
+) -> None:
+    plan = service.post("/plans", {"name": "watched"})["number"]
+    path = f"/plans/{plan}"
+    with ExitStack() as pages:
+        streams = [pages.enter_context(service.events(f"{path}/events")) for _ in range(50)]
+        assert all(next(events).data["whole"] for events in streams)
+        requests, begin = counted_requests(service), time.monotonic()
+        wait_until(lambda: time.monotonic() - begin > 3, "three seconds in which nothing changes")
+        # Two looks a second, each of two requests: the claims, and the signs of the plan.
+        assert len(requests) / (time.monotonic() - begin) < 6
+        took = []
+        for index in range(3):
+            begin, task = time.monotonic(), {"function": f"{HERE}:add", "args": [index, 1]}
+            (added,) = service.post(f"{path}/tasks", {"tasks": [task]})["tasks"]
+            for events in streams:
+                (changed,) = next(events).data["tasks"]
+                assert changed == {"number": added["number"], "state": "runnable"}
+            took.append(time.monotonic() - begin)
+        assert min(took) < 1.0
+        service.post(path, method="DELETE")
+        assert [[each.name for each in events][-1] for events in streams] == ["gone"] * 50
+
+
+def counted_requests(service: Service) -> list[Any]:
+    """Grows with each request that the service sends to ZooKeeper."""
+    transport, requests = service.link.client.transport, []
+    submit = transport.submit
+
+    def counting(request: Any, done: Any) -> Any:
+        requests.append(request)
+        return submit(request, done)
+
+    transport.submit = counting  # type: ignore[method-assign]
+    return requests
+
+
+def test_pages_of_plans_and_tasks_meet_all_of_them_once(
+    here: tuple[str, str], service: Service
+) -> None:
+    with zkplan.connect(*here) as author:
+        for index in range(7):
+            with author.create_plan(f"p{index % 3}") as plan:
+                plan.add_tasks([zkplan.TaskSpec(add, [i, 1]) for i in range(index)])
+        author.plan(plan.number).pause()
+    for path, many in (
+        ("/plans?limit=3", 7),
+        ("/plans?limit=2&sort=name", 7),
+        ("/plans?limit=2&name=p1", 2),
+        ("/plans?limit=1&state=paused", 1),
+        (f"/plans/{int(plan.number)}/tasks?limit=4", 6),
+        (f"/plans/{int(plan.number)}/tasks?limit=4&state=runnable&queue=default", 6),
+    ):
+        seen: list[int] = []
+        cursor: Any = ""
+        while cursor is not None:
+            page = service.get(f"{path}&cursor={cursor}" if cursor else path)
+            seen += [each["number"] for each in page["items"]]
+            cursor = page["next"]
+        assert (len(seen), len(set(seen))) == (many, many), path
+
+
+def test_what_has_not_changed_is_not_sent_again_nor_changed_unseen(service: Service) -> None:
+    service.post("/limits/db", {"size": 3}, "PUT")
+    first = service.ask("GET", "/v1/limits/db")
+    tag = {"If-None-Match": first.headers["etag"]}
+    assert service.ask("GET", "/v1/limits/db", headers={**tag}).status == 304
+    seen = {"If-Match": first.headers["etag"]}
+    assert service.ask("PUT", "/v1/limits/db", {"size": 4}, {**seen}).status == 200
+    late = service.ask("PUT", "/v1/limits/db", {"size": 9}, {**seen})
+    assert (late.status, service.get("/limits/db")["size"]) == (412, 4)
+    assert service.ask("GET", "/v1/limits/db", headers={**tag}).status == 200
+
+
+def test_a_long_result_is_streamed_and_two_services_show_the_same(
+    here: tuple[str, str], tmp_path: Path
+) -> None:
+    store = f"file://{tmp_path}"
+    with serving(*here, store=store) as one, serving(*here, store=store) as two:
+        plan = one.post("/plans", {"name": "long"})["number"]
+        task = {"function": f"{HERE}:long_text", "args": [3_000_000]}
+        (added,) = two.post(f"/plans/{plan}/tasks", {"tasks": [task]})["tasks"]
+        with two.events(f"/plans/{plan}/events") as events:
+            one.post(f"/plans/{plan}/ready")
+            with worker_of(here, store=store):
+                until(events, state="done")
+        answer = one.ask("GET", f"/v1/plans/{plan}/results/{added['number']}")
+        assert json.loads(answer.body) == "x" * 3_000_000
+        assert one.get(f"/plans/{plan}") == two.get(f"/plans/{plan}")
+        with one.events("/events") as events:
+            assert next(events).data["others"] == 1
+
+
+def test_schedules_and_workers_are_seen_and_told(here: tuple[str, str], service: Service) -> None:
+    wanted = {"cron": "0 3 * * *", "builder": f"{HERE}:add", "args": [1, 2]}
+    assert service.post("/schedules/night", wanted, "PUT")["builder"] == f"{HERE}.add"
+    assert service.post("/schedules/night/pause")["next"] is None
+    made = service.post("/schedules/night/trigger")
+    with service.events(f"/plans/{made['number']}/events") as events, worker_of(here) as worker:
+        until(events, state="done")
+        (found,) = service.get("/workers")["items"]
+        assert found["id"] == worker.id
+        assert service.post(f"/workers/{worker.id[:-3]}/pause")["state"] == "paused"
+        assert service.get(f"/workers/{worker.id}")["held"] == []
+    assert service.post("/schedules/night", method="DELETE")["changed"]
+    assert service.get("/schedules")["items"] == []
