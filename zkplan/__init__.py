@@ -2,7 +2,7 @@
 
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Schedules:  Schedule, ScheduleInfo: plans by the clock, of Client.schedule
-Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
+Futures:    task, kind (decorators), as_completed, wait, Executor, TaskInfo, PlanProgress
 Causes:     Why, Cause: what Plan.why and Task.why return
 Gates:      when, When: tasks that wait for a znode
 Functional: create_plan, add_task, mark_ready, plan_completed
@@ -59,6 +59,7 @@ from .errors import (
 from .failure import Failure
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
+from .functions.kinds import kind
 from .gates import When, when
 from .inspection.plan_progress import PlanProgress
 from .inspection.queues import QueueStatus
@@ -108,6 +109,7 @@ __all__ = [
     "ScheduleInfo",
     # Futures
     "task",
+    "kind",
     "as_completed",
     "wait",
     "Executor",

@@ -18,6 +18,7 @@ from .runtime.plan_within import PlanWithin
 from .runtime.shares import Policy, check_policy
 from .runtime.statistics import Statistics
 from .serialization.by_name import AllowList
+from .serialization.kinds import registered
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class Worker:
 
     With a client of serializer "json" the worker decodes no pickle, and runs only functions that
     `allow` names, each entry as MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
-    commands). No module is imported for another function. It cannot isolate tasks then.
+    commands). No module is imported for another function. It cannot isolate tasks then. Of tasks
+    of a kind it takes those that have a function with `@zkplan.kind` in this process now.
 
     Raises ZkplanError for a value out of range, a wrong name of a queue or of a policy, and a list
     of functions that is missing, wrong, or given with another serializer.
@@ -107,7 +109,9 @@ class Worker:
             tasks_per_child,
         )
         self.client, self.queues = client, check_queues(queues)
-        allowed = AllowList(allow) if client.codec.is_json_only else None
+        kinds = registered()
+        is_json = client.codec.is_json_only
+        allowed = AllowList(allow, may_be_empty=bool(kinds)) if is_json else None
         if allowed is None and tuple(allow):
             raise ZkplanError(
                 "a list of allowed functions needs serializer json: a pickle may call any function"
@@ -132,6 +136,7 @@ class Worker:
             Collector(client),
             check_policy(share),
             max_abandoned,
+            kinds,
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None

@@ -53,7 +53,7 @@ class Service:
         opened = listening("127.0.0.1", 0)
         self.port: int = opened.getsockname()[1]
         self.server = uvicorn.Server(configured(app))
-        self._end = app.state.watcher.end
+        self._work, self._watcher = app.state.work, app.state.watcher
         self._thread = threading.Thread(target=self.server.run, args=([opened],), daemon=True)
 
     def start(self) -> Service:
@@ -61,11 +61,15 @@ class Service:
         wait_until(lambda: self.server.started, "the service to start")
         return self
 
+    def _ended(self) -> None:
+        self._watcher.end()
+        self._work.end()
+
     def stop(self) -> None:
         """As a signal does."""
         self.server.should_exit = True
         for loop in self.server.servers:
-            loop.get_loop().call_soon_threadsafe(self._end)
+            loop.get_loop().call_soon_threadsafe(self._ended)
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive(), "the service does not stop"
         self.link.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from zkplan.protocol.layout import queue_path
 from zkplan.protocol.records import control_from_bytes
 
+from . import leases
 from .limits import may_run
 
 if TYPE_CHECKING:
@@ -84,11 +85,9 @@ def plans_to_compare(world: World) -> list[str]:
 
 
 def vacant(world: World) -> bool:
-    claims_nodes = world.nodes[world.paths.claims].children
-    return (
-        bool(claims_nodes)
-        and not claims_nodes.keys() <= world.nodes[world.paths.workers].children.keys()
-    )
+    names = world.nodes[world.paths.claims].children
+    living = world.nodes[world.paths.workers].children
+    return any(name not in living and leases.is_vacant(world, name) for name in names)
 
 
 def due(world: World) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zkplan.protocol import active, clearing, control, look
 from zkplan.protocol import check as checking
-from zkplan.protocol.layout import parse_delayed
+from zkplan.protocol.layout import parse_delayed, parse_lease
 from zkplan.protocol.requests import ReadChildren, Step
 
-from . import duties, expiry, store
+from . import duties, expiry, leases, store
 
 if TYPE_CHECKING:
     from .world import World
@@ -29,12 +29,14 @@ def of_plans(world: World) -> Iterator[tuple[str, Callable[[World, str], Step[An
 
 def clear(world: World) -> Script:
     paths = world.paths
-    _, vacant = yield from clearing.orphaned_claims(paths)
+    vacant: Sequence[str] = (yield from clearing.orphaned_claims(paths)).vacant
     if world.chance(world.mix.spurious):
         # A lagging server shows a claims node and not yet its worker: the guard must notice.
         vacant = (yield ReadChildren(paths.claims)) or []
     for worker in vacant:
-        yield from clearing.clear_claims(paths, worker)
+        if parse_lease(worker) is None:
+            yield from clearing.clear_claims(paths, worker)
+    yield from leases.expire_all(world)
 
 
 def promote(world: World) -> Script:

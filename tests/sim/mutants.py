@@ -43,6 +43,7 @@ from . import (
     broken_bounds,
     broken_gates,
     broken_keys,
+    broken_leases,
     broken_limits,
     broken_queues,
     broken_runs,
@@ -339,6 +340,7 @@ SIMULATION_ONLY = (
     *OF_QUEUES,
     *OF_GATES,
     *broken_limits.OF_LIMITS,
+    *broken_leases.OF_LEASES,
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",

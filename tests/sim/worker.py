@@ -213,7 +213,7 @@ class Worker:
     def _claim(self, plan: str) -> Script:
         world, plan_path = self.world, self.world.paths.plan(plan)
         seen = yield from look.look(plan_path, queues=self.queues)
-        me = self.me
+        me = self._claims_with()
         if seen.state != "running":
             self.versions.pop(plan_path, None)
         elif me is not None and any(names for _, names in seen.listed):
@@ -227,6 +227,12 @@ class Worker:
                 self._lost(me)
             yield from self._take_on(taken.claims, taken.read)
         self._looking = False
+
+    def _claims_with(self) -> Registration | None:
+        return self.me
+
+    def _records_before(self, parts: list[Part]) -> list[str]:
+        return self.old_pending
 
     def _take_on(self, claims: list[Claim], read: FirstReads | None) -> Script:
         """Load at once what was read right behind its claim; the rest whenever the worker likes."""
@@ -317,7 +323,7 @@ class Worker:
         if me is None:
             self.finished += narrow
             return
-        pending_records, self.old_pending = self.old_pending, []
+        pending_records, self.old_pending = self._records_before(narrow), []
         yield from run_ahead(world, narrow, self.versions, self.queues)
         ahead = yield from read_ahead(self.world, narrow)
         report = yield from committing.commit(me, narrow, pending_records, self._allowance())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from zkplan.embedded import records as server
@@ -18,13 +19,15 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import Share, control_from_bytes
 
-from . import authors, decisions, expiry, gates, keyed, limits, queues, scheduled, shares, store
+from . import authors, decisions, expiry, gates, keyed, leases, limits, queues, scheduled, store
 from .auditor import DECIDES, REMOVES
 from .authors import Plan
 from .ending import judge
 from .mix import NARROW, draw_mix, replaced
 from .network import CALM, Client, Network
 from .sealing import SHARE, Sealing
+from .shares import SHARES
+from .shares import change as change_share
 from .story import Meant, Violation
 from .worker import Worker
 
@@ -52,14 +55,14 @@ class World:
         self.paths = Paths(ROOT)
         if random.Random(f"sealing {seed}").random() < SHARE:
             self.network.sealing = Sealing(seed, ROOT, self.network.read_now)
-        self.auditor = keyed.Auditor(
+        self.auditor = leases.Auditor(
             self.network.tree,
             ROOT,
             self.network.blobs,
             self.network.sealing,
             lambda number, data: scheduled.created(self, number, data),
         )
-        self.auditor.served = self._served
+        self.auditor.served, self.auditor.now = partial(leases.served, self), lambda: self.now
         self.nodes = self.auditor.nodes
         self.names = self.auditor.names
         self.mix = draw_mix(rng)
@@ -74,13 +77,14 @@ class World:
         drawn = random.Random(f"queues {seed}")
         #: Draw the queues of tasks and workers, and limits, in a run that has any.
         self.queues = drawn if drawn.random() < queues.SHARE else None
-        self.limits = limits.drawn(seed)
+        self.limits, self.leases = limits.drawn(seed), leases.drawn(seed)
+        self.lease_count, self.lease_queues = 0, dict[str, list[str]]()
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.gated = random.Random(f"gates {seed}").random() < gates.SHARE
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
-        self._all_workers: list[Worker] = []
+        self.all_workers: list[Worker] = []
         self.clients: list[Client] = []
         self.dying: list[int] = []
         self.seed = seed
@@ -107,10 +111,6 @@ class World:
             each.limits = each.limits or limits.draw(self, each)
             each.stored = self.has_store and store.is_chosen(each)
             self.auditor.expect(each)
-
-    def _served(self, claims_node: str) -> list[str]:
-        name = claims_node.partition(".")[0]
-        return next((each.queues for each in self._all_workers if each.name == name), [])
 
     def created(self, plan: Plan, number: str) -> None:
         plan.number = number
@@ -206,8 +206,8 @@ class World:
 
     def _new_worker(self) -> None:
         client = self._connect("w")
-        self.workers.append(Worker(self, client.name, client))
-        self._all_workers.append(self.workers[-1])
+        self.workers.append(leases.new_worker(self, client.name, client))
+        self.all_workers.append(self.workers[-1])
 
     def _end(self, client: Client) -> None:
         self.clients.remove(client)
@@ -228,7 +228,7 @@ class World:
             plan = self.rng.choice(plans)
             self.operate("pause", authors.change_states(self, plan, "paused", "running"))
             path, wanted = self.paths.plan(plan.number), [Share(2), Share(None, 7), Share(3)]
-            self.start("operator", shares.SHARES, shares.change(path, wanted))
+            self.start("operator", SHARES, change_share(path, wanted))
 
     def _add_more(self) -> None:
         if plans := self._known():
@@ -369,7 +369,7 @@ class World:
         if later := self.nodes[f"{ROOT}/delayed"].children:
             self.now = max(self.now, min(int(name[:13]) for name in later))
             return True
-        if (self.gated and gates.help_on(self)) or limits.help_on(self):
+        if (self.gated and gates.help_on(self)) or limits.help_on(self) or leases.help_on(self):
             return True
         for plan in self._known():
             path = self.paths.plan(plan.number)

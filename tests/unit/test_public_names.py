@@ -15,7 +15,17 @@ TOP = Path(__file__).parents[2]
 AUTHOR = {"connect", "local", "Client", "Plan", "Task", "TaskSpec", "PlanStatus", "WorkerRecord"}
 AUTHOR |= {"QueueStatus", "LimitStatus", "Permit"}
 SCHEDULES = {"Schedule", "ScheduleInfo"}
-FUTURES = {"task", "as_completed", "wait", "Executor", "TaskInfo", "PlanProgress", "Why", "Cause"}
+FUTURES = {
+    "task",
+    "kind",
+    "as_completed",
+    "wait",
+    "Executor",
+    "TaskInfo",
+    "PlanProgress",
+    "Why",
+    "Cause",
+}
 FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
 GATES = {"when", "When"}
 COMMANDS = {"shell", "ShellCommand", "ShellResult"}

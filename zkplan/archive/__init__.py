@@ -141,7 +141,7 @@ def _wait_for_claims(plan: Plan, wait: float) -> Survey:
 
 def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
     """Do what workers do. If the last worker has vanished, nobody else would do it."""
-    _, vacant = yield from orphaned_claims(paths)
+    vacant = (yield from orphaned_claims(paths)).vacant
     for worker in claims_nodes.intersection(vacant):
         yield from clear_claims(paths, worker)
 

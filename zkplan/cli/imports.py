@@ -1,13 +1,15 @@
-"""The folders that `zkplan worker` and `zkplan run` import functions from."""
+"""The folders that `zkplan worker` and `zkplan run` import functions from, and kinds of tasks."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 import click
 
+from ..serialization.kinds import registered
 from ..settings import Settings
 from ..settings.settings import JSON
 
@@ -30,3 +32,17 @@ def set_import_path(settings: Settings, folders: Sequence[str]) -> None:
     elif not getattr(sys.flags, "safe_path", False) and sys.path[:1] in ([""], [here]):
         del sys.path[0]  # `python -m zkplan` has put it there
     sys.path[:0] = [os.path.abspath(folder) for folder in folders]
+
+
+def import_kinds(modules: Sequence[str]) -> None:
+    """Import the modules whose functions run kinds of tasks. Raises click.UsageError."""
+    for module in modules:
+        before = registered()
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # the module runs, and may raise anything
+            raise click.UsageError(
+                f"--kinds {module} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+        if registered() == before:
+            raise click.UsageError(f"--kinds {module} has no function with @zkplan.kind")

@@ -29,7 +29,7 @@ from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from . import EXIT_FAILED
 from .common import connection_options, log_options, open_client
-from .imports import import_path_option, set_import_path
+from .imports import import_kinds, import_path_option, set_import_path
 from .listening import Place, metrics_options
 from .supervisor import Supervisor
 from .watching import watched_processes, watched_worker
@@ -123,6 +123,13 @@ _ENDS_WITHIN_S = 30
     help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
     "commands). Repeat the option for others.",
 )
+@click.option(
+    "--kinds",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module and run the kinds of tasks that it has functions for, with "
+    "@zkplan.kind. Repeat the option for others.",
+)
 def worker(
     threads: int,
     processes: int,
@@ -135,6 +142,7 @@ def worker(
     log_messages: bool,
     import_path: tuple[str, ...],
     allow: tuple[str, ...],
+    kinds: tuple[str, ...],
     metrics: Place | None,
     settings: Settings,
 ) -> None:
@@ -145,7 +153,7 @@ def worker(
     at once. With --processes, SIGHUP starts new processes, which load the code of tasks anew, and
     drains the old ones one by one. Tasks can import the modules in the current folder.
 
-    With --serializer json nothing is unpickled, and only what --allow names runs.
+    With --serializer json nothing is unpickled, and only what --allow and --kinds name runs.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -153,7 +161,7 @@ def worker(
         if given:
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
-    _check_allowed(settings, allow)
+    _check_allowed(settings, allow, kinds)
     _set_up_logs(quiet, log_messages)
     # What is read is taken away: tasks see the environment of their worker.
     for name in SECRET_VARIABLES:
@@ -166,6 +174,7 @@ def worker(
         return
     line = LowerEnd()
     set_import_path(settings, import_path)
+    import_kinds(kinds)
 
     def make(client: Client) -> Worker:
         return Worker(
@@ -250,10 +259,10 @@ def _set_up_logs(quiet: bool, log_messages: bool) -> None:
         MESSAGES.setLevel(logging.INFO)
 
 
-def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
+def _check_allowed(settings: Settings, allow: tuple[str, ...], kinds: tuple[str, ...]) -> None:
     """A wrong list is wrong usage, said before anything starts."""
     if settings.serializer == JSON:
-        AllowList(allow)
+        AllowList(allow, may_be_empty=bool(kinds))
     elif allow:
         raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 

@@ -31,6 +31,7 @@ from ..tasks import Task, TaskSpec
 from ..text import size, size_from
 from .gates import Gates
 from .json_task import dump_call_json, dump_function_json
+from .kinds import Kind, task_kind
 from .limit_names import as_names, check_limits
 from .moments import seconds_of
 from .pickle_task import dump_call_pickled, dump_function_pickled, kind_of
@@ -46,6 +47,10 @@ MEMORY_MIN, MEMORY_MAX = 64 * 1024 * 1024, 2**50
 NO_PROCESS = (
     'a task with serializer json has no process of its own: leave out isolation="process" and '
     "memory_limit"
+)
+ONLY_JSON = (
+    "a task of a kind carries JSON alone, and this plan has serializer pickle: connect with "
+    'serializer="json" to create it'
 )
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
 _options_in: Callable[[TaskSpec], tuple[Any, ...]] = attrgetter(*_OPTIONS)
@@ -111,6 +116,8 @@ def define(
     if type(fn) is When:
         spec._new = gates.define(spec, fn)
         return spec._new
+    if type(fn) is Kind and not as_json:
+        raise InvalidTask(spec.label, f"{spec.label}: {ONLY_JSON}")
     if as_json and options.is_isolated:
         raise InvalidTask(spec.label, f"{spec.label}: {NO_PROCESS}")
     if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
@@ -160,12 +167,18 @@ def define(
     arguments = dump_call(spec, args, plan_path, values, position_of)
     task = TaskRecord(len(deps), options.to_json(), function, arguments)
     record = values.codec.seal(codecs.TASK, task.to_bytes())
-    spec._new = _new_task(spec, options, record, deps, gates.own_limit)
+    kind = task_kind(fn) if as_json else ""
+    spec._new = _new_task(spec, options, record, deps, gates.own_limit, kind)
     return spec._new
 
 
 def _new_task(
-    spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask], own_limit: bool
+    spec: TaskSpec,
+    options: TaskOptions,
+    record: bytes,
+    deps: list[str | NewTask],
+    own_limit: bool,
+    kind: str,
 ) -> NewTask:
     if len(deps) > EDGES_MAX:
         raise InvalidTask(
@@ -181,7 +194,7 @@ def _new_task(
     return NewTask(
         *(spec.label, rank_of(options.priority), record, deps),
         keep=options.keep,
-        queue=lane_of(options.queue, limits) if limits else options.queue,
+        queue=lane_of(options.queue, limits, kind) if limits or kind else options.queue,
         key=spec.key or "",
         not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
         takes_failures=options.run_if != RUN_IF[0],

@@ -10,17 +10,26 @@ from ..errors import NotSerialisable
 from ..serialization.by_name import dump_name
 from ..serialization.functions import function_name
 from ..serialization.json_values import NotJson, dump_json
+from ..serialization.kinds import dump_kind
 from ..store.values import Values
 from ..tasks import TaskSpec
+from .kinds import task_kind
 from .mapping import run_chunk
 from .named import NamedFunction
 
 
 def dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
     """The name of the function. Raises NotSerialisable, which says what to do."""
+    if kind := task_kind(fn):
+        return dump_kind(kind)
     if type(fn) is NamedFunction:
         return fn.zkplan_dumped
     of_each = each_of(fn)
+    if task_kind(of_each):
+        raise NotSerialisable(
+            f"{spec.label}: a map makes tasks of a function, not of a kind: add one task for each "
+            "item with add_tasks"
+        )
     if hasattr(of_each, "zkplan_stands_for"):
         raise NotSerialisable(
             f"{spec.label}: with serializer json a task of a map makes one command: give map "

@@ -10,7 +10,7 @@ from ..serialization.json_values import JSON
 
 #: What stands in place of a module where a function is known by its kind.
 KIND = "kind"
-_KIND = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+_KIND = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
 class NamedFunction:
@@ -18,6 +18,9 @@ class NamedFunction:
 
     Whether there is such a function, and whether the arguments fit it, only a worker can say.
     """
+
+    #: The kind that it names, which its entries have, too; see `kinds`.
+    zkplan_kind = ""
 
     def __init__(self, path: str) -> None:
         """Raises ValueError, whose text says what is wrong with the name."""
@@ -37,10 +40,11 @@ class NamedFunction:
         """
         if not _KIND.fullmatch(kind):
             raise ValueError(
-                f"a kind has 1 to 80 of the characters a-z 0-9 . _ -, not {kind!r:.100}"
+                f"a kind has 1 to 40 of the characters a-z 0-9 . _ -, not {kind!r:.100}"
             )
         made = cls.__new__(cls)
         made._take(f"{KIND}:{kind}", KIND, kind)
+        made.zkplan_kind = kind
         return made
 
     def _take(self, path: str, module: str, qualname: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import NamedTuple
 
-from ..protocol.layout import DEFAULT_QUEUE, Paths, parse_claim, queue_in
+from ..protocol.layout import DEFAULT_QUEUE, SERVICE, Paths, parse_claim, parse_lease, queue_in
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import claim_facts
 from ..protocol.worker_record import WorkerRecord
@@ -69,7 +69,7 @@ def held_tasks(paths: Paths, known: Known | None = None) -> Step[HeldTasks]:
         )
         node = answers[2 * at]
         record = None if node is None else WorkerRecord.from_bytes(worker, node.data, len(mine))
-        if record is not None:
+        if record is not None and not worker.startswith(SERVICE):
             workers.append(record)
         claims += _placed([held for _, held in mine], record)
     return HeldTasks(workers, sorted(claims, key=lambda held: held.since))
@@ -94,4 +94,5 @@ def _placed(claims: list[Held], record: WorkerRecord | None) -> Iterator[Held]:
     """These claims of one worker, the oldest first, each with its state."""
     for at, held in enumerate(claims):
         runs = record is not None and at < record.slots
-        yield held._replace(state=LEFT if record is None else RUNNING if runs else AHEAD)
+        left = LEFT if parse_lease(held.worker) is None else RUNNING
+        yield held._replace(state=left if record is None else RUNNING if runs else AHEAD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..protocol.layout import OWN_LIMIT, limit_path, limits_in, queue_in
+from ..protocol.layout import OWN_LIMIT, kind_in, limit_path, limits_in, parse_lease, queue_in
 from ..text import count, date_time
 from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
@@ -154,6 +154,19 @@ def unserved_queue(view: View, task: TaskInfo) -> Cause | None:
     return Cause("no_server", sentence(text), advice)
 
 
+def of_a_kind(view: View, task: TaskInfo) -> Cause | None:
+    place = view.places.get(task.number)
+    kind = kind_in(place.queue) if place is not None else ""
+    if not kind or not view.runs or task.state not in ("runnable", "delayed"):
+        return None
+    text = (
+        f"{view.label(task.number)} is of kind {kind}: it waits for a program that claims these, "
+        "or for a worker that has a function of that kind"
+    )
+    advice = f"Start one: `{view.client.command('worker --serializer json --kinds MODULE')}`."
+    return Cause("kind", sentence(text), advice, task.number)
+
+
 def full_limit(view: View, task: TaskInfo) -> Cause | None:
     """One of its limits has no permit left, or does not exist any more."""
     place = view.places.get(task.number)
@@ -234,7 +247,8 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, decided, dead, worker_gone, claimed, being_defined, delayed, gated),
-    *(no_living_worker, unserved_queue, full_limit, refused, keys_differ, all_slots_busy),
+    *(of_a_kind, no_living_worker, unserved_queue, full_limit, refused, keys_differ),
+    all_slots_busy,
 )
 
 
@@ -292,7 +306,8 @@ def _urgency(view: View, number: str) -> tuple[bool, bool, str]:
 
 
 def _is_gone(view: View, worker: str) -> bool:
-    return bool(worker) and all(each.id != worker for each in view.workers)
+    is_lease = parse_lease(worker) is not None
+    return bool(worker) and not is_lease and all(each.id != worker for each in view.workers)
 
 
 def _capital(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..connection import Connection
-from ..protocol.layout import parse_claim
+from ..protocol.layout import SERVICE, parse_claim
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.worker_record import WorkerRecord
 
@@ -17,7 +17,9 @@ def keys_fit(client: Connection, worker: WorkerRecord) -> bool:
 def living_workers(client: Connection) -> list[WorkerRecord]:
     """See Client.workers."""
     paths, transport = client.paths, client.transport
-    ids = sorted(transport.ask(ReadChildren(paths.workers)) or ())
+    # Services are registered, too, and run nothing.
+    names = transport.ask(ReadChildren(paths.workers)) or ()
+    ids = sorted(name for name in names if not name.startswith(SERVICE))
     reads: list[ReadData | ReadChildren] = []
     for worker in ids:
         reads += (ReadData(paths.worker(worker)), ReadChildren(paths.claims_of(worker)))

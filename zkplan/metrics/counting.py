@@ -12,12 +12,14 @@ from ..protocol.active import list_active
 from ..protocol.layout import (
     DEFAULT_QUEUE,
     QUEUES,
+    SERVICE,
     Entry,
     Paths,
     parse_claim,
     parse_delayed,
     parse_entry,
     parse_gate,
+    parse_lease,
     parse_queue,
     queue_in,
     queue_path,
@@ -237,11 +239,14 @@ def _by_age(entry: Entry) -> tuple[str, int]:
 
 
 def _read_workers(paths: Paths, counts: RootCounts) -> Step[None]:
-    ids, claims = yield ReadMany([ReadChildren(paths.workers), ReadChildren(paths.claims)])
-    nodes = yield from read_all([ReadData(paths.worker(each)) for each in ids or ()])
+    registered, claims = yield ReadMany([ReadChildren(paths.workers), ReadChildren(paths.claims)])
+    # A service is registered, and runs nothing.
+    ids = [name for name in registered or () if not name.startswith(SERVICE)]
+    nodes = yield from read_all([ReadData(paths.worker(each)) for each in ids])
     counts.workers = [
         WorkerRecord.from_bytes(each, node.data, 0)
-        for each, node in zip(ids or (), nodes, strict=True)
+        for each, node in zip(ids, nodes, strict=True)
         if node is not None
     ]
-    counts.left_behind = len(set(claims or ()) - set(ids or ()))
+    vacant = set(claims or ()) - set(registered or ())
+    counts.left_behind = sum(parse_lease(name) is None for name in vacant)

@@ -108,7 +108,7 @@ def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> l
         ]
     if owner_stands:
         ops.append(Delete(owner))
-    ops.append(Create(owner, f"{me.worker} {claim.n}".encode(), ephemeral=True))
+    ops.append(Create(owner, f"{me.worker} {claim.n}".encode(), ephemeral=me.has_session))
     return ops
 
 

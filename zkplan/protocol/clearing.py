@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..errors import ZkplanError
 from . import failpoints
 from .ending import ENDINGS_PER_MULTI, Ending, end_claims
-from .layout import PENDING, ClaimName, Entry, Paths, entry_path, parse_claim
+from .layout import PENDING, SERVICE, ClaimName, Entry, Paths, entry_path, parse_claim, parse_lease
 from .publish import Published, publish, still_full
 from .requests import (
     Applied,
@@ -48,31 +48,52 @@ class Cleared(NamedTuple):
     shut: Sequence[str] = ()
 
 
-def orphaned_claims(paths: Paths) -> Step[tuple[list[str], list[str]]]:
-    """Return the living workers, and the claims nodes whose worker is gone.
+class ClaimsNodes(NamedTuple):
+    """The living workers, the claims nodes whose worker is gone, and all leases."""
+
+    living: list[str]
+    vacant: list[str]
+    leases: list[str]
+
+
+def orphaned_claims(paths: Paths, watch: bool = False) -> Step[ClaimsNodes]:
+    """Return the living workers, the claims nodes whose worker is gone, and the leases.
 
     Claims nodes are listed first. A registration and its claims node are created together, so a
     claims node without a worker belongs to one that is gone. If a lagging server shows fewer
     workers, the check in each clearing transaction refuses it. Only a registration with a claims
     node counts as a worker: a znode of somebody else would be left duties that it never does.
+    Leases have no worker, and end by time alone (`leases`).
     """
-    claims_nodes, workers = yield ReadMany(
-        [ReadChildren(paths.claims), ReadChildren(paths.workers)]
-    )
+    if watch:
+        claims_nodes = yield ReadChildren(paths.claims, watch=True)
+        workers = yield ReadChildren(paths.workers, watch=True)
+    else:
+        claims_nodes, workers = yield ReadMany(
+            [ReadChildren(paths.claims), ReadChildren(paths.workers)]
+        )
     living = set(workers or ())
-    return sorted(living.intersection(claims_nodes or ())), sorted(set(claims_nodes or ()) - living)
+    leases = {name for name in claims_nodes or () if parse_lease(name) is not None}
+    found = set(claims_nodes or ()) - leases
+    # A service is registered, and runs nothing: no share of the work is left to it.
+    workers_here = {name for name in living & found if not name.startswith(SERVICE)}
+    return ClaimsNodes(sorted(workers_here), sorted(found - living), sorted(leases))
 
 
-def clear_claims(paths: Paths, worker: str) -> Step[Cleared]:
+def clear_claims(paths: Paths, worker: str, guard: Sequence[Op] = ()) -> Step[Cleared]:
     """Release all claims and settle all pending records of a worker that is gone, then delete its
-    claims node."""
+    claims node.
+
+    `guard` starts each transaction, and proves that it is gone; by default that it is not
+    registered.
+    """
     gone = Registration(paths, worker, iter(()))
     names = yield ReadChildren(gone.claims_path)
     if names is None:
         return Cleared([], gone=True)
     failpoints.reach("clear.listed")
     # The same transaction proves that the worker is gone; an ephemeral cannot be created over it.
-    guard: list[Op] = [Create(gone.worker_path), Delete(gone.worker_path)]
+    guard = guard or [Create(gone.worker_path), Delete(gone.worker_path)]
     claims = [(name, parsed) for name in sorted(names) if (parsed := parse_claim(name)) is not None]
     released: list[tuple[str, int]] = []
     shut: list[str] = []
@@ -139,7 +160,7 @@ def _releases(
     return found
 
 
-def _settle(gone: Registration, pending: str, guard: list[Op]) -> Step[Published]:
+def _settle(gone: Registration, pending: str, guard: Sequence[Op]) -> Step[Published]:
     """Publish the tasks of a pending record that are at K.
 
     The record is read before the versions. So if a dependent is below K, its last delivery is still

@@ -28,6 +28,10 @@ QUEUES = "queues"
 #: The limit that a plan has for itself. It lies with the others, as `plan-NUMBER`.
 OWN_LIMIT = "plan"
 PERMIT = "permit-"
+#: What the ID of a service begins with. No worker's ID has a dot there.
+SERVICE = "service."
+#: The claims node of a lease: `lease-MILLISECONDS.RANDOM`. No worker's ID has a dot there.
+LEASE = "lease-"
 #: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
 #: The child of a task that runs also if tasks that it waits for have failed for good.
@@ -36,21 +40,24 @@ TAKES_FAILURES = "takes-failures"
 # Each entry has exactly one name: with leading zeros, or digits of other scripts, two names could
 # mean the same N. At most ten digits, because int() refuses thousands of digits.
 _COUNT = "(0|[1-9][0-9]{0,9})"
+_KIND = r"(?:\+[a-z0-9._-]{1,40})?"
 _LIMITS = "(?:~[a-z0-9._-]{1,40}){0,8}"
-_ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}{_LIMITS}")
+_ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}{_KIND}{_LIMITS}")
 _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
 _PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
 _NUMBER = re.compile("[0-9]{10}")
+_LEASE = re.compile(rf"{LEASE}([1-9][0-9]{{0,9}})\.[0-9a-f]+")
 _DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
 _GATE = re.compile("([0-9]{10})-")
 _QUEUE = re.compile(r"[a-z0-9._-]{1,40}")
-_LANE = re.compile(rf"([a-z0-9._-]{{1,40}}){_LIMITS}")
+_LANE = re.compile(rf"([a-z0-9._-]{{1,40}}){_KIND}{_LIMITS}")
 
 
 class Entry(NamedTuple):
     """A runnable name, parsed: ENTRY.N.A. It never comes back, because N grows with every claim.
 
-    Where the task has limits, the name in the tree goes on with ~LIMIT for each.
+    Where the task has a kind, the name in the tree goes on with +KIND, and with ~LIMIT for each
+    limit that it has.
     """
 
     rank: str
@@ -160,6 +167,24 @@ def parse_claim(name: str) -> ClaimName | None:
     return ClaimName(found[1], found[2], int(found[3]), found[4]) if found else None
 
 
+def lease_name(lease_ms: int, random: str) -> str:
+    """
+    >>> lease_name(30_000, "7f")
+    'lease-30000.7f'
+    """
+    return f"{LEASE}{lease_ms}.{random}"
+
+
+def parse_lease(name: str) -> int | None:
+    """For how many milliseconds a renewal of that lease counts; None where it is no lease.
+
+    >>> parse_lease("lease-30000.7f"), parse_lease("lease-30000-7f")
+    (30000, None)
+    """
+    found = _LEASE.fullmatch(name)
+    return int(found[1]) if found else None
+
+
 def delayed_name(due_ms: int, plan: str, entry: Entry, queue: str = DEFAULT_QUEUE) -> str:
     name = f"{due_ms:013d}-{plan}-{entry.name}"
     return name if queue == DEFAULT_QUEUE else f"{name}.{queue}"
@@ -199,14 +224,14 @@ def parse_queue(name: str) -> str | None:
     return name if _QUEUE.fullmatch(name) and name not in (".", "..") else None
 
 
-def lane_of(queue: str, limits: Iterable[str]) -> str:
-    """The lane of a task: its queue, and ~LIMIT for each of its limits. A task without limits has
-    the name of its queue.
+def lane_of(queue: str, limits: Iterable[str], kind: str = "") -> str:
+    """The lane of a task: its queue, +KIND where it has one, and ~LIMIT for each of its limits. A
+    task without these has the name of its queue.
 
-    >>> lane_of("gpu", []), lane_of("default", ["db", "api"])
-    ('gpu', 'default~api~db')
+    >>> lane_of("gpu", []), lane_of("default", ["db", "api"]), lane_of("gpu", [], "resize")
+    ('gpu', 'default~api~db', 'gpu+resize')
     """
-    return "~".join((queue, *sorted(set(limits))))
+    return "~".join((f"{queue}+{kind}" if kind else queue, *sorted(set(limits))))
 
 
 def parse_lane(text: str) -> str | None:
@@ -217,13 +242,23 @@ def parse_lane(text: str) -> str | None:
     """
     if not _LANE.fullmatch(text):
         return None
-    queue, *limits = text.split("~")
-    named = parse_queue(queue) is not None and None not in map(parse_queue, limits)
+    head, *limits = text.split("~")
+    # Each of them is named as queues are.
+    named = None not in map(parse_queue, (*head.split("+"), *limits))
     return text if named and limits == sorted(set(limits)) else None
 
 
 def queue_in(lane: str) -> str:
-    return lane.partition("~")[0]
+    return lane.partition("~")[0].partition("+")[0]
+
+
+def kind_in(lane: str) -> str:
+    """The kind in a lane, or in the name of an entry; empty where it has none.
+
+    >>> kind_in("default+resize~db"), kind_in("gpu"), kind_in("5000-0000000012.0.0+resize")
+    ('resize', '', 'resize')
+    """
+    return lane.partition("~")[0].partition("+")[2]
 
 
 def limits_in(lane: str) -> list[str]:

@@ -48,6 +48,17 @@ class Registration(NamedTuple):
     def claims_path(self) -> str:
         return self.paths.claims_of(self.worker)
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the `owner` marks of its claims go with its session."""
+        return True
+
+    @property
+    def proof(self) -> Op:
+        """What a transaction that makes claims begins with: it is refused where they may not
+        stand."""
+        return Check(self.worker_path)
+
 
 @dataclass(slots=True)
 class Claim:
@@ -116,11 +127,14 @@ class ClaimFacts(NamedTuple):
     permits: tuple[int, ...] = ()
 
     def permit_paths(self, paths: Paths, plan: str) -> list[str]:
+        return [path for path in self.all_permits(paths, plan) if path]
+
+    def all_permits(self, paths: Paths, plan: str) -> list[str]:
+        """In the order of the limits in its lane; empty for a rate."""
         limits = limits_in(self.queue)
         return [
-            f"{limit_path(paths.root, plan, limit)}/{PERMIT}{number}"
+            f"{limit_path(paths.root, plan, limit)}/{PERMIT}{number}" if number >= 0 else ""
             for limit, number in zip(limits, self.permits, strict=False)
-            if number >= 0
         ]
 
 
@@ -190,7 +204,7 @@ class Draft:
         """Put first the checks that claims of these plans need (S9, L1). Returns how many."""
         if not versions:
             return 0
-        checks: list[Op] = [Check(me.worker_path)]
+        checks: list[Op] = [me.proof]
         checks += [Check(f"{path}/ready", version) for path, version in sorted(versions.items())]
         self.ops[:0] = checks
         self.owners[:0] = [GUARD] * len(checks)

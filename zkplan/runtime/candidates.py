@@ -5,7 +5,7 @@ Pure: time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Set as AbstractSet
 
 from .plan_view import PlanView
@@ -19,7 +19,8 @@ GLANCE_S = 0.1
 class Candidates:
     """All plans this worker knows, served in turn."""
 
-    def __init__(self, shares: Shares | None = None) -> None:
+    def __init__(self, shares: Shares | None = None, kinds: Collection[str] = ()) -> None:
+        self._kinds = kinds
         self.shares = shares or Shares()
         self.views: dict[str, PlanView] = {}
         #: Whether an entry that waits for a permit may be tried.
@@ -38,7 +39,7 @@ class Candidates:
         forgotten."""
         for number in numbers:
             if number not in self.views:
-                self.views[number] = PlanView(number, path_of(number))
+                self.views[number] = PlanView(number, path_of(number), kinds=self._kinds)
                 self._wanting.setdefault(number)
         for number in set(self.views) - set(numbers):
             del self.views[number]

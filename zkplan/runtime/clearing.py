@@ -11,12 +11,13 @@ import zlib
 from dataclasses import dataclass, field
 
 from ..log import get_logger
-from ..protocol.clearing import Cleared, clear_claims, orphaned_claims
+from ..protocol.clearing import ClaimsNodes, Cleared, clear_claims, orphaned_claims
 from ..protocol.layout import Paths
 from ..protocol.requests import ReadChildren, Step
 from ..text import count
 from .claims import Claims
 from .failures import VanishedWorkers
+from .lapses import Lapses
 from .membership import Membership
 from .statistics import Counters
 from .steps import Steps
@@ -45,6 +46,7 @@ class Clearing:
     counters: Counters
     at: float = 0.0
     _is_looking: bool = False
+    _is_releasing: bool = False
     #: When each claims node was first seen without its worker.
     _first_seen: dict[str, float] = field(default_factory=dict)
     _being_cleared: set[str] = field(default_factory=set)
@@ -52,16 +54,20 @@ class Clearing:
     #: was.
     _rests: dict[str, tuple[float, float]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._lapses = Lapses(self.paths, self.membership.clock)
+
     def run(self, now: float) -> None:
         self.at = now + CLAIMS_PERIOD_S
         if not self._is_looking:
             self._is_looking = True
             self.steps.start(_watch_workers(self.paths), self._seen)
 
-    def _seen(self, seen: tuple[list[str], list[str]]) -> None:
+    def _seen(self, seen: ClaimsNodes) -> None:
         self._is_looking = False
         now = time.monotonic()
-        living, vacant = seen
+        living, vacant, leases = seen
+        self._release(leases)
         self.membership.living = living
         place, count = self.membership.share
         # Its own claims node of an earlier registration is cleared once nothing on it still runs.
@@ -81,6 +87,28 @@ class Clearing:
             del self._first_seen[claims_node]
             self._rests.pop(claims_node, None)
 
+    def _release(self, leases: list[str]) -> None:
+        """Release those that have lapsed."""
+        if not leases or self._is_releasing:
+            return
+        self._is_releasing = True
+        place, count = self.membership.share
+
+        def is_mine(lease: str) -> bool:
+            return zlib.crc32(lease.encode()) % count == place
+
+        step = self._lapses.release(leases, is_mine)
+        what = "leases that have lapsed cannot be released"
+        self.steps.start_contained(step, self._released, what, instead=[])
+
+    def _released(self, done: list[tuple[str, Cleared]]) -> None:
+        self._is_releasing = False
+        for lease, ended in done:
+            self._note(lease, ended)
+            if ended.released:
+                many = count(len(ended.released), "task")
+                logger.warning("%s has lapsed: %s runnable again", lease, many)
+
     def _clear(self, claims_node: str) -> None:
         self._being_cleared.add(claims_node)
         if claims_node not in self._rests:
@@ -99,18 +127,7 @@ class Clearing:
             _, rested = self._rests.get(claims_node, (0.0, 0.0))
             rest = min(CLEARING_REST_MAX_S, max(HEAD_START_S, 2 * rested))
             self._rests[claims_node] = (time.monotonic() + rest, rest)
-        if done.strange:
-            path = self.paths.claims_of(claims_node)
-            self.steps.complaints.tell(
-                f"{path} holds znodes that zkplan did not make, so it stays: delete them"
-            )
-        if done.shut:
-            self.steps.complaints.tell(
-                f"the claims of worker {claims_node} cannot be cleared: {done.shut[0]}"
-            )
-        self.counters.released += len(done.released)
-        for task_path, n in done.released:
-            self.vanished.note(task_path, n, claims_node)
+        self._note(claims_node, done)
         if done.released:
             logger.warning(
                 "took over from worker %s: %s runnable again",
@@ -118,7 +135,21 @@ class Clearing:
                 count(len(done.released), "task"),
             )
 
+    def _note(self, claims_node: str, done: Cleared) -> None:
+        if done.strange:
+            path = self.paths.claims_of(claims_node)
+            self.steps.complaints.tell(
+                f"{path} holds znodes that zkplan did not make, so it stays: delete them"
+            )
+        if done.shut:
+            self.steps.complaints.tell(
+                f"the claims of {claims_node} cannot be cleared: {done.shut[0]}"
+            )
+        self.counters.released += len(done.released)
+        for task_path, n in done.released:
+            self.vanished.note(task_path, n, claims_node)
 
-def _watch_workers(paths: Paths) -> Step[tuple[list[str], list[str]]]:
+
+def _watch_workers(paths: Paths) -> Step[ClaimsNodes]:
     yield ReadChildren(paths.workers, watch=True)
     return (yield from orphaned_claims(paths))

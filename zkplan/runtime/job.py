@@ -60,6 +60,13 @@ class Job:
         return self.options.name or f"task-{self.claim.task}"
 
     @property
+    def kept_name(self) -> str:
+        """What a kept result holds: the name of its task. A result with edges is kept only on
+        request."""
+        keep = self.options.keep
+        return self.options.name if keep or (keep is None and not self.loaded.edges) else ""
+
+    @property
     def log_fields(self) -> dict[str, Any]:
         """What each record of this attempt has: see `zkplan.log`."""
         claim = self.claim

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..backoff import Backoff
@@ -85,6 +85,7 @@ class Loop:
         collector: Collector,
         share: Policy,
         max_abandoned: int | None = None,
+        kinds: Collection[str] = (),
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -103,7 +104,7 @@ class Loop:
             *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
-        self.candidates = candidates = Candidates(Shares(share, threads, pool.since))
+        self.candidates = candidates = Candidates(Shares(share, threads, pool.since), kinds)
         kept, prefetch = KeptResults(), Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters, candidates.shares)
         self.limits = limits = Limits(steps, paths, membership)

@@ -8,12 +8,12 @@ a moment has passed, or if an entry is urgent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, parse_entry
+from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, kind_in, parse_entry
 from ..protocol.look import PlanLook, Signs
 from ..protocol.records import PlanRecord, State
 from .listing import (
@@ -67,6 +67,9 @@ class PlanView:
     #: Entries with limits were seen; nothing else was left, and it was not offered for that.
     limited: bool = False
     held_back: bool = False
+    #: The kinds that this worker runs, and whether entries of others were seen.
+    kinds: Collection[str] = ()
+    others_kinds: bool = False
     #: When a listing may be repeated while only such entries are left of it.
     renew_at: float = 0.0
     #: The queue that `own` is of: the first of those that this worker serves that has entries.
@@ -214,6 +217,8 @@ class PlanView:
                     names = Names(names, lambda name: name not in self.strange)
                 else:
                     names = Names(names, self._is_entry)
+            if self.others_kinds:
+                names = Names(names, self._is_of_mine)
             is_long = is_long or len(names) >= NEARLY_EMPTY
             if self.limited:
                 names = self._without_full(queue, names, is_full)
@@ -224,6 +229,9 @@ class PlanView:
                 chosen = others if len(others) else names
                 can_run, self.queue = bool(len(others)), queue
         return chosen, is_long
+
+    def _is_of_mine(self, name: str) -> bool:
+        return "+" not in name or kind_in(name) in self.kinds
 
     def _without_full(self, queue: str, names: Names, is_full: IsFull) -> Names:
         """The names whose limits are not full; the others wait."""
@@ -292,6 +300,10 @@ class PlanView:
             name = self.own.popleft()
             if parse_entry(name) is None:
                 self.bar(name)
+            elif not self._is_of_mine(name):
+                # For another worker, or a program in another language. A listing without them says
+                # what is left.
+                self.others_kinds = now_waiting = True
             elif "~" not in name:
                 taken.names.append(name)
             elif (self.queue, name.partition("~")[2]) in self.waiting or not try_limited(name):

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..backoff import CHANCE, Backoff
 from ..errors import (
-    FunctionNotAllowed,
-    InvariantViolated,
-    PayloadRefused,
     PayloadTooLarge,
     PayloadUndecodable,
     ServerFull,
@@ -29,24 +26,16 @@ from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.codec import FAILURE, TASK, VALUE, task_options
-from ..serialization.failures import dump_failure
-from ..serialization.functions import is_json, is_skipped
+from ..serialization.functions import is_json
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.server_clock import ServerClock
+from .before_call import before_call, ended_by, is_last_attempt
 from .context import Context, running
 from .coroutines import EventLoop
-from .failures import (
-    VanishedWorkers,
-    deadline_passed,
-    describe,
-    last_failure,
-    undecodable_for_log,
-)
+from .failures import VanishedWorkers, describe
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
-from .retry_rules import is_final
 from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
@@ -101,22 +90,8 @@ class Runner:
         token = task_here.set(job)
         try:
             ended = self._attempt(job)
-        except PayloadRefused as error:
-            # Another worker with this key would refuse it, too. Its words are zkplan's own.
-            ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
-        except PayloadUndecodable as error:
-            ended = Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
-        except StoreUnavailable as error:
-            ended = Ended(job, store_away=str(error))
-        except InvariantViolated as error:
-            # zkplan's own words, of znodes: an operator must see them.
-            ended = Ended(job, failure=self._describe(error, job), shown=str(error))
-        except FunctionNotAllowed as error:
-            # It would be refused as well the next time: nobody has allowed it.
-            ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
         except BaseException as error:
-            is_last = is_final(job.options, error, self._codec.function)
-            ended = Ended(job, failure=self._describe(error, job), final=is_last)
+            ended = ended_by(error, job, self._codec)
         finally:
             task_here.reset(token)
         ended.seconds = time.monotonic() - started
@@ -130,48 +105,12 @@ class Runner:
         self._isolation.close()
 
     def _attempt(self, job: Job) -> Ended:
-        loaded, codec = job.loaded, self._codec
-        record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
-        job.options, job.function = task_options(record), record.function
-        options = job.options
-        if loaded.result is not None:
-            # An earlier claim, or an operator, has stored it: only the delivery is left.
-            kind, body = codec.open(VALUE + FAILURE, loaded.result)
-            if kind == FAILURE:
-                return Ended(job, failure=Failure.from_bytes(body), final=True)
-            return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
-        if loaded.refused is not None:
-            raise loaded.refused
-        if loaded.damage or record.positions != len(loaded.arguments):
-            raise InvariantViolated(
-                f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
-                f"arguments ({loaded.damage or 'some are missing'}): it was changed by hand"
-            )
-        if options.not_before is not None or options.deadline is not None:
-            ended = self._out_of_time(job)
-            if ended is not None:
-                return ended
-        if loaded.claim.a >= options.attempts:
-            lost_worker = self.vanished.before(loaded.claim)
-            return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
-        bodies, failures = [], []
-        for sealed in loaded.arguments:
-            kind, body = codec.open(VALUE + FAILURE, sealed)
-            if kind == FAILURE:
-                failures.append(Failure.from_bytes(body))
-                body = dump_failure(failures[-1])
-            bodies.append(body)
-        if failures and options.run_if == "all_succeeded":
-            cause = failures[0]
-            failure = cause._replace(
-                kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
-            )
-            return Ended(job, failure=failure, final=True)
-        if not failures and options.run_if == "any_failed":
-            nothing = codec.seal_skipped(None, options.name, is_json(record.function))
-            return Ended(job, outcome=nothing, skipped=True)
+        found = before_call(job, self._codec, self._measured, self.vanished.before)
+        if isinstance(found, Ended):
+            return found
+        record, bodies = found
         try:
-            if self._isolation.takes(options) and not is_json(record.function):
+            if self._isolation.takes(job.options) and not is_json(record.function):
                 ended = self._run_isolated(job, record, bodies)
                 if ended is not None:
                     return ended
@@ -180,30 +119,20 @@ class Runner:
             # It would be as lost the next time.
             lost = StoredValueLost(
                 f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
-                f"task (`zkplan plan retry {int(loaded.claim.plan)}`), or create the plan anew"
+                f"task (`zkplan plan retry {int(job.claim.plan)}`), or create the plan anew"
             )
             return Ended(job, failure=self._describe(lost, job), final=True, shown=str(lost))
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
-        is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
-        if is_last:
+        if is_last_attempt(job):
             with self._last_attempt:
                 return self._run_function(job, function, args, kwargs)
         return self._run_function(job, function, args, kwargs)
 
-    def _out_of_time(self, job: Job) -> Ended | None:
-        """Its end if it may not run yet, or not any more."""
-        options, clock = job.options, self._clock
-        if not clock.is_known:
-            self._transport.run(clock.measure(), for_ever=True)
-        now = clock.now()
-        if options.deadline is not None:
-            job.last_call = clock.monotonic_at(options.deadline)
-            if now >= options.deadline:
-                return Ended(job, failure=deadline_passed(job), final=True)
-        if options.not_before is not None and now < options.not_before:
-            return Ended(job, not_before=options.not_before)
-        return None
+    def _measured(self) -> ServerClock:
+        if not self._clock.is_known:
+            self._transport.run(self._clock.measure(), for_ever=True)
+        return self._clock
 
     def _prepare(
         self, job: Job, record: TaskRecord, bodies: list[bytes]
@@ -235,7 +164,7 @@ class Runner:
         if ended is not None:
             return ended
         job.adds += came.adds
-        claim, name = job.claim, self._kept_name(job)
+        claim, name = job.claim, job.kept_name
         seal = partial(self._values.seal_carried, claim.plan_path, self._key(job))
         return self._with_outcome(job, partial(seal, came.is_blob, came.result, name))
 
@@ -287,14 +216,9 @@ class Runner:
             # The function raised this, because it asked for the result of another task. This task
             # was decoded.
             return Ended(job, failure=self._describe(error, job))
-        plan_path, name, as_json = job.claim.plan_path, self._kept_name(job), is_json(job.function)
+        plan_path, name, as_json = job.claim.plan_path, job.kept_name, is_json(job.function)
         seal = partial(self._values.seal, plan_path, self._key(job), result, name, as_json)
         return self._with_outcome(job, seal)
-
-    def _kept_name(self, job: Job) -> str:
-        """A kept result holds the name of its task. A result with edges is kept only on request."""
-        is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
-        return job.options.name if is_kept else ""
 
     def _key(self, job: Job) -> str:
         """The key of its result in the store.

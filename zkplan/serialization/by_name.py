@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..errors import FunctionNotAllowed, PayloadUndecodable, ZkplanError
 from .json_values import JSON
+from .kinds import function_of_kind, kind_of_function
 
 #: The longest name of a function and its module.
 NAME_BYTES_MAX = 1000
@@ -36,14 +37,15 @@ class Name(NamedTuple):
 class AllowList:
     """The functions that a worker may run: `MODULE:PATTERN`, where `*` stands for any letters."""
 
-    def __init__(self, entries: Iterable[str]) -> None:
+    def __init__(self, entries: Iterable[str], *, may_be_empty: bool = False) -> None:
         """Raises ZkplanError for an entry that is wrong, and for a list without any."""
         self.entries = (entries,) if isinstance(entries, str) else tuple(entries)
         self._patterns = [_entry(text) for text in self.entries]
-        if not self._patterns:
+        if not self._patterns and not may_be_empty:
             raise ZkplanError(
                 "a worker with serializer json runs only functions that are allowed: say which, "
-                "such as --allow 'mypkg.tasks:*' (allow=['mypkg.tasks:*'] of Worker)"
+                "such as --allow 'mypkg.tasks:*' (allow=['mypkg.tasks:*'] of Worker), or "
+                "--kinds MODULE"
             )
 
     def check(self, name: Name) -> None:
@@ -127,6 +129,9 @@ def load_by_name(blob: bytes, allowed: AllowList | None = None) -> Callable[...,
 
     Without a list any function may be imported. Raises FunctionNotAllowed, PayloadUndecodable.
     """
+    kind = kind_of_function(blob)
+    if kind:
+        return function_of_kind(kind)  # whoever started the worker has named its module
     name = name_in(blob)
     if allowed is not None:
         allowed.check(name)

@@ -14,6 +14,7 @@ from ..errors import PayloadUndecodable
 from .by_name import EACH, load_by_name
 from .by_value import dump_by_value
 from .json_values import JSON
+from .kinds import kind_of_function
 
 #: The longest name of a task.
 NAME_CHARS_MAX = 200
@@ -118,6 +119,8 @@ def load_function(blob: bytes) -> Callable[..., Any]:
 
 def name_of_function(blob: bytes) -> str:
     """The name that a dumped function has, without decoding it; empty where it tells none."""
+    if kind := kind_of_function(blob):
+        return kind
     if blob[:1] in (b"R", JSON):
         return blob.partition(b":")[2].removesuffix(EACH).decode(errors="replace")
     return split_name(blob)[0]

@@ -24,6 +24,7 @@ from . import (
     schedules,
     stream,
     tasks,
+    work,
     workers,
     znodes,
 )
@@ -37,6 +38,7 @@ from .page_files import add_page
 from .problems import Problem, problem_of
 from .tokens import Tokens
 from .watcher import Watcher
+from .working import Work
 
 log = get_logger("zkplan.service")
 #: Each module has a `router`; a new one needs its line here alone.
@@ -47,6 +49,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     results.router,
     root.router,
     workers.router,
+    work.router,
     schedules.router,
     graphs.router,
     znodes.router,
@@ -69,6 +72,7 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
             yield
         finally:
             await watcher.close()
+            await app.state.work.close()
 
     app = FastAPI(
         title="zkplan",
@@ -81,6 +85,7 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
         redirect_slashes=False,
     )
     app.state.link, app.state.watcher, app.state.options = link, watcher, options
+    app.state.work = Work(link)
     app.state.contract = Contract(app)
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")

@@ -76,7 +76,12 @@ def serve(
     app: FastAPI, opened: socket.socket, certificate: Path | None = None, key: Path | None = None
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
-    server = _Server(configured(app, certificate, key), app.state.watcher.end)
+
+    def end() -> None:
+        app.state.watcher.end()
+        app.state.work.end()
+
+    server = _Server(configured(app, certificate, key), end)
     # Ctrl-C has been answered: the streams have ended.
     with contextlib.suppress(KeyboardInterrupt):
         server.run([opened])

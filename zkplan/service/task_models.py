@@ -52,7 +52,7 @@ class FunctionTaskIn(_TaskIn):
 class KindTaskIn(_TaskIn):
     """A task of a kind: whoever does this kind of work takes it, in any language."""
 
-    kind: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
+    kind: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 
 
 class TasksIn(Strict):

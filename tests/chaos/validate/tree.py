@@ -22,7 +22,7 @@ class Tree:
     def look(self) -> list[str]:
         """Every violation that shows now, with the number of the invariant."""
         transport, paths = self._client.transport, self._client.paths
-        _, vacant = transport.run(orphaned_claims(paths))
+        vacant = transport.run(orphaned_claims(paths)).vacant
         found: list[str] = []
         for claims_node in vacant:
             names = transport.ask(ReadChildren(paths.claims_of(claims_node))) or ()

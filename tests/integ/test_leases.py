@@ -1,0 +1,198 @@
+"""Claims under a lease: what they may claim, what they wait for, and what they cost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client, InvalidTask, TaskSpec
+from zkplan.leases import Failed, Leased, Leases
+
+from .support import Here, key_file, wait_until
+
+SHRINK = zkplan.kind("shrink")
+
+
+@pytest.fixture
+def author(here: Here) -> Iterator[Client]:
+    with zkplan.connect(*here, serializer="json") as client:
+        yield client
+
+
+@pytest.fixture
+def leases(here: Here) -> Iterator[Leases]:
+    with zkplan.connect(*here, serializer="json") as client:
+        client.prepare()
+        with Leases(client) as made:
+            yield made
+
+
+def args_of(found: list[Leased]) -> list[Any]:
+    return [each.args[0] for each in found]
+
+
+def test_a_claim_takes_its_kinds_by_priority_and_leaves_functions_to_workers(
+    author: Client, leases: Leases
+) -> None:
+    plan = author.create_plan()
+    plan.add_tasks(
+        [
+            TaskSpec(len, ["python"]),
+            *(TaskSpec(SHRINK, [n], priority=n) for n in range(3)),
+            TaskSpec(zkplan.kind("grow"), [9]),
+            TaskSpec(SHRINK, [7], queue="gpu"),
+        ]
+    )
+    assert leases.claim(kinds=["shrink"]) == [], "the plan is not marked ready"
+    plan.mark_ready()
+    assert args_of(leases.claim(kinds=["shrink"], count=2, wait=5)) == [2, 1]
+    assert args_of(leases.claim(["gpu", "default"], count=5, wait=5)) == [7]
+    assert sorted(args_of(leases.claim(count=5, wait=5))) == [0, 9]
+    assert leases.claim(count=5) == []
+    assert plan.status().runnable == 1
+
+
+def test_results_flow_between_programs_and_failures_arrive_as_values(
+    author: Client, leases: Leases
+) -> None:
+    plan = author.create_plan(attempts=1)
+    good, bad = plan.add_task(SHRINK, ["good"]), plan.add_task(SHRINK, ["bad"])
+    last = plan.add_task(SHRINK, [[good, bad]], {"all": True}, run_if="all_finished", keep=True)
+    plan.mark_ready()
+    first, second = leases.claim(count=5, wait=5)
+    assert [each.ok for each in leases.complete([(first.id, {"rows": [1, None]})])] == [True]
+    assert [each.ok for each in leases.fail([Failed(second.id, "too small", "Tiny")])] == [True]
+    (joined,) = leases.claim(count=5, wait=5)
+    failed = {"failed": {"kind": "Tiny", "message": "too small"}}
+    assert (joined.args, joined.kwargs) == ([[{"rows": [1, None]}, failed]], {"all": True})
+    assert leases.complete([(joined.id, 1), ("lease-1.0/nonsense", 2)])[0].ok
+    assert last.result() == 1
+
+
+def test_an_idle_claim_costs_no_request_and_is_woken_by_a_task(
+    author: Client, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = author.create_plan()
+    plan.mark_ready()
+    assert leases.claim(wait=3) == []  # from here on all is watched
+    sent, queue = list[object](), leases._transport._requests
+    submit = queue.submit
+
+    def counted(request: Any, done: Any) -> Any:
+        sent.append(request)
+        return submit(request, done)
+
+    monkeypatch.setattr(queue, "submit", counted)
+    assert leases.claim(wait=2.5) == []
+    assert sent == []
+    found: list[Leased] = []
+    waiting = threading.Thread(target=lambda: found.extend(leases.claim(wait=20)))
+    waiting.start()
+    plan.add_task(SHRINK, [1])
+    waiting.join(10)
+    assert args_of(found) == [1]
+
+
+def test_a_lapsed_claim_is_given_again_where_no_worker_runs(author: Client, leases: Leases) -> None:
+    plan = author.create_plan(attempts=2, on_failure="cascade")
+    task = plan.add_task(SHRINK, [1])
+    plan.mark_ready()
+    numbers = []
+    for _ in range(3):  # the first loss is free, as that of a worker
+        (found,) = leases.claim(lease=1, wait=20)
+        numbers.append(found.attempt)
+    assert numbers == [0, 1, 2]
+    wait_until(lambda: leases.claim() == [] and plan.status().state == "done", "the plan ends")
+    with pytest.raises(zkplan.TaskFailed, match="WorkerLost"):
+        task.result()
+    (late,) = leases.complete([(found.id, 1)])
+    assert (late.ok, late.refused) == (False, "ended")
+
+
+def test_of_tasks_in_their_last_attempt_one_is_given_out_at_a_time(
+    author: Client, leases: Leases
+) -> None:
+    plan = author.create_plan(attempts=1)
+    plan.add_tasks([TaskSpec(SHRINK, [n]) for n in range(3)])
+    plan.mark_ready()
+    assert len(leases.claim(count=3, lease=1, wait=5)) == 3
+    # Which of them was to blame for the loss is not known yet.
+    again = leases.claim(count=3, wait=20)
+    assert len(again) == 1
+    assert leases.complete([(again[0].id, None)])[0].ok
+
+
+def test_limits_hold_for_leases(author: Client, leases: Leases) -> None:
+    author.set_limit("api", 2)
+    plan = author.create_plan()
+    plan.add_tasks([TaskSpec(SHRINK, [n], limits=["api"]) for n in range(3)])
+    plan.mark_ready()
+    first = leases.claim(count=3, wait=5)
+    assert len(first) == 2
+    assert leases.claim() == []
+    assert leases.log(first[0].id, 1, "begun").ok
+    assert all(each.ok for each in leases.complete([(each.id, 1) for each in first]))
+    assert len(leases.claim(count=3, wait=10)) == 1
+
+
+def test_what_cannot_be_committed_is_said_and_the_claim_stands(
+    author: Client, leases: Leases
+) -> None:
+    plan = author.create_plan()
+    task = plan.add_task(SHRINK, [1], keep=True)
+    plan.mark_ready()
+    (found,) = leases.claim(wait=5)
+    (large,) = leases.complete([(found.id, "x" * 2_000_000)])
+    assert (large.ok, large.refused) == (False, "invalid")
+    assert leases.renew([found.id])[0].ok
+    assert leases.complete([(found.id, 5)])[0].ok
+    assert task.result() == 5
+    wrong: list[dict[str, Any]] = [
+        *({"count": 0}, {"lease": 0.1}, {"wait": 1e9}, {"kinds": ["A b"]}, {"queues": []})
+    ]
+    for each in wrong:
+        with pytest.raises(InvalidTask):
+            leases.claim(**each)
+
+
+def test_with_keys_a_lease_claims_and_commits_what_is_sealed(here: Here, tmp_path: Any) -> None:
+    keys = [key_file(tmp_path, "work")]
+    with zkplan.connect(*here, serializer="json", secret_files=keys) as author:
+        plan = author.create_plan()
+        task = plan.add_task(SHRINK, [1], keep=True)
+        plan.mark_ready()
+        with Leases(author) as leases:
+            (found,) = leases.claim(wait=5)
+            assert leases.complete([(found.id, 5)])[0].ok
+        assert task.result() == 5
+
+
+def test_a_python_worker_runs_the_kinds_that_it_has_and_leaves_the_others(
+    here: Here, author: Client, leases: Leases
+) -> None:
+    @zkplan.kind("count")
+    def count(words: list[str]) -> int:
+        return len(words)
+
+    plan = author.create_plan()
+    mine = plan.add_task(count, [["a", "b"]], keep=True)
+    other = plan.add_task(SHRINK, [mine], keep=True)
+    plan.mark_ready()
+    with zkplan.connect(*here, serializer="json") as client, zkplan.Worker(client, threads=2):
+        assert mine.result(timeout=20) == 2
+        (found,) = leases.claim(wait=10)
+        assert found.args == [2]
+        assert leases.complete([(found.id, "small")])[0].ok
+        assert other.result(timeout=20) == "small"
+
+
+def test_a_kind_needs_a_plan_of_json_and_a_name_that_fits(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    with pytest.raises(InvalidTask, match="serializer pickle"):
+        plan.add_task(SHRINK, [1])
+    with pytest.raises(InvalidTask, match="1 to 40"):
+        zkplan.kind("No Kind")

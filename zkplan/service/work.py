@@ -1,0 +1,96 @@
+"""Routes of work: claim, renew, log, complete, fail and release, for programs in any language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from ..leases import Failed, Leases, Outcome
+from .asked import needs
+from .problems import Problem, documented
+from .work_models import (
+    ClaimedOut,
+    ClaimIn,
+    CompleteIn,
+    FailIn,
+    IdsIn,
+    LeasedOut,
+    LogIn,
+    OutcomeOut,
+    OutcomesOut,
+    RenewalOut,
+    RenewedOut,
+)
+
+router = APIRouter(
+    prefix="/work", tags=["work"], dependencies=[needs("work")], responses=documented(409, 422)
+)
+#: What to do about each refusal, and with which status it is told.
+_TODO = {
+    "lapsed": (409, "Drop the result: the task runs again, or has run. Renew more often."),
+    "ended": (409, "Drop the result: the outcome of the task is fixed."),
+    "removed": (409, "Drop the result: its plan is gone."),
+    "invalid": (422, "Change what the detail names, or let the task fail."),
+    "full": (503, "Send it again in a moment: the claim stands."),
+}
+
+
+@router.post("/claim")
+async def claim(request: Request, wanted: ClaimIn) -> ClaimedOut:
+    """Claim tasks of a kind under a lease. Nothing else can be claimed here."""
+    found = await request.app.state.work.claim(
+        *(wanted.queues, wanted.kinds, wanted.count, wanted.wait, wanted.lease),
+        request.is_disconnected,
+    )
+    return ClaimedOut(tasks=[LeasedOut(**vars(each)) for each in found])
+
+
+@router.post("/renew")
+def renew(request: Request, wanted: IdsIn) -> RenewedOut:
+    """Let the leases of these claims count from now on. Tells which claims still stand."""
+    renewed = _leases(request).renew(wanted.ids)
+    return RenewedOut(claims=[RenewalOut(**each._asdict()) for each in renewed])
+
+
+@router.post("/log")
+def log(request: Request, wanted: LogIn) -> OutcomesOut:
+    """Write a log entry of a task, which later attempts find in `logs`."""
+    return _told([_leases(request).log(wanted.id, wanted.number, wanted.value)])
+
+
+@router.post("/complete")
+def complete(request: Request, wanted: CompleteIn) -> OutcomesOut:
+    """Commit results. 409 if one of them comes too late; `outcomes` says what became of each."""
+    return _told(_leases(request).complete([(each.id, each.value) for each in wanted.results]))
+
+
+@router.post("/fail")
+def fail(request: Request, wanted: FailIn) -> OutcomesOut:
+    """Let attempts fail: the tasks run again, or are dead, as their attempts say."""
+    failed = [Failed(**each.model_dump()) for each in wanted.failures]
+    return _told(_leases(request).fail(failed))
+
+
+@router.post("/release")
+def release(request: Request, wanted: IdsIn) -> OutcomesOut:
+    """Give tasks back that were not run. It costs them no attempt."""
+    return _told(_leases(request).hand_back(wanted.ids))
+
+
+def _leases(request: Request) -> Leases:
+    leases: Leases = request.app.state.work.leases()
+    return leases
+
+
+def _told(outcomes: Sequence[Outcome]) -> OutcomesOut:
+    """Raises Problem if one of them does not count: with the status of the gravest."""
+    shown: list[dict[str, Any]] = [each._asdict() for each in outcomes]
+    refused = [each for each in outcomes if not each.ok]
+    if not refused:
+        return OutcomesOut(outcomes=[OutcomeOut(**each) for each in shown])
+    first = min(refused, key=lambda each: list(_TODO).index(each.refused))
+    status, todo = _TODO[first.refused]
+    others = f" ({len(refused)} of {len(outcomes)} were refused)" if len(outcomes) > 1 else ""
+    raise Problem(status, first.refused, f"{first.why}{others}", todo, outcomes=shown)

@@ -1,0 +1,107 @@
+"""The leases that a service gives, and who waits for tasks in it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.concurrency import run_in_threadpool
+
+from ..client import Client
+from ..leases import Leased, Leases
+from ..leases.board import REFRESH_S
+from .link import Link
+
+#: How often it is asked whether who waits is still there.
+PRESENT_S = 2.0
+
+
+class Work:
+    """Has the leases of the client of a service, from the first that somebody asks for."""
+
+    def __init__(self, link: Link) -> None:
+        self._link, self._lock = link, threading.Lock()
+        self._leases: Leases | None = None
+        self._client: Client | None = None
+        self._waiting: set[asyncio.Event] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_over = False
+
+    def leases(self) -> Leases:
+        """Those of the client that is used now. Raises what making a client raises."""
+        with self._lock:
+            client = self._link.renewed()
+            if self._leases is None or self._client is not client:
+                client.prepare()
+                self._client, self._leases = client, Leases(client)
+                self._leases.board.listeners.append(self._told)
+            return self._leases
+
+    async def claim(
+        self,
+        queues: Sequence[str],
+        kinds: Sequence[str] | None,
+        count: int,
+        wait: float,
+        lease: float,
+        is_gone: Callable[[], Awaitable[bool]],
+    ) -> list[Leased]:
+        """As `Leases.claim`, without a thread for each that waits. Nothing is claimed for who is
+        gone by `is_gone`."""
+        self._loop = asyncio.get_running_loop()
+        leases, deadline = await run_in_threadpool(self.leases), time.monotonic() + wait
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        try:
+            while True:
+                changed.clear()
+                found = await run_in_threadpool(leases.claim, queues, kinds, count, 0.0, lease)
+                left = deadline - time.monotonic()
+                if found or left <= 0 or self._is_over:
+                    return found
+                most = REFRESH_S if leases.board.must_look_again else left
+                if not await self._change(changed, min(left, most), is_gone):
+                    return []
+        finally:
+            self._waiting.discard(changed)
+
+    async def _change(
+        self, changed: asyncio.Event, seconds: float, is_gone: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """Wait for a change, or so long. Returns whether somebody still waits for tasks."""
+        until = time.monotonic() + seconds
+        while not self._is_over:
+            left = until - time.monotonic()
+            if await is_gone():
+                return False
+            if changed.is_set() or left <= 0:
+                return True
+            try:
+                await asyncio.wait_for(changed.wait(), min(left, PRESENT_S))
+            except asyncio.TimeoutError:
+                continue
+        return False
+
+    def _told(self) -> None:
+        """Called on a thread of kazoo."""
+        loop = self._loop
+        if loop is not None and self._waiting and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for each in self._waiting:
+            each.set()
+
+    def end(self) -> None:
+        """Nobody waits any more: the service stops."""
+        self._is_over = True
+        self._wake()
+
+    async def close(self) -> None:
+        self.end()
+        with self._lock:
+            leases, self._leases = self._leases, None
+        if leases is not None:
+            await run_in_threadpool(leases.close)
