@@ -15,6 +15,7 @@ from ..errors import ZkplanError
 from ..log import get_logger
 from ..version import __version__
 from . import (
+    caller,
     graphs,
     health,
     plan_actions,
@@ -46,6 +47,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     tasks.router,
     results.router,
     root.router,
+    caller.router,
     workers.router,
     schedules.router,
     graphs.router,

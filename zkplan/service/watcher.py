@@ -25,8 +25,9 @@ WAITING_MAX = 64
 LISTENERS_MAX = 2000
 #: An event names so many tasks at most.
 TASKS_TOLD = 500
-#: At most one part in so many of the time is spent with looking.
-REST = 20
+#: A look is followed by a rest of so many times what it took. With more, a plan of 1 000 tasks
+#: would be told of later than a second after a change, on a machine that has other work.
+REST = 4
 #: An overview is as fresh as this, in seconds.
 FRESH_S = 1.0
 #: What listens to the whole root.
