@@ -197,6 +197,7 @@ def main(arguments: list[str]) -> None:
     if command is test:
         set_up_strace()
         set_up_promtool()
+        set_up_chromium()
     if command in (chaos, soak):
         set_up_faketime()
     command(arguments[1:])
@@ -254,6 +255,14 @@ def set_up_promtool() -> None:
             shutil.copy(Path(folder) / "usr" / "bin" / "promtool", venv_program("promtool"))
         else:
             say("promtool is missing and cannot be fetched here: tests that need it are skipped")
+
+
+def set_up_chromium() -> None:
+    """The tests of the page drive it, with the driver of the same release."""
+    if shutil.which("chromium") and shutil.which("chromedriver"):
+        return
+    if not apt_install(["chromium", "chromium-driver"]):
+        say("Chromium is missing and cannot be installed here: tests of the page are skipped")
 
 
 def set_up_faketime() -> None:

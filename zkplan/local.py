@@ -70,6 +70,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     Values of more than 32 KiB lie in a folder beside the data of the server, or in the `store` (see
     `connect`) if one is given.
 
+    With `page` the plans can be looked at in a browser: `page` of the object is the address. It
+    needs `zkplan[service]`.
+
     At the end of the block, running tasks have `grace` seconds to end. The others are handed back
     (and lost without `data`). If it is not closed before the interpreter ends, it is closed then,
     without waiting for running tasks. Raises ZkplanError for a number out of range.
@@ -89,6 +92,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         store: str | None = None,
         isolation: Literal["thread", "process"] = "thread",
         memory_limit: str | int | None = None,
+        page: bool = False,
     ) -> None:
         if type(workers) is not int or not 0 <= workers <= WORKERS_MAX:
             raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
@@ -107,6 +111,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
                 ) from None
         check_isolation(isolation)
         self._isolation: Literal["thread", "process"] = isolation
+        self._has_page, self._page = page, ""
         self._memory_limit = memory_bytes(memory_limit, "zkplan.local")
         if secret:
             keys_of(Settings(secret=os.fsencode(secret)))
@@ -158,6 +163,14 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             raise _not_started()
         return self._store or self._server.store
 
+    @property
+    def page(self) -> str:
+        """The address of the page, with a token: keep it secret. Empty without `page=True`. Raises
+        as `client` does."""
+        if self._server is None:
+            raise _not_started()
+        return self._page
+
     def start(self) -> Client:
         """Start everything and return the connected client. After `close` it may be started again.
 
@@ -189,6 +202,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
                 )
             else:
                 stack.enter_context(_running(self._crew(server, stack), self._grace))
+            if self._has_page:
+                self._page = self._open_page(server, stack)
             self._opened, self._pid = stack.pop_all(), os.getpid()
             self._client, self._server = client, server
         # Registered last, so that it runs first, while the server is still there.
@@ -242,6 +257,13 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             self._workers,
             signing_off.has_ended,
         )
+
+    def _open_page(self, server: Lease, stack: ExitStack) -> str:
+        from .processes.page import PageProcess
+
+        page = PageProcess(self._settings(server))
+        stack.callback(page.close)
+        return page.address
 
     def close(self) -> None:
         """End the workers, the client and the server. May be called again. Failed tasks raise

@@ -18,9 +18,11 @@ from .gates import When
 from .inspection.task_info import TaskInfo, task_info
 from .inspection.view import Why
 from .inspection.why import why_task
+from .notebook import shown, task_html
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
 from .serialization.functions import function_name
+from .text import count
 from .tracebacks import told_to_caller
 from .waiting.done import has_completed
 from .waiting.futures import completion
@@ -323,6 +325,24 @@ class Task:
     def __repr__(self) -> str:
         number = self._number or (self._new.number if self._new is not None else "")
         return f"<Task {self.name or number or '(not sent yet)'} of {self._plan.path}>"
+
+    def _repr_html_(self) -> str | None:
+        number = self._number or (self._new.number if self._new is not None else "")
+        # To look at a task must not send the adds of a `with` block.
+        return shown(repr(self), self._html) if number else None
+
+    def _html(self) -> str:
+        known = self.info()
+        used = "" if known.attempts is None else f"{known.attempts_used} of {known.attempts} used"
+        facts = [
+            ("name", known.name or self.name),
+            ("state", known.state),
+            ("worker", known.worker),
+            ("attempts", used),
+            ("waits for", count(known.waits_for, "result") if known.waits_for else ""),
+            ("last error", known.last_error),
+        ]
+        return task_html(self.path, facts)
 
     def __reduce__(self) -> Any:
         raise NotSerialisable(

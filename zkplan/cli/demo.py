@@ -26,8 +26,16 @@ from .running import zookeeper_for
 @click.option(
     "--timeout", type=click.FloatRange(1), default=120.0, help="Seconds that the plan may take."
 )
+@click.option(
+    "--page/--no-page",
+    default=False,
+    help="Print the address of a page that shows it, until you press Enter. It needs "
+    "zkplan[service].",
+)
 @optional_connection_options
-def demo(workers: int, threads: int, kill: bool, timeout: float, settings: Connecting) -> None:
+def demo(
+    workers: int, threads: int, kill: bool, timeout: float, page: bool, settings: Connecting
+) -> None:
     """See a plan run, and survive the death of a worker.
 
     Without --hosts and --profile the command starts an embedded server on loopback.
@@ -38,6 +46,6 @@ def demo(workers: int, threads: int, kill: bool, timeout: float, settings: Conne
     failed, 3 no ZooKeeper, 4 timed out.
     """
     log_to_stderr(logging.WARNING)
-    wanted = Settings(workers, threads, kill and workers > 1, timeout)
+    wanted = Settings(workers, threads, kill and workers > 1, timeout, page)
     with zookeeper_for("demo", settings) as (provided, connection):
         run(provided, connection, wanted)

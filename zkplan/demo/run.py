@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from zkplan.demo.analysis import Chunk, Execution, Summary
 from zkplan.errors import ZkplanError
 from zkplan.processes.crew import Crew
 from zkplan.processes.output import Relay
+from zkplan.processes.page import PageProcess
 from zkplan.processes.worker import WorkerProcess, worker_command, worker_environment
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import Create, Delete, Multi, ReadChildren
@@ -48,6 +50,7 @@ class Settings(NamedTuple):
     threads: int
     kill: bool
     timeout_s: float
+    page: bool = False
 
 
 class Killed(NamedTuple):
@@ -87,11 +90,18 @@ def run(zookeeper: Provided, connection: Connecting, settings: Settings) -> None
             f"{count(len(tasks), 'task')}, {count(len(tasks) - 1, 'edge')}"
         )
         crew.wait_ready(_READY_S)
+        if settings.page:
+            page = PageProcess(theirs)
+            stack.callback(page.close)
+            demo.say(f"Page      {page.address}")
         names = [f"{process.worker} (pid {process.pid})" for process in crew.processes]
         demo.say(f"Workers   {len(names)} running: {', '.join(names)}")
         found, took_s = demo.follow(plan, tasks, crew)
         crew.stop(_STOP_S)  # After that the whole history is here.
         demo.conclude(found, took_s, str(folder), chunks)
+        if settings.page and sys.stdin.isatty():
+            demo.say("Page      press Enter to end it, and to remove the plan")
+            sys.stdin.readline()
 
 
 def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[zkplan.Task]:

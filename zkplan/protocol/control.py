@@ -14,6 +14,7 @@ from ..errors import (
     PlanNotFound,
     ServerFull,
 )
+from ..notebook import status_html
 from . import failpoints
 from .active import cleared, leaving
 from .adding import task_count
@@ -96,6 +97,9 @@ class PlanStatus(NamedTuple):
     @property
     def finished(self) -> int:
         return self.added - self.tasks
+
+    def _repr_html_(self) -> str:
+        return status_html(self)
 
 
 def status(plan_path: str) -> Step[PlanStatus]:

@@ -15,6 +15,7 @@ from ..errors import ZkplanError
 from ..log import get_logger
 from ..version import __version__
 from . import (
+    caller,
     graphs,
     health,
     plan_actions,
@@ -48,6 +49,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     tasks.router,
     results.router,
     root.router,
+    caller.router,
     workers.router,
     work.router,
     schedules.router,

@@ -16,8 +16,9 @@ router = APIRouter(tags=["plans"], responses=documented(404, 422))
 SINGLE_MAX = 2000
 #: Of larger plans so many tasks are read, spread evenly.
 SAMPLE = 10_000
-#: How many numbers of its tasks a node names.
-NAMED_MAX = 100
+#: How many numbers of its tasks a node names: all that are read, so that whoever has the graph can
+#: follow it by events, and need not read it again.
+NAMED_MAX = SAMPLE
 
 
 class NodeOut(BaseModel):

@@ -18,6 +18,7 @@ from ..inspection.plan_progress import PlanProgress, plan_progress
 from ..inspection.unfinished import TaskSummary, unfinished_tasks
 from ..inspection.view import Why
 from ..inspection.why import why_plan
+from ..notebook import plan_html, shown
 from ..protocol import control
 from ..protocol.check import Report, check
 from ..protocol.control import PlanStatus
@@ -210,3 +211,6 @@ class WatchedPlan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.path}>"
+
+    def _repr_html_(self) -> str:
+        return shown(repr(self), lambda: plan_html(self.status(), self.progress()))

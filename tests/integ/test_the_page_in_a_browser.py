@@ -1,0 +1,270 @@
+"""The page in a real Chromium: live, hostile names, actions, a restart, axe, widths and schemes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+import zkplan
+from tests.browser import chromium, resize
+from zkplan import Client
+
+from .support import Here, first_line, pass_gate, started, wait_until, working, zkplan_command
+
+pytestmark = [pytest.mark.either, pytest.mark.timeout(300)]
+
+#: It would set `window.hit` if any part of the page took it for markup.
+HOSTILE = "<img src=x onerror=window.hit=1>"
+TASKS = 1000
+GATES = 5
+#: From the commit of a task until the page shows it, where the machine has time for it.
+LIVE_S = 1.0
+
+
+def fail_until(file: str) -> str:
+    if not Path(file).exists():
+        raise RuntimeError(f"the disk is broken {HOSTILE}")
+    return "mended"
+
+
+class Page:
+    """The page in a browser, and the service behind it, which may be restarted."""
+
+    def __init__(self, browser: Chrome, here: Here, tokens: Path) -> None:
+        self.browser = browser
+        hosts, root = here
+        self._command = (
+            *(sys.executable, "-m", "zkplan", "serve", "--hosts", hosts, "--root", root),
+            *("--tokens", str(tokens), "--rate", "0"),
+        )
+        self._service = ExitStack()
+        self.url = ""
+
+    def start(self, port: str = "0") -> None:
+        process = self._service.enter_context(
+            started(*self._command, f"--listen=127.0.0.1:{port}", stderr=subprocess.DEVNULL)
+        )
+        found = re.search(r"http://\S+", first_line(process))
+        assert found is not None
+        self.url = found[0]
+
+    def stop(self) -> None:
+        self._service.close()
+
+    def text(self) -> str:
+        return str(self.browser.execute_script("return document.body.innerText"))
+
+    def sees(self, *texts: str) -> None:
+        wait_until(lambda: all(each in self.text() for each in texts), f"the page to show {texts}")
+
+    def click(self, selector: str, text: str) -> None:
+        """Click what has that text, once it is there and has been drawn."""
+
+        def clicked() -> bool:
+            script = (
+                "const found = [...document.querySelectorAll(arguments[0])]"
+                ".find(each => each.innerText.trim() === arguments[1] && each.offsetParent);"
+                "found?.click(); return Boolean(found)"
+            )
+            return bool(self.browser.execute_script(script, selector, text))
+
+        wait_until(clicked, f"a {selector} {text!r} to click")
+
+    def log_in(self, token: str) -> None:
+        field = wait_until(
+            lambda: self.browser.find_elements(By.NAME, "token"), "the page to ask for a token"
+        )[0]
+        field.clear()
+        field.send_keys(token)
+        self.click("button", "Log in")
+
+    def go(self, place: str) -> None:
+        self.browser.execute_script("location.hash = arguments[0]", place)
+
+    def state_of(self, name: str) -> str:
+        """The state that the table of tasks shows; empty where the task is not in it."""
+        script = (
+            "const row = [...document.querySelectorAll('tbody tr')]"
+            ".find(each => each.cells[1].innerText === arguments[0]);"
+            "return row ? row.querySelector('.state').innerText.trim() : ''"
+        )
+        return str(self.browser.execute_script(script, name))
+
+
+@pytest.fixture
+def author(here: Here) -> Iterator[Client]:
+    with zkplan.connect(here[0], root=here[1]) as client:
+        yield client
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Callable[..., str]:
+    """Makes a token with these roles."""
+
+    def made(*roles: str) -> str:
+        given = [f"--role={role}" for role in roles]
+        ran = zkplan_command("serve", "new-token", "--tokens", str(tmp_path / "tokens"), *given)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    return made
+
+
+@pytest.fixture
+def page(here: Here, tmp_path: Path, token: Callable[..., str]) -> Iterator[Page]:
+    token("work")  # makes the file
+    with chromium(tmp_path) as browser:
+        opened = Page(browser, here, tmp_path / "tokens")
+        opened.start()
+        resize(browser, 1280, 900, "light")
+        browser.get(opened.url)
+        try:
+            yield opened
+        finally:
+            browser.save_screenshot(str(tmp_path / "last.png"))  # for whoever looks why it failed
+            opened.stop()
+
+
+def large_plan(client: Client, folder: Path) -> zkplan.Plan:
+    """A plan of TASKS tasks: some wait for their gates, one fails until it is mended."""
+    with client.create_plan(HOSTILE) as plan:
+        gates = [
+            plan.add_task(pass_gate, [str(folder / f"gate-{n}")], name=f"gated {n}", queue="gates")
+            for n in range(GATES)
+        ]
+        bad = plan.add_task(fail_until, [str(folder / "mended")], name=HOSTILE, attempts=1)
+        quick = [plan.add_task(int, [n], name=f"quick {n}") for n in range(TASKS - GATES - 2)]
+        plan.add_task(len, [[*gates, bad, *quick]], name="last", keep=True)
+    return plan
+
+
+def test_a_running_plan_is_watched_retried_and_seen_to_its_end(
+    page: Page, author: Client, here: Here, tmp_path: Path, token: Callable[..., str]
+) -> None:
+    hosts, root = here
+    page.log_in("zkp_00000000_" + "x" * 43)
+    page.sees("This token is not known here.")
+    page.log_in(token("operate"))
+    page.sees("There is no plan yet.", "may read, operate")
+    page.browser.execute_script("window.isSame = true")
+
+    plan = large_plan(author, tmp_path)
+    page.click("a", HOSTILE)
+    page.sees("Graph", f"of {TASKS:,}")
+    with ExitStack() as workers:
+        workers.enter_context(working(hosts, root))
+        wait_until(lambda: plan.status().finished == TASKS - GATES - 2, "the quick ones to finish")
+        page.sees(f"{TASKS - GATES - 2} of {TASKS:,}")
+
+        # One slot: each gated task begins when the one before it has been seen to finish.
+        of_gates = {"queues": ["gates"]}
+        workers.enter_context(working(hosts, root, 1, of_worker=of_gates))
+        page.click("nav a", "Tasks left")
+        assert min(seen_after(page, plan, tmp_path, number) for number in range(GATES)) < LIVE_S
+
+        page.click("nav a", "Dead letters\n1\n need somebody")
+        page.click("td a", HOSTILE)
+        page.sees("Traceback", "in fail_until", f"RuntimeError: the disk is broken {HOSTILE}")
+        (tmp_path / "mended").touch()
+        page.click("main button", "Retry")
+        page.click("dialog[open] button", "Retry")
+        page.sees("finished")
+        page.go("#/plans/" + str(int(plan.number)))
+        page.sees("done", "100 %", f"{TASKS:,} of {TASKS:,}")
+    assert page.browser.execute_script("return [window.isSame, window.hit]") == [True, None]
+    assert unexpected(page.browser) == []
+
+
+def seen_after(page: Page, plan: zkplan.Plan, folder: Path, number: int) -> float:
+    """Seconds from when a task had finished until the page said so."""
+    name = f"gated {number}"
+    wait_until(lambda: page.state_of(name) == "running", f"{name} to be shown as running")
+    before = plan.status().finished
+    (folder / f"gate-{number}").touch()
+    wait_until(lambda: plan.status().finished > before, f"{name} to finish")
+    begun = time.monotonic()
+    wait_until(lambda: page.state_of(name) != "running", f"the page to show that {name} finished")
+    return time.monotonic() - begun
+
+
+def test_the_page_survives_a_restart_of_the_service(
+    page: Page, author: Client, token: Callable[..., str]
+) -> None:
+    page.log_in(token("read"))
+    page.sees("There is no plan yet.", "live")
+    page.browser.execute_script("window.isSame = true")
+    page.stop()
+    page.sees("Trying again", "away")
+    author.create_plan("made meanwhile")
+    page.start(port=page.url.rstrip("/").rpartition(":")[2])
+    page.sees("made meanwhile", "live")
+    assert "Trying again" not in page.text()
+    assert page.browser.execute_script("return window.isSame") is True
+
+
+VIEWS = (
+    *("plans", "workers", "queues", "limits", "schedules", "dead-letters", "plans/{plan}"),
+    *("plans/{plan}/tasks", "plans/{plan}/results", "plans/{plan}/progress", "plans/{plan}/why"),
+    *("plans/{plan}/znodes", "plans/{plan}/tasks/{task}"),
+)
+
+
+def test_no_view_has_a_serious_fault_for_readers_of_any_kind(
+    page: Page, author: Client, worker: zkplan.Worker, tmp_path: Path, token: Callable[..., str]
+) -> None:
+    with author.create_plan(HOSTILE) as plan:
+        bad = plan.add_task(fail_until, [str(tmp_path / "never")], name=HOSTILE, attempts=1)
+        plan.add_task(str, [bad], name="waits")
+        good = plan.add_task(int, ["7"], name="good", keep=True)
+    author.set_limit("database", 5)
+    good.result(30)
+    bad.exception(30)
+    page.log_in(token("operate"))
+    page.sees(HOSTILE)
+    axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    numbers = {"plan": int(plan.number), "task": int(bad.number)}
+    for width, scheme in ((400, "dark"), (1280, "light")):
+        resize(page.browser, width, 900, scheme)
+        for view in VIEWS:
+            page.go(f"#/{view.format(**numbers)}")
+            wait_until(lambda: "Reading …" not in page.text(), f"{view} to be read")
+            assert faults(page.browser, axe) == [], (view, width, scheme)
+            wide = "return document.documentElement.scrollWidth <= innerWidth"
+            assert page.browser.execute_script(wide), f"{view} is wider than {width}"
+    assert page.browser.execute_script("return window.hit ?? null") is None
+    assert unexpected(page.browser) == []
+
+
+def faults(browser: Chrome, axe: str) -> list[str]:
+    """What axe finds that is serious: its rule, and where."""
+    if not browser.execute_script("return Boolean(window.axe)"):
+        browser.execute_script(axe)
+    script = "const end = arguments[0]; axe.run().then(end, error => end({failed: String(error)}))"
+    found = browser.execute_async_script(script)
+    assert "failed" not in found, found
+    return [
+        f"{each['id']}: {node['html'][:200]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
+
+
+def unexpected(browser: Chrome) -> list[str]:
+    """What the browser complains of: scripts that failed, what the policy of the page refused."""
+    allowed = re.compile(r"401 \(Unauthorized\)|ERR_CONNECTION|ERR_INCOMPLETE")
+    return [
+        each["message"]
+        for each in browser.get_log("browser")  # type: ignore[no-untyped-call]
+        if each["level"] == "SEVERE" and not allowed.search(each["message"])
+    ]

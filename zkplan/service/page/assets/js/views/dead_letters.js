@@ -1,0 +1,46 @@
+// Tasks of all plans that are out of attempts: what failed, to be retried or skipped.
+
+import { html, useState } from "../ui.js";
+import { passed, span, dateTime } from "../format.js";
+import { Empty, Head, Loading, Pager, Panel, Problem, Table } from "../parts.js";
+import { DeadActions } from "./plan_tasks.js";
+import { narrow, place, to } from "../place.js";
+import { pulse } from "../overview.js";
+import { useNow, useRead } from "../live.js";
+import { useWatched } from "../store.js";
+
+const ROWS = 100;
+
+export function DeadLetters() {
+  const { query } = useWatched(place);
+  const [cursors, setCursors] = useState([]);
+  const asked = { name: query.get("name"), error: query.get("error") };
+  const read = useRead("dead-letters", { query: { limit: ROWS, cursor: cursors.at(-1), ...asked }, wake: useWatched(pulse), every: 15000, pause: 2000 });
+  const now = useNow();
+  const rows = (read.data?.items ?? []).map((task) => ({ ...task, now }));
+  const isAll = !asked.name && !asked.error && cursors.length === 0;
+  const filter = (change) => {
+    setCursors([]);
+    narrow(change);
+  };
+  const columns = [...COLUMNS, { name: "actions", title: "", cell: (task) => html`<${DeadActions} task=${task} again=${read.again} />` }];
+  return html`<${Head} title="Dead letters" below="Tasks that are out of attempts, in all plans that hold their failures." />
+    <${Panel} title="Dead tasks" flush tools=${html`<div class="fields" role="search">
+      <input type="search" aria-label="Filter by name" placeholder="Name: load-*" value=${asked.name ?? ""} onInput=${(event) => filter({ name: event.target.value })} />
+      <input type="search" aria-label="Filter by type of error" placeholder="Error: *TimeoutError" value=${asked.error ?? ""} onInput=${(event) => filter({ error: event.target.value })} />
+    </div>`}>
+      ${read.error && html`<${Problem} error=${read.error} />`}
+      ${!read.data && !read.error && html`<${Loading} />`}
+      ${read.data && rows.length === 0 && (isAll ? html`<${Empty} title="No task is dead.">A task that has used up its attempts comes here, and waits for somebody to retry or skip it.<//>` : html`<${Empty} title="No dead task is like that.">Change the filter above.<//>`)}
+      ${rows.length > 0 && html`<${Table} label="Dead tasks" columns=${columns} rows=${rows} keyOf=${(task) => `${task.plan} ${task.number}`} />`}
+      ${(read.data?.next || cursors.length > 0) && html`<${Pager} said=${`Page ${cursors.length + 1}`} hasBefore=${cursors.length > 0} hasNext=${Boolean(read.data?.next)} onBefore=${() => setCursors(cursors.slice(0, -1))} onNext=${() => setCursors([...cursors, read.data.next])} />`}
+    <//>`;
+}
+
+const COLUMNS = [
+  { name: "plan", title: "Plan", kind: "line plan-cell", wide: true, cell: (task) => html`<a title=${task.plan_name} href=${to(["plans", task.plan])}>${task.plan_name || `Plan ${task.plan}`}</a>` },
+  { name: "task", title: "Task", kind: "name", cell: (task) => html`<a href=${to(["plans", task.plan, "tasks", task.number])}>${task.name ?? `task ${task.number}`}</a>` },
+  { name: "error", title: "Last error", kind: "line", cell: (task) => html`<span title=${task.error}>${task.error}</span>` },
+  { name: "attempts", title: "Tries", number: true, wide: true, cell: (task) => task.attempts },
+  { name: "since", title: "Dead for", number: true, cell: (task) => html`<time title=${dateTime(task.since)}>${span(passed(task.since, task.now))}</time>` },
+];

@@ -1,0 +1,29 @@
+// How the plan went since this page looks, and when it ends if it goes on so.
+
+import { html } from "../ui.js";
+import { count, dateTime, rate, span } from "../format.js";
+import { Empty, Panel } from "../parts.js";
+import { ProgressChart } from "../chart.js";
+import { overview } from "../overview.js";
+import { useWatched } from "../store.js";
+
+function forecastMissing(plan) {
+  if (!plan.tasks) return "it has no task left";
+  return plan.dead ? "none while tasks are dead: what waits for them cannot run" : "none while nothing ends";
+}
+
+// The time line of attempts belongs here once the service tells the history of a plan.
+export function PlanProgress({ plan, track }) {
+  const seen = useWatched(overview)?.plans.get(plan.number);
+  const end = seen?.left ? Date.now() / 1000 + seen.left : null;
+  return html`<${Panel} title="Progress and forecast">
+    <div class="pile">
+      <dl class="facts">
+        <dt>Finished</dt><dd>${count(plan.finished)} of ${count(plan.added)}</dd>
+        <dt>Rate</dt><dd>${seen ? `${rate(seen.rate)} tasks a second, over the last 30 seconds` : "nothing ends now"}</dd>
+        <dt>Forecast</dt><dd>${end ? html`ends in ${span(seen.left)}, at ${dateTime(end)}, if all tasks run and the rate stays` : forecastMissing(plan)}</dd>
+      </dl>
+      ${track.length > 1 ? html`<${ProgressChart} track=${track} all=${plan.added} end=${end} />` : html`<${Empty} title="Nothing has changed since this page looks.">The chart grows with the plan.<//>`}
+    </div>
+  <//>`;
+}

@@ -1,0 +1,23 @@
+// Why a plan or a task does not run now: exact causes, with what to do.
+
+import { html } from "../ui.js";
+import { Empty, Loading, Problem } from "../parts.js";
+import { to } from "../place.js";
+import { useRead } from "../live.js";
+
+export function Why({ path, plan, wake }) {
+  const read = useRead(path, { wake, pause: 3000 });
+  if (read.error) return html`<${Problem} error=${read.error} />`;
+  if (!read.data) return html`<${Loading} />`;
+  return html`<${Causes} why=${read.data} plan=${plan} />`;
+}
+
+export function Causes({ why, plan, own = null }) {
+  if (!why.causes.length) return html`<${Empty} title="Nothing holds it." />`;
+  return html`<div class="pile">
+    ${why.causes.map((cause) => html`<div class="why" key=${`${cause.code} ${cause.task} ${cause.worker}`}>
+      <p>${cause.text} ${cause.task !== null && cause.task !== own && html`<a href=${to(["plans", plan, "tasks", cause.task])}>Task ${cause.task}</a>`}</p>
+      ${cause.advice && html`<p class="dim">${cause.advice}</p>`}
+    </div>`)}
+  </div>`;
+}
