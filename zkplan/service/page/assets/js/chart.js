@@ -67,8 +67,8 @@ function options(width) {
     axes: [axis, { ...axis, size: 60 }],
     series: [
       {},
-      { label: "finished", stroke: finished, width: 2 },
-      { label: "forecast", stroke: accent, width: 1.5, dash: [6, 5], spanGaps: true },
+      { label: "finished", stroke: finished, width: 2, points: { show: false } },
+      { label: "forecast", stroke: accent, width: 1.5, dash: [6, 5], spanGaps: true, points: { show: false } },
     ],
   };
 }
