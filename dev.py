@@ -195,9 +195,9 @@ def main(arguments: list[str]) -> None:
     if command in WITH_ZOOKEEPER:
         set_up_zookeeper()
     if command is test:
-        set_up_strace()
+        set_up_program("strace", ["strace"], "disk faults")
+        set_up_program("chromedriver", ["chromium", "chromium-driver"], "the page")
         set_up_promtool()
-        set_up_chromium()
     if command in (chaos, soak):
         set_up_faketime()
     command(arguments[1:])
@@ -238,10 +238,9 @@ def set_up_zookeeper() -> None:
         stop(NO_ZOOKEEPER)
 
 
-def set_up_strace() -> None:
-    """It makes the disk fail for the tests of the embedded server."""
-    if shutil.which("strace") is None and not apt_install(["strace"]):
-        say("strace is missing and cannot be installed here: tests of disk faults are skipped")
+def set_up_program(name: str, packages: list[str], tests: str) -> None:
+    if shutil.which(name) is None and not apt_install(packages):
+        say(f"{name} is missing and cannot be installed here: tests of {tests} are skipped")
 
 
 def set_up_promtool() -> None:
@@ -255,14 +254,6 @@ def set_up_promtool() -> None:
             shutil.copy(Path(folder) / "usr" / "bin" / "promtool", venv_program("promtool"))
         else:
             say("promtool is missing and cannot be fetched here: tests that need it are skipped")
-
-
-def set_up_chromium() -> None:
-    """The tests of the page drive it, with the driver of the same release."""
-    if shutil.which("chromium") and shutil.which("chromedriver"):
-        return
-    if not apt_install(["chromium", "chromium-driver"]):
-        say("Chromium is missing and cannot be installed here: tests of the page are skipped")
 
 
 def set_up_faketime() -> None:

@@ -116,7 +116,7 @@ def define(
     if type(fn) is When:
         spec._new = gates.define(spec, fn)
         return spec._new
-    if type(fn) is Kind and not as_json:
+    if not as_json and type(fn) is Kind:
         raise InvalidTask(spec.label, f"{spec.label}: {ONLY_JSON}")
     if as_json and options.is_isolated:
         raise InvalidTask(spec.label, f"{spec.label}: {NO_PROCESS}")
@@ -124,10 +124,8 @@ def define(
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
-        if as_json:
-            function = dump_function_json(spec, fn)
-        else:
-            function = dump_function_pickled(spec, fn, plan_path, values)
+        dumped = dump_function_json(spec, fn) if as_json else None
+        function = dumped or dump_function_pickled(spec, fn, plan_path, values)
         functions[id(fn)] = function
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
@@ -163,13 +161,12 @@ def define(
         # An edge that no argument refers to: it only orders the two tasks.
         if position_of(each, take=False) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
-    dump_call = dump_call_json if as_json else dump_call_pickled
-    arguments = dump_call(spec, args, plan_path, values, position_of)
-    task = TaskRecord(len(deps), options.to_json(), function, arguments)
+    dump = dump_call_json if as_json else dump_call_pickled
+    called = dump(spec, args, plan_path, values, position_of)
+    task = TaskRecord(len(deps), options.to_json(), function, called)
     record = values.codec.seal(codecs.TASK, task.to_bytes())
     kind = task_kind(fn) if as_json else ""
-    spec._new = _new_task(spec, options, record, deps, gates.own_limit, kind)
-    return spec._new
+    return _new_task(spec, options, record, deps, gates.own_limit, kind)
 
 
 def _new_task(
@@ -191,7 +188,7 @@ def _new_task(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
     limits = (*options.limits, OWN_LIMIT) if own_limit else options.limits
-    return NewTask(
+    spec._new = NewTask(
         *(spec.label, rank_of(options.priority), record, deps),
         keep=options.keep,
         queue=lane_of(options.queue, limits, kind) if limits or kind else options.queue,
@@ -199,6 +196,7 @@ def _new_task(
         not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
         takes_failures=options.run_if != RUN_IF[0],
     )
+    return spec._new
 
 
 def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Checked) -> TaskOptions:

@@ -105,7 +105,7 @@ class _NoTransport:
         raise TaskError(
             self._name,
             f'{self._name} runs in a process of its own (isolation="process"), without a '
-            "connection to ZooGuard: it can log, and add tasks to its plan, but not read, wait "
+            "connection to ZooKeeper: it can log, and add tasks to its plan, but not read, wait "
             'or control. Pass it what it needs as arguments, or add it with isolation="thread"',
         )
 
