@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -148,6 +149,8 @@ def parse_task(name: str) -> str | None:
     return found[1] if found else None
 
 
+# Who chooses entries asks, and who claims them asks again.
+@lru_cache(maxsize=1024)
 def parse_entry(name: str) -> Entry | None:
     """The parts of a runnable name, or None where it is not one (made by somebody else).
 
