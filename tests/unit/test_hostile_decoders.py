@@ -263,7 +263,10 @@ def test_whatever_comes_a_decoder_gives_a_value_or_its_documented_error(name: st
     fuzz()
 
 
-@pytest.mark.parametrize("size", HUGE)
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(s, marks=pytest.mark.slow) if s in ("numbers", "twins") else s for s in HUGE],
+)
 def test_a_megabyte_of_garbage_costs_no_more_than_some_of_it(size: str) -> None:
     data = HUGE[size]
     for name, (decode, garbage, allowed) in DECODERS.items():
