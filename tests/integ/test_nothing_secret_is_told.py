@@ -27,6 +27,7 @@ import zkplan
 from zkplan import Client, Plan, TaskSpec, errors
 from zkplan.cli import cli
 from zkplan.embedded import EmbeddedServer, Limits
+from zkplan.leases import Add, Decide, Leases
 from zkplan.plan_files.reader import read_plan_file
 from zkplan.protocol.requests import Create, Refused
 from zkplan.protocol.shared import rejected

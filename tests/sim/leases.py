@@ -12,7 +12,7 @@ from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Create, Delete, Op, ReadChildren, SetData
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Dependent, Registration
 
-from . import updates
+from . import intents, updates
 from .auditor import DECIDES
 from .network import Fiber
 from .story import Violation
@@ -153,7 +153,7 @@ def _of(claims_node: str) -> bool:
     return parse_lease(claims_node.rpartition("/")[2]) is not None
 
 
-class Auditor(updates.Auditor):
+class Auditor(intents.Auditor):
     """S23: a lease is made once, with claims; a release of it comes after its time."""
 
     now: Callable[[], int] = lambda: 0

@@ -1,35 +1,22 @@
-"""Updates of the simulation: what services hold is completed together with adds and decisions.
-
-S24 is judged here: an update is applied once, in one transaction, and what it demands holds then.
-"""
+"""Updates of the simulation: what services hold is completed together with adds and decisions."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PayloadUndecodable, PlanError, ServerFull, TaskError
-from zkplan.protocol.layout import (
-    UPDATE,
-    parse_claim,
-    parse_delayed,
-    parse_entry,
-    parse_gate,
-    rank_of,
-    update_mark,
-)
+from zkplan.protocol.layout import rank_of, update_mark
 from zkplan.protocol.part import Part
 from zkplan.protocol.places import find_place
-from zkplan.protocol.requests import Create, Delete, Op
 from zkplan.protocol.shared import Registration
 from zkplan.protocol.update import Mark, Update
 from zkplan.protocol.update_parts import Change, Verb, version_of
 
-from . import keyed, maintenance, store
+from . import maintenance, store
 from .authors import Plan
-from .network import Fiber
+from .intents import Intent
 from .story import FAILED, SKIPPED, Meant, Violation
 
 if TYPE_CHECKING:
@@ -39,18 +26,6 @@ if TYPE_CHECKING:
 Script = Generator[Any, Any, None]
 #: The share of runs with leases that have updates, and of the commits there that are updates.
 SHARE, UPDATED = 0.5, 0.5
-
-
-@dataclass(slots=True, eq=False)
-class Intent:
-    """What one update is to do: the auditor holds what is applied against it."""
-
-    claims: set[str]
-    decided: dict[bytes, Meant] = field(default_factory=dict)
-    added: set[bytes] = field(default_factory=set)
-    #: The version that each of these tasks must have.
-    demands: dict[str, str] = field(default_factory=dict)
-    applied: bool = False
 
 
 def drawn(world: World, name: str) -> random.Random | None:
@@ -160,53 +135,3 @@ def _adds(world: World, plan: Plan, intent: Intent, rng: random.Random) -> list[
         intent.added.add(task.record)
     plan.tasks += tasks
     return tasks
-
-
-class Auditor(keyed.Auditor):
-    """S24, for the updates in `intents`, by their marks."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.intents: dict[str, Intent] = {}
-
-    def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
-        super().applied(fiber, ops, results)
-        made = [op for op in ops if type(op) is Create]
-        marks = [op.path for op in made if f"/add-ids/{UPDATE}" in op.path]
-        data = {op.data for op in made if op.path.endswith(("/task-", "/result"))}
-        for mark, intent in self.intents.items():
-            pieces = intent.decided.keys() | intent.added
-            if mark not in marks and pieces & data:
-                raise Violation(f"S24 a part of {mark} is applied without it")
-        for mark in marks:
-            self._whole(mark, self.intents[mark], ops, data)
-
-    def _whole(self, mark: str, intent: Intent, ops: Sequence[Op], data: set[bytes]) -> None:
-        ended = {op.path for op in ops if type(op) is Delete}
-        if intent.applied:
-            raise Violation(f"S24 {mark} is applied twice")
-        if not intent.claims <= ended or not intent.decided.keys() | intent.added <= data:
-            raise Violation(f"S24 only a part of {mark} is applied")
-        for task, version in intent.demands.items():
-            if not _stands_as(self.tasks[task], version):
-                raise Violation(f"S24 {mark} demands {version} of {task}, which is elsewhere")
-        intent.applied = True
-
-
-def _stands_as(task: Meant, version: str) -> bool:
-    """Whether the task is in the place that a version tells, as far as its number says."""
-    state, n = version.split(".")[:2]
-    if state == "waiting":
-        return not task.places
-    for path in task.places:
-        name = path.rpartition("/")[2]
-        claim, later, gate = parse_claim(name), parse_delayed(name), parse_gate(name)
-        entry = later.entry if later else gate.entry if gate else parse_entry(name)
-        found = claim.n if claim is not None else entry.n if entry is not None else None
-        kind = "/dead/" in path if state == "dead" else f"/{_ROOMS.get(state, '')}" in path
-        if kind and (found is None or str(found) == n):
-            return True
-    return False
-
-
-_ROOMS = {"claimed": "claims/", "delayed": "delayed/", "gated": "gates/"}
