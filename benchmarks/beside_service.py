@@ -77,17 +77,27 @@ def pages(port: int, plans: list[int], count: int) -> Iterator[None]:
                 link.sock.shutdown(socket.SHUT_RDWR)
 
 
-def renew(port: int, ids: list[str], period_s: float, end: float) -> int:
-    """Renew each lease once in a period, one request for each, evenly spread. Gives how often."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    begin, count = time.monotonic(), 0
-    while (due := begin + count * period_s / len(ids)) < end:
-        time.sleep(max(0.0, due - time.monotonic()))
-        (told,) = ask(link, "/leases/renew", {"ids": [ids[count % len(ids)]]})["claims"]
-        if not told["ok"]:
-            raise SystemExit(f"a lease was lost: {told}")
-        count += 1
-    return count
+def renew(port: int, ids: list[str], period_s: float, end: float) -> None:
+    """As many programs as leases, each of which renews its own once in a period."""
+    lost: list[str] = []
+
+    def program(number: int) -> None:
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        due = time.monotonic() + number * period_s / len(ids)
+        while due < end:
+            _wait(due)
+            (told,) = ask(link, "/leases/renew", {"ids": [ids[number]]})["claims"]
+            if not told["ok"]:
+                lost.append(told["why"])
+            due += period_s
+
+    running = [threading.Thread(target=program, args=(n,)) for n in range(len(ids))]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    if lost:
+        raise SystemExit(f"{len(lost)} leases were lost: {lost[0]}")
 
 
 def requests(given: argparse.Namespace) -> None:
@@ -101,11 +111,11 @@ def requests(given: argparse.Namespace) -> None:
             plan.add_tasks([zkplan.TaskSpec(zkplan.kind(KIND), [n]) for n in range(20)])
             plan.mark_ready()
             plans.append(int(plan.number))
-        port = stack.enter_context(service(given.hosts, given.root))
+        port = stack.enter_context(service(given.hosts, given.root, quiet=True))
         link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         ids = []
         for _ in range(given.leases):
-            wanted = {"kinds": [KIND], "count": 1, "wait": 10, "lease": 30}
+            wanted = {"kinds": [KIND], "count": 1, "wait": 10, "lease": 120}
             (task,) = ask(link, "/leases/claim", wanted)["tasks"]
             ids.append(task["id"])
         with pages(port, plans, given.pages):
@@ -144,7 +154,7 @@ def pairs(given: argparse.Namespace) -> None:
             for beside in (number % 2 == 0, number % 2 == 1):
                 with ExitStack() as inner:
                     if beside:
-                        port = inner.enter_context(service(given.hosts, given.root))
+                        port = inner.enter_context(service(given.hosts, given.root, quiet=True))
                         inner.enter_context(pages(port, [int(watched.number)], given.pages))
                         time.sleep(1.0)
                     taken[beside] = run_shape(pool, shape, None).execution_s

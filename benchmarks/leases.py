@@ -24,11 +24,14 @@ KIND = "bench"
 
 
 @contextmanager
-def service(hosts: str, root: str) -> Iterator[int]:
+def service(hosts: str, root: str, quiet: bool = False) -> Iterator[int]:
     """A `zkplan serve` process without tokens and without a limit of rates; gives its port."""
     command = [sys.executable, "-m", "zkplan", "serve", "--hosts", hosts, "--root", root]
     options = ["--listen", "127.0.0.1:0", "--open", "--rate", "0"]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+    log = subprocess.DEVNULL if quiet else None
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=log, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             said = process.stdout.readline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from ..errors import UpdateRefused
 from ..leases import Add, Complete, Decide
 from ..leases.operations import Operation
 from ..plan import Plan
-from ..protocol.update_parts import Verb
+from ..tasks import TaskSpec
 from .adding import specs_of
 from .asked import CallerOf, PlanOf, may
 from .problems import MEDIA_TYPE, Problem, documented
@@ -19,7 +20,6 @@ from .task_models import AddedTask
 from .tokens import Caller, Role
 from .update_models import (
     AddIn,
-    CheckIn,
     CompleteIn,
     MoveIn,
     OperationIn,
@@ -65,10 +65,7 @@ def update_tasks(
     adds = [(i, each) for i, each in enumerate(wanted.operations) if isinstance(each, AddIn)]
     places = [f"operations[{index}].new" for index, _ in adds]
     specs = iter(specs_of(plan, [each.new for _, each in adds], None, places))
-    operations: list[Operation] = [
-        Add(next(specs)) if isinstance(each, AddIn) else _operation(each)
-        for each in wanted.operations
-    ]
+    operations = [_operation(each, specs) for each in wanted.operations]
     body = blake2b(wanted.model_dump_json().encode(), digest_size=16).hexdigest()
     try:
         done = request.app.state.work.leases().update(plan, operations, idempotency_key, body)
@@ -101,15 +98,19 @@ def _refuse_lacking(caller: Caller | None, operations: list[OperationIn]) -> Non
         raise Problem(403, "role-missing", f"this needs {told}: the token has not got it", todo)
 
 
-def _operation(sent: OperationIn) -> Operation:
-    if isinstance(sent, CompleteIn):
-        return Complete(sent.id, sent.value)
-    assert not isinstance(sent, AddIn)
-    verb: Verb = sent.do
-    value = sent.value if isinstance(sent, SkipIn) else None
-    priority = sent.priority if isinstance(sent, MoveIn) else 0
-    expect = sent.expect if isinstance(sent, CheckIn) else sent.expect or ""
-    return Decide(sent.task, verb, expect, value, priority)
+def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
+    """`specs` are those of the tasks to add, in order."""
+    match sent:
+        case AddIn():
+            return Add(next(specs))
+        case CompleteIn():
+            return Complete(sent.id, sent.value)
+        case SkipIn():
+            return Decide(sent.task, sent.do, sent.expect or "", sent.value)
+        case MoveIn():
+            return Decide(sent.task, sent.do, sent.expect or "", priority=sent.priority)
+        case _:
+            return Decide(sent.task, sent.do, sent.expect or "")
 
 
 def _refused(plan: Plan, error: UpdateRefused) -> Problem:
