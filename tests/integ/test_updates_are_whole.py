@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import re
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.protocol import failpoints
+from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.requests import ReadChildren
 
 from .serving import Answer, Service, serving
-from .support import Here, wait_until
+from .support import IN_CHECKOUT, Here, wait_until
 
 JSON = {"kind": "step"}
 
@@ -257,37 +263,51 @@ def test_each_operation_needs_its_role(service: Service) -> None:
     assert plan.task(plan.tasks[1])["version"] == "decided"
 
 
-def test_a_service_that_dies_right_behind_an_update_owes_nothing(
-    here: Here, monkeypatch: pytest.MonkeyPatch
+@contextmanager
+def doomed(here: Here, folder: Path, point: str) -> Iterator[int]:
+    """A service in a process of its own that is killed at that point; gives its port."""
+    log = folder / "doomed.log"
+    command = [sys.executable, "-m", "zkplan", "serve", "--hosts", here[0], "--root", here[1]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZKPLAN_FAILPOINTS", f"{point}=kill")
+        process = WatchedProcess([*IN_CHECKOUT, *command, "--listen", "127.0.0.1:0", "--open"], log)
+    try:
+        told = wait_until(
+            lambda: re.search(r"serving at http://127\.0\.0\.1:(\d+)", log.read_text()),
+            "the service that is to die serves",
+        )
+        yield int(told[1])
+        wait_until(lambda: not process.is_running(), "the service dies")
+    finally:
+        process.end(0)
+
+
+@pytest.mark.parametrize("point", ["update.before", "update.made"])
+def test_a_service_killed_at_its_update_leaves_all_of_it_or_nothing(
+    here: Here, service: Service, tmp_path: Path, point: str
 ) -> None:
-    """What the update has made complete is published by whoever clears its claims node."""
-
-    class Dead(BaseException):
-        """Stands for the end of the process."""
-
-    def die(point: str) -> None:
-        if point == "update.made":
-            raise Dead
-
-    with serving(*here) as service:
-        plan = Planned(
-            service, {"id": "a"}, {"id": "b"}, {"args": [{"$task": "a"}, {"$task": "b"}]}
-        )
-        claims = plan.claim(2)
-        with zkplan.connect(*here, serializer="json") as client:
-            from zkplan.leases import Complete, Leases
-
-            leases = Leases(client)
-            monkeypatch.setattr(failpoints, "reach", die)
-            done_ = [Complete(each["id"], n) for n, each in enumerate(claims)]
-            with pytest.raises(Dead):
-                leases.update(client.plan(plan.number), done_)
-            monkeypatch.undo()
-            assert plan.task(plan.tasks[2])["version"].startswith("waiting.2.2")
-            leases._maintenance.stop()
-        wait_until(
-            lambda: plan.task(plan.tasks[2])["version"].startswith("runnable"),
-            "the service publishes what the other one owes",
-        )
-        (last,) = plan.claim()
-        assert sorted(last["args"]) == [0, 1]
+    """The repeat by another service is told what was done; what is owed, a clearing does."""
+    join = {"args": [{"$task": "a"}, {"$task": "b"}]}
+    plan = Planned(service, {"id": "a"}, {"id": "b"}, join)
+    claims = plan.claim(2, lease=60.0)
+    operations = [done("complete", id=each["id"], value=n) for n, each in enumerate(claims)]
+    operations.append(done("add", new=JSON))
+    with (
+        doomed(here, tmp_path, point) as port,
+        closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as link,
+    ):
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "once"}
+        body = json.dumps({"operations": operations})
+        link.request("POST", f"/v1{plan.path}/update", body, headers)
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            link.getresponse()
+    was_made = point == "update.made"
+    assert len(plan.states()) == (2 if was_made else 3)
+    answer = plan.update(*operations, key="once")
+    assert (answer.status, answer.data["repeated"]) == (200, was_made)
+    wait_until(
+        lambda: plan.task(plan.tasks[2])["version"].startswith("runnable"),
+        "what the dead service owed is published",
+    )
+    assert len(plan.states()) == 2
+    assert [0, 1] in [sorted(each["args"]) for each in plan.claim(2)]
