@@ -197,10 +197,11 @@ def _first_group(waiting: list[tuple[Part, Job]]) -> list[tuple[Part, Job]]:
     """Parts for one transaction; a wide one alone."""
     ops = size = 0
     for index, (part, _) in enumerate(waiting):
-        ops, size = ops + part.op_count, size + part.size
-        if index and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX or not part.fits):
+        more, bytes_more, fits = part.weight
+        ops, size = ops + more, size + bytes_more
+        if index and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX or not fits):
             return waiting[:index]
-        if not part.fits:
+        if not fits:
             return waiting[:1]
     return waiting
 
