@@ -15,7 +15,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import zkplan
@@ -82,11 +82,12 @@ def renew(port: int, ids: list[str], period_s: float, end: float) -> None:
     lost: list[str] = []
 
     def program(number: int) -> None:
-        link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         due = time.monotonic() + number * period_s / len(ids)
         while due < end:
             _wait(due)
-            (told,) = ask(link, "/leases/renew", {"ids": [ids[number]]})["claims"]
+            # The service has closed a connection that was idle for that long.
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as link:
+                (told,) = ask(link, "/leases/renew", {"ids": [ids[number]]})["claims"]
             if not told["ok"]:
                 lost.append(told["why"])
             due += period_s

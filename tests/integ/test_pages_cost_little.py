@@ -39,13 +39,13 @@ def test_a_plan_is_read_again_only_when_it_has_changed_itself(here: Here) -> Non
             known.update(now)
             return [now[each] is not before[each] for each in (first, second)]
 
-        assert (changed(), states()) == ([False, False], ["claimed", "runnable"])
+        assert (changed(), states()) == ([False, False], ["runnable", "running"])
         assert leases.renew([held.id])[0].ok
         assert changed() == [False, False], "a renewal changes nothing that is shown"
         (other,) = leases.claim(kinds=["step"], wait=5)
         assert changed() == [True, False]
         assert leases.fail([zkplan.leases.Failed(other.id, "no")])[0].ok
-        assert (changed(), states()) == ([True, False], ["claimed", "delayed"])
+        assert (changed(), states()) == ([True, False], ["delayed", "running"])
         plans[1].mark_ready()
         assert changed() == [False, True]
 

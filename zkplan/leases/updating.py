@@ -58,7 +58,9 @@ class Updating:
             # Such a claim may be gone because this very update has been applied meanwhile.
             if (before := self.before(plan, key, body)) is not None:
                 return before
-            raise _refusal(wanted.refused, len(operations))
+            step = Update(self._registered.me(), plan.number, mark, wanted.changes, wanted.adds)
+            against = self._run(step.judge())
+            raise _refusal([*wanted.refused, *wanted.told(against, why)], len(operations))
         applied = self._apply(plan, mark, wanted)
         if applied.against:
             raise _refusal(wanted.told(applied.against, why), len(operations))

@@ -139,9 +139,9 @@ class Update:
             known = yield from self._marked()
             if known is not None:
                 return known
-            against = yield from self._judge()
+            against = yield from self.judge()
             if against:
-                return Updated(sorted(against))
+                return Updated(against)
             self._refuse_too_large()
             first = yield from self._number()
             failpoints.reach("update.before")
@@ -179,12 +179,13 @@ class Update:
 
     # ---- judging
 
-    def _judge(self) -> Step[list[Against]]:
+    def judge(self) -> Step[list[Against]]:
+        """Everything that is against it now. Raises PlanNotFound, PlanCancelled, PlanDrained."""
         yield from self._refuse_closed()
         against = yield from self._judge_changes()
         against += yield from self._judge_claims()
         against += yield from self._judge_adds()
-        return against
+        return sorted(against)
 
     def _refuse_closed(self) -> Step[None]:
         chain, needed = AddChain(self._path), ["add-ids"]
