@@ -10,8 +10,8 @@ from ..leases import Renewal
 from ..leases.giver import BATCH_MAX
 
 #: Renewals are sent so many seconds after the ones before, at the earliest: what comes meanwhile
-#: goes with the next. So they cost twenty requests a second, however many programs renew.
-APART_S = 0.1
+#: goes with the next. So they cost ten requests a second, however many programs renew.
+APART_S = 0.2
 
 Send = Callable[[Sequence[str]], Awaitable[list[Renewal]]]
 
