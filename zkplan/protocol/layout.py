@@ -22,6 +22,8 @@ PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 PENDING = "pending-"
 #: Under `add-ids`: what names the task of a key.
 TASK_KEY = "key-"
+#: Under `add-ids`: what says that an update was applied.
+UPDATE = "update-"
 #: The queue of a task whose author names none. Its entries lie under `runnable`.
 DEFAULT_QUEUE = "default"
 #: The child of a plan below which the other queues lie. The first add that needs one makes it.
@@ -331,6 +333,11 @@ def key_digest(key: str) -> str:
 def task_key(plan_path: str, key: str) -> str:
     """The znode that names the task of that key."""
     return f"{plan_path}/add-ids/{TASK_KEY}{key_digest(key)}"
+
+
+def update_mark(plan_path: str, key: str) -> str:
+    """The znode that says that the update of that key was applied."""
+    return f"{plan_path}/add-ids/{UPDATE}{key_digest(key)}"
 
 
 class Paths:
