@@ -11,19 +11,23 @@ const BOXES_MAX = 24;
 const PARTS_MAX = 12;
 
 /** A task by itself. */
-const single = (task) => ({ id: `task ${task.number}`, isOne: true, title: task.name ?? nameOf(task.function), tasks: [task], band: task.level });
+const single = (task, place = { band: task.level, share: 1 }) => ({ id: `task ${task.number}`, isOne: true, title: task.name ?? nameOf(task.function), tasks: [task], ...place });
 
-/** `band` tells boxes that lie before others: it is larger the more is behind it. */
-function boxOf(id, tasks, { title = titleOf(tasks), band = tasks[0].level } = {}) {
-  return tasks.length === 1 ? { ...single(tasks[0]), band } : { id, isOne: false, title, tasks, band };
+/** A place tells which boxes lie before others: `band` is larger the more is behind a box, and its
+ * parts have a `share` of the way to the next band. */
+function boxOf(id, tasks, place, title = titleOf(tasks)) {
+  return tasks.length === 1 ? single(tasks[0], place) : { id, isOne: false, title, tasks, ...place };
 }
+
+/** The place of a part in a box: the first of so many has the most behind it. */
+const within = ({ band, share }, at, many) => ({ band: band + (share * (many - 1 - at)) / many, share: share / many });
 
 /** The boxes of all tasks [{number, name, function, level}]: by function and level, or each by itself
  * where there are few. */
 export function boxesOf(tasks) {
   const ofLevels = groupedBy(tasks, (task) => task.level);
   const widest = Math.max(0, ...[...ofLevels.values()].map((found) => found.length));
-  if (tasks.length <= SINGLE_MAX && widest <= BESIDE_MAX) return tasks.map(single);
+  if (tasks.length <= SINGLE_MAX && widest <= BESIDE_MAX) return tasks.map((task) => single(task));
   // From the end: the first band has the last tasks, and stays the same while a plan runs.
   const kinds = [...ofLevels]
     .sort(([a], [b]) => a - b)
@@ -31,24 +35,25 @@ export function boxesOf(tasks) {
   for (let wide = 1; ; wide += 1) {
     const bandOf = ({ place }) => Math.floor(place / wide);
     const found = groupedBy(kinds, (kind) => `${kind.name} ${bandOf(kind)}`);
-    if (found.size <= BOXES_MAX || wide >= ofLevels.size) return [...found].map(([id, some]) => boxOf(id, some.flatMap(({ theirs }) => theirs), { band: bandOf(some[0]) }));
+    if (found.size <= BOXES_MAX || wide >= ofLevels.size) return [...found].map(([id, some]) => boxOf(id, some.flatMap(({ theirs }) => theirs), { band: bandOf(some[0]), share: 1 }));
   }
 }
 
 /** What a box opens into: its tasks where they are few, else runs of them, by level or by number. */
 export function partsOf(box) {
-  if (box.tasks.length <= PARTS_MAX) return box.tasks.map(single);
   const levels = groupedBy(box.tasks, (task) => task.level);
-  if (levels.size > 1) {
-    const order = [...levels.keys()].sort((a, b) => b - a);
-    return runs(order, PARTS_MAX).map((run, at) => boxOf(`${box.id}/${at}`, run.flatMap((level) => levels.get(level))));
+  const order = [...levels.keys()].sort((a, b) => b - a);
+  if (box.tasks.length <= PARTS_MAX) return box.tasks.map((task) => single(task, within(box, order.indexOf(task.level), order.length)));
+  if (order.length > 1) {
+    const found = runs(order, PARTS_MAX);
+    return found.map((run, at) => boxOf(`${box.id}/${at}`, run.flatMap((level) => levels.get(level)), within(box, at, found.length)));
   }
   const inOrder = [...box.tasks].sort((a, b) => a.number - b.number);
   let from = 1;
   return runs(inOrder, PARTS_MAX).map((run, at) => {
     const title = `${box.title.replace(/ [\d,]+–[\d,]+$/, "")} ${count(from)}–${count(from + run.length - 1)}`;
     from += run.length;
-    return boxOf(`${box.id}/${at}`, run, { title });
+    return boxOf(`${box.id}/${at}`, run, { band: box.band, share: box.share }, title);
   });
 }
 

@@ -8,6 +8,8 @@ import { wordOf } from "../states.js";
 import { boxesOf, groupedBy, levelsOf, nameOf, partsOf } from "./boxes.js";
 
 const TOLD_MAX = 20_000;
+/** Around an open box so many others are drawn at most: those with the most edges to it. */
+const AROUND_MAX = 10;
 
 export class GraphModel {
   #tasks = new Map(); // number -> {number, name, function, state, level, at, group}
@@ -136,11 +138,11 @@ export class GraphModel {
     this.#drawn = null;
   }
 
-  /** The nodes and edges to draw, and the `trail` of titles of open boxes. */
+  /** The nodes and edges to draw, the `trail` of titles of open boxes, and how many `more` are tied to what is open. */
   picture() {
     this.#drawn ??= this.#areSingle ? this.#drawTasks() : this.#drawGroups();
-    const { boxes, edges, trail } = this.#drawn;
-    return { nodes: boxes.map((box) => drawn(box, this.#groups.get(box.id) ?? 1)), edges, trail };
+    const { boxes, edges, trail, more } = this.#drawn;
+    return { nodes: boxes.map((box) => drawn(box, this.#groups.get(box.id) ?? 1)), edges, trail, more };
   }
 
   #drawTasks() {
@@ -166,19 +168,25 @@ export class GraphModel {
       if (a !== b && a >= 0 && b >= 0) sums.set(a * boxes.length + b, (sums.get(a * boxes.length + b) ?? 0) + 1);
     }
     const edges = [...sums].map(([way, many]) => ({ from: boxes[Math.floor(way / boxes.length)].id, to: boxes[way % boxes.length].id, count: many }));
-    if (trail.length === 0) return { boxes, edges, trail };
+    if (trail.length === 0) return { boxes, edges, trail, more: 0 };
     const inner = new Set(parts.map((box) => box.id));
-    const shown = edges.filter(({ from, to }) => inner.has(from) || inner.has(to));
-    const tied = new Set(shown.flatMap(({ from, to }) => [from, to]));
-    const beside = around.filter((box) => tied.has(box.id)).map((box) => ({ ...box, isBeside: true }));
-    return { boxes: [...parts, ...beside], edges: shown, trail };
+    const ties = new Map(around.map((box) => [box.id, 0]));
+    for (const { from, to, count } of edges) {
+      if (inner.has(from) && ties.has(to)) ties.set(to, ties.get(to) + count);
+      if (inner.has(to) && ties.has(from)) ties.set(from, ties.get(from) + count);
+    }
+    const tied = around.filter((box) => ties.get(box.id) > 0).sort((a, b) => ties.get(b.id) - ties.get(a.id));
+    const beside = tied.slice(0, AROUND_MAX).map((box) => ({ ...box, isBeside: true }));
+    const drawn = new Set([...inner, ...beside.map((box) => box.id)]);
+    const shown = edges.filter(({ from, to }) => (inner.has(from) || inner.has(to)) && drawn.has(from) && drawn.has(to));
+    return { boxes: [...parts, ...beside], edges: shown, trail, more: tied.length - beside.length };
   }
 
   #drawGroups() {
     const found = groupedBy([...this.#tasks.values()], (task) => task.group);
     const boxes = [...found].map(([id, tasks]) => ({ id, isOne: false, title: nameOf(tasks[0].function), tasks }));
     const edges = [...this.#ways.values()].filter(([from, to]) => found.has(from) && found.has(to));
-    return { boxes, edges: edges.map(([from, to, many]) => ({ from, to, count: many })), trail: [] };
+    return { boxes, edges: edges.map(([from, to, many]) => ({ from, to, count: many })), trail: [], more: 0 };
   }
 }
 

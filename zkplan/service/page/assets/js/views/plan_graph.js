@@ -32,7 +32,8 @@ export function PlanGraph({ number, plan, model, stale, isLive }) {
     model.load(read.data, read.begun);
     draw();
   }, [read.data]);
-  const { nodes, edges, trail } = model.picture();
+  const picture = model.picture();
+  const { nodes, edges, trail } = picture;
   const shown = nodes.find((node) => node.id === chosen);
   const go = (change) => {
     change();
@@ -44,7 +45,7 @@ export function PlanGraph({ number, plan, model, stale, isLive }) {
     else setChosen(chosen === node.id ? null : node.id);
   };
   const open = model.canOpen ? (node) => go(() => model.open(node.id)) : null;
-  return html`<${Panel} title="Graph" flush tools=${html`<span class="dim">${said(nodes, edges, trail, plan, read.data)}</span>`}>
+  return html`<${Panel} title="Graph" flush tools=${html`<span class="dim">${said(picture, plan, read.data)}</span>`}>
       ${trail.length > 0 && html`<${Trail} titles=${trail} onClose=${(depth) => go(() => model.close(depth))} />`}
       ${read.error && html`<${Problem} error=${read.error} />`}
       ${!read.data && !read.error && html`<${Loading} />`}
@@ -54,14 +55,15 @@ export function PlanGraph({ number, plan, model, stale, isLive }) {
     ${shown && html`<${Box} key=${shown.id} node=${shown} number=${number} onClose=${() => setChosen(null)} onOpen=${open && !shown.isBeside ? () => open(shown) : null} />`}`;
 }
 
-function said(nodes, edges, trail, plan, data) {
+function said({ nodes, edges, trail, more }, plan, data) {
   if (!data || nodes.length === 0) return "";
   const inside = nodes.filter((node) => !node.isBeside);
   const all = inside.reduce((sum, node) => sum + node.all, 0);
   const estimate = data.sampled ? ", numbers are estimates" : "";
   const before = trail.length === 0 && plan.added > all ? `; ${count(plan.added - all)} had finished before it was opened` : "";
+  const around = more ? `; ${count(more)} more around it` : "";
   const light = edges.length > DRAWN_MAX ? `, the ${DRAWN_MAX} heaviest of ${count(edges.length)} edges` : "";
-  return `${counted(all, "task")} in ${count(inside.length)} ${inside.length === 1 ? "box" : "boxes"}${light}${estimate}${before}`;
+  return `${counted(all, "task")} in ${count(inside.length)} ${inside.length === 1 ? "box" : "boxes"}${light}${around}${estimate}${before}`;
 }
 
 /** Where in the graph the reader is, and the way out. */
