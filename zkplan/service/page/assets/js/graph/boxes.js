@@ -9,6 +9,8 @@ const BESIDE_MAX = 12;
 const BOXES_MAX = 24;
 /** A box opens into so many parts at most: more of them side by side could not be read. */
 const PARTS_MAX = 12;
+/** Of levels fewer, since they stand one behind the other. */
+const LEVELS_MAX = 6;
 
 /** A task by itself. */
 const single = (task, place = { band: task.level, share: 1 }) => ({ id: `task ${task.number}`, isOne: true, title: task.name ?? nameOf(task.function), tasks: [task], ...place });
@@ -45,7 +47,7 @@ export function partsOf(box) {
   const order = [...levels.keys()].sort((a, b) => b - a);
   if (box.tasks.length <= PARTS_MAX) return box.tasks.map((task) => single(task, within(box, order.indexOf(task.level), order.length)));
   if (order.length > 1) {
-    const found = runs(order, PARTS_MAX);
+    const found = runs(order, LEVELS_MAX);
     return found.map((run, at) => boxOf(`${box.id}/${at}`, run.flatMap((level) => levels.get(level)), within(box, at, found.length)));
   }
   const inOrder = [...box.tasks].sort((a, b) => a.number - b.number);

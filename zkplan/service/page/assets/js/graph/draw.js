@@ -101,7 +101,7 @@ function Edges({ edges, made }) {
     const middle = points[Math.floor(points.length / 2)];
     return html`<g key=${`${edge.from} ${edge.to}`}>
       <path class="edge" d=${curve(points)} marker-end="url(#head)" />
-      ${edge.count > 1 && html`<text class="edge-count" x=${middle[0]} y=${middle[1] + 4} text-anchor="middle">${count(edge.count)}</text>`}
+      ${edge.count > 1 && points.length > 2 && html`<text class="edge-count" x=${middle[0]} y=${middle[1] + 4} text-anchor="middle">${count(edge.count)}</text>`}
     </g>`;
   });
 }

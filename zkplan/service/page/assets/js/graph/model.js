@@ -9,7 +9,7 @@ import { boxesOf, groupedBy, levelsOf, nameOf, partsOf } from "./boxes.js";
 
 const TOLD_MAX = 20_000;
 /** Around an open box so many others are drawn at most: those with the most edges to it. */
-const AROUND_MAX = 10;
+const AROUND_MAX = 6;
 
 export class GraphModel {
   #tasks = new Map(); // number -> {number, name, function, state, level, at, group}
