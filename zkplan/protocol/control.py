@@ -75,6 +75,7 @@ class PlanStatus(NamedTuple):
     seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
     as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
     `weight` and `priority` are as they count now. `skipped` counts skipped tasks, since an import.
+    `ended` is when it was done, by the clock of ZooKeeper, and None before.
     """
 
     name: str
@@ -93,6 +94,7 @@ class PlanStatus(NamedTuple):
     weight: int = 1
     priority: int = 0
     skipped: int = 0
+    ended: float | None = None
 
     @property
     def finished(self) -> int:
@@ -164,6 +166,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
         priority=priority,
         # Each skip writes this znode once; nothing else does.
         skipped=outcomes.version if outcomes is not None else 0,
+        ended=done.created_ms / 1000 if done is not None and state == "done" else None,
     )
 
 
