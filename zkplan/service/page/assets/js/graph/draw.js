@@ -93,11 +93,11 @@ function Node({ node, at, isOpen, isStop, onChoose, onOpen, onFocus, onKey }) {
 function Edges({ edges, made }) {
   // A layout may be one change behind the data: what it does not know has no way yet.
   if (made.isOld || made.edges.length !== edges.length) return null;
-  const least = edges.map((edge) => edge.count).sort((a, b) => b - a)[DRAWN_MAX - 1] ?? 0;
+  const least = edges.filter((_, at) => made.edges[at]).map((edge) => edge.count).sort((a, b) => b - a)[DRAWN_MAX - 1] ?? 0;
   let left = DRAWN_MAX;
   return edges.map((edge, at) => {
-    if (edge.count < least || left-- <= 0) return null;
     const points = made.edges[at];
+    if (!points || edge.count < least || left-- <= 0) return null;
     const middle = points[Math.floor(points.length / 2)];
     return html`<g key=${`${edge.from} ${edge.to}`}>
       <path class="edge" d=${curve(points)} marker-end="url(#head)" />

@@ -24,9 +24,10 @@ function inColumns(nodes, bands, edges, [width, height]) {
       placed[id] = [GAP.margin + width / 2 + column * (width + GAP.column), y];
     });
   });
+  // Between boxes of one column edges go both ways: they would hide what leads on.
   return {
     nodes: placed,
-    edges: edges.map(([from, to]) => way(placed[from], placed[to], width)),
+    edges: edges.map(([from, to]) => (placed[from][0] === placed[to][0] ? null : way(placed[from], placed[to], width))),
     width: columns.size * (width + GAP.column) - GAP.column + 2 * GAP.margin,
     height: tallest * (height + GAP.row) + 2 * GAP.margin,
   };

@@ -62,7 +62,7 @@ function said({ nodes, edges, trail, more }, plan, data) {
   const estimate = data.sampled ? ", numbers are estimates" : "";
   const before = trail.length === 0 && plan.added > all ? `; ${count(plan.added - all)} had finished before it was opened` : "";
   const around = more ? `; ${count(more)} more around it` : "";
-  const light = edges.length > DRAWN_MAX ? `, the ${DRAWN_MAX} heaviest of ${count(edges.length)} edges` : "";
+  const light = edges.length > DRAWN_MAX ? `, the heaviest of ${count(edges.length)} edges` : "";
   return `${counted(all, "task")} in ${count(inside.length)} ${inside.length === 1 ? "box" : "boxes"}${light}${around}${estimate}${before}`;
 }
 
