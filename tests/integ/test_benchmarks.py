@@ -39,7 +39,11 @@ def given(server: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "server", [pytest.param("zookeeper", marks=[needs_java, pytest.mark.chaos]), "embedded"]
+    "server",
+    [
+        pytest.param("zookeeper", marks=[needs_java, pytest.mark.chaos]),
+        pytest.param("embedded", marks=pytest.mark.slow),
+    ],
 )
 def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_report(
     server: str, tmp_path: Path

@@ -48,6 +48,7 @@ def large() -> bytes:
     return bytes(300_000)
 
 
+@pytest.mark.slow
 def test_an_inner_result_is_kept_nowhere_wherever_its_wide_delivery_breaks_off() -> None:
     def build(client: Client) -> Plan:
         plan = client.create_plan()

@@ -87,6 +87,7 @@ def test_of_a_huge_listing_only_what_is_next_is_held(
     assert list(seen.own) == wanted[:CANDIDATES_MAX]
 
 
+@pytest.mark.slow
 def test_of_a_huge_listing_of_others_the_end_is_taken(listing: Sequence[str]) -> None:
     seen = view()
     others = (MANY, MANY + 1)  # no task number falls to this share
