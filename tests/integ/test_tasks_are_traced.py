@@ -65,7 +65,7 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
 
 
 def parent(span: ReadableSpan) -> tuple[int, int] | None:
-    return span.parent and (span.parent.trace_id, span.parent.span_id)
+    return None if span.parent is None else (span.parent.trace_id, span.parent.span_id)
 
 
 def links(span: ReadableSpan) -> set[tuple[int, int]]:

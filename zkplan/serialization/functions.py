@@ -22,7 +22,7 @@ NAME_CHARS_MAX = 200
 #: The version of Python that bytes by value are bound to.
 HERE = bytes(sys.version_info[:2])
 #: What stands before a value begins with one of these: a trace, the mark of a skip, a name.
-MARKS = b"WON"
+MARKS = frozenset((b"W", b"O", b"N"))
 _SKIPPED, _TRACED = b"O", b"W"
 _TRACE_BYTES = 1 + TRACEPARENT_CHARS
 
