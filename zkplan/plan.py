@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+from . import tracing
 from .connection import Connection
 from .decisions import select
 from .errors import InvalidTask, PlanError, PlanExists
@@ -199,8 +201,11 @@ class Plan(WatchedPlan):
                 f"{self.path} is a plan with serializer pickle, and this client writes and reads "
                 'JSON alone: create a plan of its own, or connect with serializer="pickle"',
             )
+        defaults = record.defaults
+        if author := tracing.author():
+            defaults = replace(defaults, traceparent=author)
         made, gates = define_all(
-            *(specs, self.path, self._client.values, record.defaults, as_json),
+            *(specs, self.path, self._client.values, defaults, as_json),
             own_limit=record.max_running > 0,
         )
         self._check_limits(made)

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.errors import NotSerialisable, PayloadUndecodable
+from zkplan.protocol.records import Serializer
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, TASK, VALUE, Codec
@@ -277,3 +278,16 @@ def test_what_can_be_imported_goes_through_the_c_pickler() -> None:
     assert codecs.dump(value)[:1] == b"C"
     assert codecs.load(codecs.dump(value))[3] is dataclasses.MISSING
     assert codecs.dump([*value, lambda: 1])[:1] == b"D"
+
+
+@pytest.mark.parametrize("serializer", [codecs.PICKLE, codecs.JSON_ONLY])
+@pytest.mark.parametrize("name", ["", "its task"])
+def test_a_span_before_a_value_changes_neither_the_value_nor_its_name(
+    serializer: Serializer, name: str
+) -> None:
+    codec, span = Codec(serializer), f"00-{'a' * 52}"
+    plain = codec.seal_value([1, "two"], name)
+    body = codec.open(VALUE, codec.seal_traced(plain, span))[1]
+    assert codec.load(body) == [1, "two"]
+    assert (functions.split_name(body)[0], functions.trace_of(body)) == (name, span)
+    assert functions.trace_of(codec.open(VALUE, plain)[1]) == ""

@@ -1,6 +1,7 @@
-"""Serve the metrics and the health of what a command runs, where that was asked for.
+"""Serve the metrics and the health of what a command runs, and trace it, where that was asked for.
 
-Whoever has not asked does not load prometheus_client, so it is imported here, in the functions.
+Whoever has not asked loads neither prometheus_client nor OpenTelemetry: so they are imported here,
+in the functions.
 """
 
 from __future__ import annotations
@@ -16,6 +17,19 @@ import click
 
 from ..worker import Worker
 from .listening import Place, end_unserved
+
+
+def trace_tasks() -> None:
+    """Trace the tasks that this process runs, by a provider that the environment describes."""
+    from ..integrations.opentelemetry import instrument, set_up
+
+    instrument()
+    if not set_up():
+        click.echo(
+            "--traces: there is no provider, so spans go nowhere. Install opentelemetry-distro and "
+            "an exporter, and set OTEL_EXPORTER_OTLP_ENDPOINT",
+            err=True,
+        )
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from .common import connection_options, log_options, open_client
 from .imports import import_kinds, import_path_option, set_import_path
 from .listening import Place, metrics_options
 from .supervisor import Supervisor
-from .watching import watched_processes, watched_worker
+from .watching import trace_tasks, watched_processes, watched_worker
 from .worker_ls import list_workers
 from .worker_orders import drain, pause, resume
 
@@ -116,6 +116,12 @@ _ENDS_WITHIN_S = 30
 )
 @log_options
 @metrics_options
+@click.option(
+    "--traces",
+    is_flag=True,
+    help="Trace tasks with OpenTelemetry: a span for each attempt, sent to where the variables "
+    "OTEL_… say. Needs zkplan[opentelemetry].",
+)
 @import_path_option
 @click.option(
     "--allow",
@@ -145,6 +151,7 @@ def worker(
     allow: tuple[str, ...],
     kinds: tuple[str, ...],
     metrics: Place | None,
+    traces: bool,
     settings: Settings,
 ) -> None:
     """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
@@ -170,6 +177,8 @@ def worker(
     check_isolation(isolation)
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
+    if traces:
+        trace_tasks()
     if processes > 1:
         _supervise(settings, processes, grace, max_abandoned or threads, metrics)
         return

@@ -52,7 +52,7 @@ ONLY_JSON = (
     "a task of a kind carries JSON alone, and this plan has serializer pickle: connect with "
     'serializer="json" to create it'
 )
-_OPTIONS = tuple(each.name for each in fields(TaskOptions))
+_OPTIONS = tuple(each.name for each in fields(TaskOptions) if each.name != "traceparent")
 _options_in: Callable[[TaskSpec], tuple[Any, ...]] = attrgetter(*_OPTIONS)
 _MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}

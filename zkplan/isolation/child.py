@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import importlib
 import inspect
 import logging
 import os
@@ -28,6 +29,7 @@ from ..runtime.retry_rules import is_final
 from ..serialization.codec import Codec
 from ..store.carried import carried_function, carried_value, carry
 from ..text import size
+from ..tracing import SpanInProcess
 from .adds import to_plain
 from .below import become_reaper
 from .context import ChildContext, Link, WorkerGone
@@ -101,6 +103,8 @@ class _Run:
         self._blobs: list[bool] = head["blobs"]
         self._bodies: Sequence[Bytes] = packet.parts[1 : 1 + count]
         self._context = ChildContext(self._job, link, packet.parts[1 + count :])
+        self._job.traceparent = head["traceparent"]
+        self._span: SpanInProcess | None = None
         MESSAGES.setLevel(logging.INFO if head["messages"] else logging.CRITICAL + 1)
 
     def run(self) -> None:
@@ -110,6 +114,10 @@ class _Run:
         resource.setrlimit(resource.RLIMIT_DATA, (2 * limit + RESERVE_BYTES, hard))
         token = running.set(self._context)
         try:
+            if self._head["span"]:
+                module, name = self._head["span"][0].split(":")
+                make = getattr(importlib.import_module(module), name)
+                self._span = make(self._head["span"][1])
             self._attempt()
         except WorkerGone:
             raise
@@ -165,6 +173,9 @@ class _Run:
     def _tell(
         self, kind: str, head: dict[str, Any] | None = None, parts: Sequence[Bytes] = ()
     ) -> None:
+        if self._span is not None:
+            span, self._span = self._span, None
+            span.end()
         with contextlib.suppress(BaseException):  # the task may have closed them
             _flush()
         self._link.tell(kind, {**(head or {}), "leaves": _has_children()}, parts)

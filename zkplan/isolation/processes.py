@@ -208,6 +208,8 @@ class _Attempt:
             "inline_limit": work.inline_limit,
             "may_store": job.leader is None,
             "messages": MESSAGES.isEnabledFor(20),
+            "traceparent": job.traceparent,
+            "span": [] if job.span is None else job.span.in_process,
         }
         return head, [plan, *(body for _, body in work.bodies), *work.logs]
 
@@ -296,7 +298,9 @@ def _lost(job: Job, how: dict[str, Any]) -> Failure:
 
 
 def _failure(job: Job, kind: str, text: str) -> Failure:
-    return Failure(kind, text, "", job.worker, job.claim.n, time.time())
+    return Failure(
+        *(kind, text, "", job.worker, job.claim.n, time.time()), traceparent=job.traceparent
+    )
 
 
 def _signal_name(number: int) -> str:

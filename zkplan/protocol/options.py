@@ -9,6 +9,8 @@ from ..errors import PayloadUndecodable
 from .fields import NUMBER_MAX, as_text, from_json, to_json
 from .layout import DEFAULT_QUEUE, parse_queue
 
+#: The length of a W3C traceparent of version 00, such as 00-TRACE-SPAN-01.
+TRACEPARENT_CHARS = 55
 RUN_IF = ("all_succeeded", "all_finished", "any_failed")
 
 
@@ -38,6 +40,8 @@ class TaskOptions:
     fatal: tuple[str, ...] = ()
     #: Names of exceptions that alone are retried, or a dumped function in base64.
     retry_if: tuple[str, ...] | str = ()
+    #: The span of its author, as a W3C traceparent; empty where nobody traces.
+    traceparent: str = ""
 
     @property
     def is_isolated(self) -> bool:
@@ -105,6 +109,8 @@ class TaskOptions:
             and self.run_if in RUN_IF
             and _are_texts(self.fatal)
             and (type(self.retry_if) is str or _are_texts(self.retry_if))
+            and type(self.traceparent) is str
+            and len(self.traceparent) in (0, TRACEPARENT_CHARS)
         )
 
 

@@ -136,7 +136,8 @@ class TaskRecord(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed. `exception` is encoded, or empty if it cannot be."""
+    """Why an attempt failed. `exception` is encoded, or empty if it cannot be. `traceparent` is the
+    span of the attempt, empty where it was not traced."""
 
     kind: str
     message: str
@@ -145,9 +146,13 @@ class Failure(NamedTuple):
     n: int
     when: float
     exception: bytes = b""
+    traceparent: str = ""
 
     def to_bytes(self) -> bytes:
-        facts = to_json(self._asdict() | {"exception": None})
+        value = self._asdict() | {"exception": None}
+        if not self.traceparent:
+            del value["traceparent"]
+        facts = to_json(value)
         return _FAILURE_HEAD.pack(len(facts)) + facts + self.exception
 
     @classmethod
@@ -165,6 +170,7 @@ class Failure(NamedTuple):
             as_whole(facts.get("n", 0), "a failure record"),
             as_seconds(facts.get("when", 0.0), "a failure record"),
             body[4 + size :],
+            as_text(facts.get("traceparent")),
         )
 
     @property

@@ -75,6 +75,7 @@ def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
         n=job.claim.n,
         when=time.time(),
         exception=dumped if len(dumped) <= EXCEPTION_BYTES_MAX else b"",
+        traceparent=job.traceparent,
     )
 
 
@@ -113,7 +114,10 @@ def time_out(job: Job) -> Failure:
     """The failure record of an attempt that took too long."""
     took = f"{job.preparing} took" if job.preparing else "it ran"
     what = f"{took} longer than its time-out of {job.options.timeout or 0.0:g} s"
-    return Failure("TimeoutError", what, "", job.worker, job.claim.n, time.time())
+    return Failure(
+        *("TimeoutError", what, "", job.worker, job.claim.n, time.time()),
+        traceparent=job.traceparent,
+    )
 
 
 def deadline_passed(job: Job) -> Failure:

@@ -13,6 +13,7 @@ from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.part import Part
 from ..protocol.records import Failure, PlanRecord
 from ..protocol.shared import Claim
+from ..tracing import TaskSpan
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +50,9 @@ class Job:
     held_until: float = float("inf")
     #: The claimed task behind which this pure one runs, without a claim of its own.
     leader: Job | None = None
+    #: The span of this attempt where tasks are traced, and what of it goes down the edges.
+    span: TaskSpan | None = None
+    traceparent: str = ""
 
     @property
     def claim(self) -> Claim:

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from .. import tracing
 from ..backoff import CHANCE, Backoff
 from ..errors import (
     PayloadTooLarge,
@@ -95,6 +96,8 @@ class Runner:
         finally:
             task_here.reset(token)
         ended.seconds = time.monotonic() - started
+        if job.span is not None:
+            job.span.end(ended)
         return ended
 
     def _describe(self, error: BaseException, job: Job) -> Failure:
@@ -109,6 +112,9 @@ class Runner:
         if isinstance(found, Ended):
             return found
         record, bodies = found
+        if tracing.active is not None:
+            job.span = tracing.active.start(job, bodies)
+            job.traceparent = "" if job.span is None else job.span.traceparent
         try:
             if self._isolation.takes(job.options) and not is_json(record.function):
                 ended = self._run_isolated(job, record, bodies)
@@ -232,6 +238,8 @@ class Runner:
         outcome = self._sealed(job, seal)
         if not outcome:
             return Ended(job, needs_claim=True)
+        if job.traceparent:
+            outcome = self._codec.seal_traced(outcome, job.traceparent)
         if len(outcome) > RESULT_BYTES_MAX:
             # It would be as large the next time.
             what = f"the result of task {job.name}"

@@ -28,7 +28,16 @@ from .by_name import AllowList, load_by_name
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
 from .failures import FAILED, load_failure
-from .functions import HERE, load_function, name_of_function, named, skipped, split_name
+from .functions import (
+    HERE,
+    MARKS,
+    load_function,
+    name_of_function,
+    named,
+    skipped,
+    split_name,
+    traced,
+)
 from .json_values import (
     JSON,
     dump_error,
@@ -139,7 +148,7 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
     the author's Python version), otherwise whatever the user's own classes raise.
     """
     encoding = blob[:1]
-    if encoding in (b"N", b"O"):
+    if encoding in MARKS:
         blob = split_name(bytes(blob))[1]
         encoding = blob[:1]
     _loading.values = values
@@ -231,7 +240,7 @@ class Codec:
         """See `load` of this module."""
         if self.serializer == PICKLE:
             return load(blob, values, buffers)
-        if blob[:1] in (b"N", b"O"):
+        if blob[:1] in MARKS:
             blob = split_name(bytes(blob))[1]
         return load_failure(blob) if blob[:1] == FAILED else load_json(blob)
 
@@ -302,6 +311,10 @@ class Codec:
         """The value of a task that was skipped; `mark`: see `skipped`. Raises as `seal_value`."""
         sealed = self.seal_value(value, name, as_json)
         return self.seal(VALUE, skipped(sealed[_HEAD:], mark))
+
+    def seal_traced(self, sealed: bytes, traceparent: str) -> bytes:
+        """The envelope of a value with the span that made it: see `traced`."""
+        return self.seal(VALUE, traced(sealed[_HEAD:], traceparent))
 
     def _nothing(self, name: str) -> bytes:
         body = dump(None)

@@ -11,6 +11,7 @@ from typing import Any
 import dill
 
 from ..errors import PayloadUndecodable
+from ..protocol.options import TRACEPARENT_CHARS
 from .by_name import EACH, load_by_name
 from .by_value import dump_by_value
 from .json_values import JSON
@@ -20,6 +21,10 @@ from .kinds import kind_of_function
 NAME_CHARS_MAX = 200
 #: The version of Python that bytes by value are bound to.
 HERE = bytes(sys.version_info[:2])
+#: What stands before a value begins with one of these: a trace, the mark of a skip, a name.
+MARKS = frozenset((b"W", b"O", b"N"))
+_SKIPPED, _TRACED = b"O", b"W"
+_TRACE_BYTES = 1 + TRACEPARENT_CHARS
 
 
 def named(body: bytes, name: str) -> bytes:
@@ -31,16 +36,31 @@ def named(body: bytes, name: str) -> bytes:
 def skipped(body: bytes, mark: bytes = bytes(8)) -> bytes:
     """The value of a task that was skipped. The eight bytes of `mark` are unique to an operator's
     call, or zeros where the task's own `run_if` skips it."""
-    return b"O" + mark + body
+    return _SKIPPED + mark + body
 
 
 def is_skipped(body: bytes) -> bool:
     """Whether `skipped` made it."""
-    return body[:1] == b"O"
+    return body[:1] == _SKIPPED
+
+
+def traced(body: bytes, traceparent: str) -> bytes:
+    """A value, with a name or without, and before it the span of the attempt that has made it."""
+    return _TRACED + traceparent.encode() + body
+
+
+def trace_of(body: bytes) -> str:
+    """The span that made a value; empty where `traced` did not tell. It may be anything: whoever
+    writes the tree chooses it."""
+    return body[1:_TRACE_BYTES].decode(errors="replace") if body[:1] == _TRACED else ""
 
 
 def split_name(body: bytes) -> tuple[str, bytes]:
     """(name, body) of what `named` made; the name is empty where none was given."""
+    if body[:1] not in MARKS:
+        return "", body
+    if body[:1] == _TRACED:
+        body = body[_TRACE_BYTES:]
     if is_skipped(body):
         body = body[9:]
     if body[:1] != b"N":

@@ -1,0 +1,235 @@
+"""OpenTelemetry: a span for each attempt at a task, below its author's, linked to what it takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from .. import tracing
+from ..errors import PayloadUndecodable, ZkplanError
+from ..log import get_logger
+from ..protocol.records import Failure
+from ..runtime.failures import MESSAGES, for_log
+from ..runtime.job import Ended, Job
+from ..serialization.by_name import EACH
+from ..serialization.failures import FAILED
+from ..serialization.functions import describe_function, name_of_function, trace_of
+from ..serialization.kinds import kind_of_function
+from ..version import __version__
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import trace
+    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as missing:
+    raise ZkplanError(
+        "traces need the package opentelemetry-api, which is not installed here: "
+        "pip install 'zkplan[opentelemetry]'"
+    ) from missing
+
+logger = get_logger("zkplan.tracing")
+_W3C = TraceContextTextMapPropagator()
+#: The most links of one span: the SDK keeps 128 unless OTEL_SPAN_LINK_COUNT_LIMIT says otherwise.
+LINKS_MAX = 1000
+#: Milliseconds for which the result of a task in a process of its own waits for its spans.
+FLUSH_MS = 5000
+#: Whether `set_up` has found the provider.
+_has_set_up = False
+
+
+def instrument(tracer_provider: trace.TracerProvider | None = None) -> None:
+    """Trace the tasks of this process from now on.
+
+    What workers of this process run gets a span for each attempt, and tasks that are added here
+    carry the current span to the workers. `tracer_provider` is by default the global one, also one
+    that is set later. Calling it again replaces the provider; `uninstrument` turns it off.
+    """
+    tracing.switch(_OpenTelemetry(tracer_provider))
+
+
+def uninstrument() -> None:
+    """Trace nothing any more. Spans that have begun end as they would."""
+    tracing.switch(None)
+
+
+def is_set_up() -> bool:
+    """Whether this process has a provider of spans; without one they go nowhere."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def set_up() -> bool:
+    """Set up a provider as the variables OTEL_… say, where this process has none yet.
+
+    That is what `opentelemetry-instrument` does, by the packages that are installed for it, such as
+    opentelemetry-distro. Returns whether there is a provider now: without one, spans go nowhere.
+    """
+    global _has_set_up
+    if not is_set_up():
+        for group in ("opentelemetry_distro", "opentelemetry_configurator"):
+            for entry in entry_points(group=group):
+                entry.load()().configure()
+        _has_set_up = is_set_up()
+    return is_set_up()
+
+
+def in_set_up_process(traceparent: str) -> InProcess:
+    """The same in a process whose worker has called `set_up`."""
+    set_up()
+    return InProcess(traceparent)
+
+
+class InProcess:
+    """See `zkplan.tracing.SpanInProcess`. The worker has begun the span of the attempt, and will
+    end it. What the function makes in its process, spans and tasks, stands below it."""
+
+    def __init__(self, traceparent: str) -> None:
+        if tracing.active is None:
+            instrument()
+        self._token = contexts.attach(_W3C.extract({"traceparent": traceparent}))
+
+    def end(self) -> None:
+        """Hand over the spans: the process may end at any moment from now on."""
+        contexts.detach(self._token)
+        flush = getattr(trace.get_tracer_provider(), "force_flush", None)
+        try:
+            if flush is not None:
+                flush(FLUSH_MS)
+        except Exception:  # of an exporter of the user: the result counts all the same
+            logger.exception("spans of a task are lost")
+
+
+class _OpenTelemetry:
+    """See `zkplan.tracing.Tracing`."""
+
+    def __init__(self, provider: trace.TracerProvider | None) -> None:
+        self._tracer = trace.get_tracer("zkplan", __version__, provider)
+
+    def here(self) -> str:
+        return _told(contexts.get_current())
+
+    def start(self, job: Job, bodies: Sequence[bytes]) -> _Attempt | None:
+        try:
+            function = name_of_function(job.function)
+            parent = contexts.Context()
+            if job.options.traceparent:
+                parent = _W3C.extract({"traceparent": job.options.traceparent}, parent)
+            span = self._tracer.start_span(
+                f"run {function}".strip(),
+                parent,
+                SpanKind.CONSUMER,
+                _attributes(job),
+                [*_links(bodies)],
+            )
+            return _Attempt(job, span)
+        except Exception:  # of a processor or sampler of the user: no task may fail by it
+            logger.exception("%s runs without a span", job.name)
+            return None
+
+
+class _Attempt:
+    """See `zkplan.tracing.TaskSpan`."""
+
+    def __init__(self, job: Job, span: trace.Span) -> None:
+        self._job, self._span = job, span
+        here = trace.set_span_in_context(span)
+        self._token = contexts.attach(here)
+        told = _told(here)
+        self.traceparent = told if span.is_recording() else ""
+        make = in_set_up_process if _has_set_up else InProcess
+        self.in_process = f"{__name__}:{make.__name__}", told
+
+    def end(self, ended: Ended) -> None:
+        contexts.detach(self._token)
+        try:
+            self._tell(ended)
+            self._span.end()
+        except Exception:  # as in `start`
+            logger.exception("the span of %s is lost", self._job.name)
+
+    def _tell(self, ended: Ended) -> None:
+        job, failure = self._job, ended.failure
+        if failure is not None:
+            told = for_log(failure, job, ended.shown)
+            event = {"exception.type": failure.kind}
+            if MESSAGES.isEnabledFor(logging.INFO):  # ADR 22: it may hold arguments
+                event["exception.message"] = failure.message
+                event["exception.stacktrace"] = failure.traceback
+            self._span.add_event("exception", event)
+            self._fail(failure.kind, told)
+        elif job.abandoned:
+            self._fail("abandoned", "it ended after its worker had given it up")
+        elif not ended.outcome:
+            kind = _without_outcome(ended)
+            self._span.set_attribute("zkplan.ended", kind)
+            if ended.cannot_run:
+                self._fail(kind, ended.shown)
+
+    def _fail(self, kind: str, told: str) -> None:
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(Status(StatusCode.ERROR, told))
+
+
+def _without_outcome(ended: Ended) -> str:
+    """Why an attempt has neither a result nor a failure; another one follows."""
+    for name in ("cannot_run", "server_full", "store_away", "needs_claim", "fenced", "not_before"):
+        if getattr(ended, name):
+            return name
+    return "stopped"
+
+
+def _told(context: contexts.Context) -> str:
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, context)
+    return carrier.get("traceparent", "")
+
+
+def _span_context(traceparent: str) -> SpanContext:
+    context = _W3C.extract({"traceparent": traceparent}, contexts.Context())
+    return trace.get_current_span(context).get_span_context()
+
+
+def _links(bodies: Sequence[bytes]) -> Iterator[Link]:
+    """A link to the attempt that has made each argument, as far as that was traced."""
+    for body in bodies[:LINKS_MAX]:
+        found = _failed(body) if body[:1] == FAILED else trace_of(body)
+        # Whoever may write the tree may write anything here: a wrong one is no valid context.
+        if found and (of := _span_context(found)).is_valid:
+            yield Link(of)
+
+
+def _failed(body: bytes) -> str:
+    try:
+        return Failure.from_bytes(body[1:]).traceparent
+    except PayloadUndecodable:
+        return ""  # the function gets it, and says so
+
+
+def _attributes(job: Job) -> dict[str, Any]:
+    """After the semantic conventions of messaging and code; what is zkplan's own begins so."""
+    claim, options = job.claim, job.options
+    plan, task = int(claim.plan), int(claim.task)
+    found = {
+        "messaging.system": "zkplan",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "run",
+        "messaging.destination.name": options.queue,
+        "messaging.message.id": f"{plan}/{task}",
+        "messaging.client.id": job.worker,
+        "zkplan.plan": plan,
+        "zkplan.task": task,
+        "zkplan.task.name": job.name,
+        "zkplan.attempt": claim.n,
+        "zkplan.queue": options.queue,
+        "zkplan.worker": job.worker,
+    }
+    if job.plan is not None and job.plan.name:
+        found["zkplan.plan.name"] = job.plan.name
+    if kind := kind_of_function(job.function):
+        found["zkplan.kind"] = kind
+    else:
+        name = describe_function(job.function)
+        found["code.function.name"] = name.removesuffix(" (by value)").removesuffix(EACH.decode())
+    return found
