@@ -74,9 +74,14 @@ def work(port: int, batch: int, ready: Any, done: Any) -> None:
             done.value += len(tasks)
 
 
-def measure(hosts: str, root: str, tasks: int, batch: int, programs: int) -> float:
+def measure(
+    hosts: str, root: str, tasks: int, batch: int, programs: int, quiet: bool = False
+) -> float:
     """Tasks a second, from the mark of the plan as ready to its last completion."""
-    with zkplan.connect(hosts, root, serializer="json") as client, service(hosts, root) as port:
+    with (
+        zkplan.connect(hosts, root, serializer="json") as client,
+        service(hosts, root, quiet) as port,
+    ):
         plan = client.create_plan("leases")
         kind = zkplan.kind(KIND)
         plan.add_tasks([zkplan.TaskSpec(kind, [n]) for n in range(tasks)])
@@ -108,7 +113,7 @@ def beside_peers(given: argparse.Namespace) -> None:
         sides: dict[str, claims.Measured] = {}
         for name in servers.names(None, given.hosts):
             server = stack.enter_context(servers.served(name, given.hosts))
-            fixed = {"batch": given.batch, "programs": given.programs}
+            fixed = {"batch": given.batch, "programs": given.programs, "quiet": True}
             side = partial(measure, server.hosts, given.root, **fixed)
             sides[f"zkplan, {name} {server.version}"] = side
         python = interpreter(given.peers)

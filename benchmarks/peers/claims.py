@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import median
 
@@ -92,7 +92,7 @@ def take_turns(
     return rates
 
 
-def table(rates: dict[str, Sequence[float]]) -> str:
+def table(rates: Mapping[str, Sequence[float]]) -> str:
     """One line a side: its median, lowest and highest rate, and what it has on the disk."""
     lines = [f"{'':40} {'tasks/s':>8} {'lowest':>8} {'highest':>8}  on the disk before it goes on"]
     for name, each in rates.items():

@@ -21,10 +21,12 @@ _OPEN = ["ENQUEUED", "PENDING"]
 _runs = itertools.count()
 
 
-@DBOS.workflow(name=WORKFLOW)
 def double(number: int) -> int:
     next(_runs)
     return 2 * number
+
+
+DBOS.workflow(name=WORKFLOW)(double)
 
 
 class Program:

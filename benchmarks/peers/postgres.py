@@ -28,8 +28,8 @@ def _release(program: Path) -> float:
 
 def version(programs: Path) -> str:
     """Such as `15.8`."""
-    command = [programs / "postgres", "--version"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [str(programs / "postgres"), "--version"]
+    told: str = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return told.split()[2]
 
 
@@ -45,23 +45,14 @@ def cluster(programs: Path) -> Iterator[str]:
         if user is not None:
             shutil.chown(folder, user, user)
         data = Path(folder, "data")
-        initdb = [
-            programs / "initdb",
-            "-D",
-            data,
-            "-U",
-            USER,
-            "--auth=trust",
-            "--no-locale",
-            "-E",
-            "UTF8",
-        ]
+        initdb = [str(programs / "initdb"), "-D", str(data), "-U", USER, "--auth=trust"]
         made = subprocess.run(
             initdb, capture_output=True, text=True, check=False, user=user, group=user, cwd=folder
         )
         if made.returncode:
             raise RuntimeError(f"initdb: {made.stderr}")
-        server = [programs / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="]
+        place = ("-D", str(data), "-k", folder, "-c", "listen_addresses=")
+        server = [str(programs / "postgres"), *place]
         log = Path(folder, "log")
         with (
             log.open("w") as output,
@@ -77,7 +68,7 @@ def cluster(programs: Path) -> Iterator[str]:
 
 
 def _wait_ready(programs: Path, folder: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    ask = [programs / "pg_isready", "-q", "-h", folder]
+    ask = [str(programs / "pg_isready"), "-q", "-h", folder]
     deadline = time.monotonic() + _START_TIMEOUT_S
     while subprocess.run(ask, check=False).returncode:
         if process.poll() is not None or time.monotonic() > deadline:
