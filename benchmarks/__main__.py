@@ -21,6 +21,7 @@ from .growth import growth
 from .kills import kills
 from .limits import measure_limits
 from .peers.comparison import compare_with_peers
+from .peers.peer import interpreter
 from .report import Report, show, to_json
 from .suite import WORKLOADS, Bench
 
@@ -41,11 +42,10 @@ def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str
 
 
 def _interpreter(ctx: click.Context, option: click.Parameter, value: str) -> str:
-    path = Path(value) / "bin" / "python" if Path(value).is_dir() else Path(value)
+    path = interpreter(value)
     if not os.access(path, os.X_OK):
         raise click.BadParameter(f"{path} is no program: name a virtual environment")
-    # Not resolved: a link is what tells an interpreter its environment.
-    return str(path.absolute())
+    return path
 
 
 @click.command()

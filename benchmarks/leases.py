@@ -15,10 +15,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import zkplan
+
+from . import servers
+from .peers import claims
+from .peers.peer import interpreter
 
 KIND = "bench"
 
@@ -69,9 +74,14 @@ def work(port: int, batch: int, ready: Any, done: Any) -> None:
             done.value += len(tasks)
 
 
-def measure(hosts: str, root: str, tasks: int, batch: int, programs: int) -> float:
+def measure(
+    hosts: str, root: str, tasks: int, batch: int, programs: int, quiet: bool = False
+) -> float:
     """Tasks a second, from the mark of the plan as ready to its last completion."""
-    with zkplan.connect(hosts, root, serializer="json") as client, service(hosts, root) as port:
+    with (
+        zkplan.connect(hosts, root, serializer="json") as client,
+        service(hosts, root, quiet) as port,
+    ):
         plan = client.create_plan("leases")
         kind = zkplan.kind(KIND)
         plan.add_tasks([zkplan.TaskSpec(kind, [n]) for n in range(tasks)])
@@ -97,15 +107,40 @@ def measure(hosts: str, root: str, tasks: int, batch: int, programs: int) -> flo
         return tasks / took
 
 
+def beside_peers(given: argparse.Namespace) -> None:
+    """The same on every server there is here and in other stores, by turns, as one table."""
+    with ExitStack() as stack:
+        sides: dict[str, claims.Measured] = {}
+        for name in servers.names(None, given.hosts):
+            server = stack.enter_context(servers.served(name, given.hosts))
+            fixed = {"batch": given.batch, "programs": given.programs, "quiet": True}
+            side = partial(measure, server.hosts, given.root, **fixed)
+            sides[f"zkplan, {name} {server.version}"] = side
+        python = interpreter(given.peers)
+        sides |= stack.enter_context(claims.stores(python, given.batch, given.programs, tell))
+        print(claims.table(claims.take_turns(sides, given.tasks, given.runs, tell)))
+
+
+def tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.leases", description=__doc__)
-    parser.add_argument("--hosts", required=True, help="the server, such as 127.0.0.1:2181")
+    parser.add_argument("--hosts", help="the server, such as 127.0.0.1:2181")
     parser.add_argument("--root", default="/zkplan-bench-leases")
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--programs", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
+    told = "beside DBOS and PGQueuer, which this environment has; --hosts may be missing"
+    parser.add_argument("--peers", nargs="?", const=sys.executable, metavar="PATH", help=told)
     given = parser.parse_args()
+    if given.peers:
+        beside_peers(given)
+        return
+    if not given.hosts:
+        parser.error("--hosts is missing")
     sizes = given.hosts, given.root, given.tasks // 2, given.batch, given.programs
     measure(*sizes)  # warms up the server's compiler, and does not count
     for _ in range(given.runs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from ..client_process import ClientProcess
@@ -26,6 +27,13 @@ KINDS = (
     Kind("dask", "peers.dask_peer", "distributed", "dask[distributed]"),
     Kind("ray", "peers.ray_peer", "ray", "ray"),
 )
+
+
+def interpreter(path: str) -> str:
+    """That of the virtual environment `path`; where it is no folder, it is the interpreter."""
+    found = Path(path, "bin", "python") if Path(path).is_dir() else Path(path)
+    # Not resolved: a link is what tells an interpreter its environment.
+    return str(found.absolute())
 
 
 def version_of(kind: Kind, python: str) -> str | None:

@@ -40,20 +40,32 @@ def serve(
 
     `settle` returns when nothing of a run is left that could disturb the next one.
     """
-    # What the executor prints goes to the standard error: the answers have the output alone.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    start()
-    _tell(answers, {"ways": list(ways)})
-    for line in sys.stdin:
-        asked = json.loads(line)
+
+    def run(asked: dict[str, Any]) -> dict[str, Any]:
         calls = [(FUNCTIONS[name], needed) for name, needed in asked["calls"]]
         gc.collect()
         began = time.perf_counter()
         values = ways[asked["way"]](calls, asked["leaves"])
         seconds = time.perf_counter() - began
         settle()
-        _tell(answers, {"seconds": seconds, "values": values})
+        return {"seconds": seconds, "values": values}
+
+    answer_lines(start, {"ways": list(ways)}, run)
+
+
+def answer_lines(
+    start: Callable[[], None],
+    first: dict[str, Any],
+    answer: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    """Start, tell `first`, and answer each line of the input until it ends."""
+    # What the peer prints goes to the standard error: the answers have the output alone.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    start()
+    _tell(answers, first)
+    for line in sys.stdin:
+        _tell(answers, answer(json.loads(line)))
 
 
 def _tell(answers: Any, answer: dict[str, Any]) -> None:

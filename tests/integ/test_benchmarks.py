@@ -116,6 +116,20 @@ def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_pa
         assert row["values"] > 0
 
 
+def test_leases_beside_peers_that_are_not_installed_are_those_of_zkplan(tmp_path: Path) -> None:
+    python = venv_without_peers(tmp_path)
+    sizes = ("--tasks", "100", "--batch", "20", "--runs", "1")
+    command = ("-m", "benchmarks.leases", "--peers", str(python), *sizes)
+    ended = run_python(*command, timeout=_HANGS_S)
+    assert ended.returncode == 0, ended.stderr
+    for name in ("dbos", "pgqueuer"):
+        assert f"{name}: skipped: {python} does not have it" in ended.stderr
+    _, *rows = ended.stdout.splitlines()
+    kinds = {row.split()[1] for row in rows if row.startswith("zkplan, ")}
+    assert kinds == {"embedded"} | ({"zookeeper"} if find_zookeeper() is not None else set())
+    assert len(rows) == len(kinds)
+
+
 def venv_without_peers(folder: Path) -> Path:
     venv.create(folder / "empty", with_pip=False)
     return folder / "empty" / "bin" / "python"
