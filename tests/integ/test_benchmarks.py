@@ -116,6 +116,7 @@ def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_pa
         assert row["values"] > 0
 
 
+@pytest.mark.slow
 def test_leases_beside_peers_that_are_not_installed_are_those_of_zkplan(tmp_path: Path) -> None:
     python = venv_without_peers(tmp_path)
     sizes = ("--tasks", "100", "--batch", "20", "--runs", "1")
