@@ -80,6 +80,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         retry_if: Any = (),
         limits: Sequence[str] = (),
         max_running: int | None = None,
+        history: bool = True,
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
@@ -92,6 +93,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
 
         A plan of `weight` 3 gets three times the slots of one of weight 1 while both have work of
         the same priority (1 to 1000). At most `max_running` of its tasks run at a time.
+        What happens to it is kept in its `history`, unless that is False.
 
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
@@ -114,6 +116,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         )
         more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
         more |= {"weight": weight, "max_running": max_running, "serializer": self.codec.serializer}
+        more["history"] = history
         record = new_record(name, defaults, on_failure, retention=retention, **more)
         if key is None:
             number = self.transport.run(create_plan(self.paths, record, tell=self._warn))

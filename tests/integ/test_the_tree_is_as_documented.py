@@ -15,7 +15,7 @@ from zkplan import Client, TaskSpec
 from .support import Here, WorkerProcess, pass_gate, stall_nothing, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
-FIXED = {"add-count", "add-ids", "runnable", "dead", "results"}
+FIXED = {"add-count", "add-ids", "runnable", "dead", "results", "history"}
 NUMBER = r"\d{10}"
 
 

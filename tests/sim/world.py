@@ -48,7 +48,7 @@ class World:
 
     def __init__(self, seed: int, note: Callable[[str], None] | None = None) -> None:
         self.rng = rng = random.Random(seed)
-        self.network = Network(rng, note)
+        self.network = Network(rng, ROOT, note)
         self.paths = Paths(ROOT)
         if random.Random(f"sealing {seed}").random() < SHARE:
             self.network.sealing = Sealing(seed, ROOT, self.network.read_now)

@@ -23,7 +23,7 @@ from .layout import (
     task_key,
 )
 from .records import control_from_bytes, ready_to_bytes
-from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
+from .requests import Create, Fact, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 from .unproven import require_proven
 
@@ -136,7 +136,7 @@ def _first_place(plan_path: str, task: NewTask, number: str) -> str:
 def added_ops(
     plan_path: str, tasks: list[NewTask], first: int, finishing: dict[str, bytes]
 ) -> list[Op]:
-    """Create the tasks that a function added, numbered from `first`.
+    """Create the tasks that a function added, numbered from `first`. See `names_of`.
 
     `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
     more edges, so their dependents get the value at once.
@@ -160,6 +160,14 @@ def added_ops(
     return ops
 
 
+def names_of(plan_path: str, tasks: Sequence[NewTask], first: int) -> dict[str, Fact]:
+    """What the history tells of tasks that are numbered from `first`."""
+    return {
+        f"{plan_path}/task-{number:010d}": Fact(task.label)
+        for number, task in enumerate(tasks, first)
+    }
+
+
 def next_number(plan: Node) -> int:
     """The number that the counter gives next: the creates so far.
 
@@ -169,9 +177,10 @@ def next_number(plan: Node) -> int:
     return (plan.cversion + plan.child_count) // 2
 
 
-def task_count(plan: Node, has_ready: bool, has_queues: bool) -> int:
-    """The number of unfinished tasks: the plan's children without the fixed ones."""
-    return plan.child_count - len(PLAN_FIXED) - has_ready - has_queues
+def task_count(plan: Node, *others: Node | None) -> int:
+    """The number of unfinished tasks: the plan's children without the fixed ones, and without those
+    of `others` that stand."""
+    return plan.child_count - len(PLAN_FIXED) - sum(each is not None for each in others)
 
 
 def settle_all(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...protocol.layout import PLAN_FIXED
+from ...protocol.layout import HISTORY, PLAN_FIXED
 from ..history import Execution
 from .evidence import Evidence
 
@@ -25,5 +25,5 @@ def nothing_is_left(evidence: Evidence[Execution]) -> Iterator[str]:
 def strangers(names: Iterable[str], besides: str) -> Iterator[str]:
     """The children of a plan that zkplan has not made, or has not removed."""
     expected = {*PLAN_FIXED, "ready"} - {"add-count"}
-    yield from (f"{name} is left" for name in names if name not in expected | {besides})
+    yield from (f"{name} is left" for name in names if name not in expected | {besides, HISTORY})
     yield from (f"`{name}` is missing" for name in sorted(expected - {*names}))
