@@ -23,6 +23,7 @@ from .errors import (
     ForeignTask,
     FunctionNotAllowed,
     GateTimeout,
+    HistoryNotKept,
     InvalidPlanFile,
     InvalidSettings,
     InvalidTask,
@@ -60,6 +61,7 @@ from .failure import Failure
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
 from .gates import When, when
+from .history.events import Event
 from .inspection.plan_progress import PlanProgress
 from .inspection.queues import QueueStatus
 from .inspection.task_info import TaskInfo
@@ -102,6 +104,7 @@ __all__ = [
     "local",
     "Client",
     "Plan",
+    "Event",
     "Task",
     "TaskSpec",
     "Schedule",
@@ -157,6 +160,7 @@ __all__ = [
     "TaskFailed",
     "ShellFailed",
     "GateTimeout",
+    "HistoryNotKept",
     "TaskCancelled",
     "PayloadError",
     "NotSerialisable",

@@ -131,6 +131,7 @@ class Worker:
             __version__,
             Collector(client),
             check_policy(share),
+            client.recorder,
             max_abandoned,
         )
         self._thread: threading.Thread | None = None

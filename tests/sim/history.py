@@ -165,7 +165,7 @@ class Historian:
 
     def judge_end(self) -> None:
         """Each plan again, from what lies in the tree alone."""
-        for plan, followed in self.plans.items():
+        for plan, followed in self.plans.items() if self.judges else ():
             node = self._nodes.get(f"{plan}/history")
             if node is None or plan in self._removed:
                 continue

@@ -19,13 +19,15 @@ from .world import World
 class Mutant:
     """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps.
 
-    Only worlds that `needs` takes are run: others cannot have what it breaks.
+    Only worlds that `needs` takes are run: others cannot have what it breaks. What is dropped from
+    a transaction after it was told contradicts the history: S13 judges only mutants `of_history`.
     """
 
     name: str
     rewrite: Rewrite | None = None
     patches: tuple[Patch, ...] = ()
     needs: Callable[[World], bool] = lambda world: True
+    of_history: bool = False
 
 
 def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
@@ -35,6 +37,7 @@ def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | Non
             world = World(seed)
             if not mutant.needs(world):
                 continue
+            world.auditor.history.judges = mutant.of_history
             if mutant.rewrite is not None:
                 world.network.rewrite = _rewriter(mutant.rewrite, world)
             try:

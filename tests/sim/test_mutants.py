@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from .broken_decisions import OF_DECISIONS
+from .broken_history import OF_HISTORY
 from .mutant import Mutant, first_seed_that_finds
 from .mutants import MUTANTS, OF_STORE, SIMULATION_ONLY
 from .world import run
@@ -15,7 +16,7 @@ from .world import run
 SEEDS_MAX = 20_000
 
 
-ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS)
+ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name.replace(" ", "-"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..protocol.history import Record
+from ..protocol.layout import DEFAULT_QUEUE, queue_in
 from ..protocol.telling import Told
 
 #: The letters of events, and what they are called.
@@ -15,7 +16,7 @@ KINDS = {
     "a": "added",
     "c": "claimed",
     "e": "delivered",
-    "f": "failed",
+    "f": "attempt failed",
     "g": "opened",
     "h": "handed back",
     "j": "edges added",
@@ -34,15 +35,17 @@ KINDS = {
     "S": "state",
 }
 KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
+_PLACES = {"r": "runnable", "c": "claimed", "d": "delayed", "g": "gated", "x": "dead"}
 
 
 @dataclass(slots=True)
 class TaskState:
     """A task as its events tell it. Times are of the server, in ms since 1970, 0 if not known.
 
-    `place`: see `protocol.telling`; empty while it waits. `open` has the tasks that it still waits
-    for, one for each edge. `first_ms` is when it was claimed, started and run last; `end` holds the
-    letter of its last event once it is gone.
+    `place`: see docs/internals/protocol.md; empty while it waits. `open` has the tasks that it
+    still waits for, one for each edge. `claimed_ms`, `started_ms`, `ended_ms` and `ran_ms` are of
+    its last attempt. `decided`: how an operator decides that it ends, as flags. `is_known`: its add
+    is in the history, which may have lost its beginning.
     """
 
     number: int
@@ -63,9 +66,24 @@ class TaskState:
     claims: int = 0
     error: str = ""
     size: int = 0
+    ran_ms: int = -1
     flags: int = 0
     gone: bool = False
     is_known: bool = False
+    decided: int = 0
+
+    @property
+    def queue(self) -> str:
+        return queue_in(self.lane or DEFAULT_QUEUE)
+
+    @property
+    def state(self) -> str:
+        """As `Plan.tasks` calls it, or how it ended: `committed`, `skipped`, `failed`."""
+        if self.gone:
+            if self.flags & SKIPPED:
+                return "skipped"
+            return "failed" if self.flags & FAILED else "committed"
+        return _PLACES.get(self.place[:1], "waiting")
 
 
 class PlanState:
@@ -85,6 +103,13 @@ class PlanState:
             self.number, self.ms = record.number, record.ms
             for event in record.events:
                 self._event(record, event)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more happens to it: it is done, or cancelled and no attempt is left."""
+        if self.done or self.state != "cancelled":
+            return self.done
+        return not any(task.place == "c" for task in self.tasks.values())
 
     def task(self, number: int) -> TaskState:
         found = self.tasks.get(number)
@@ -139,13 +164,15 @@ class PlanState:
             del task.open[source]
 
     def _ended(self, record: Record, task: TaskState, event: Told) -> None:
-        task.flags, task.size = _at(event, 2, 0), _at(event, 3, 0)
+        task.flags, task.size = _at(event, 2, 0) | task.decided, _at(event, 3, 0)
         task.error = _at(event, 6, "")
         task.worker = _at(event, 7, "") or record.by if task.place == "c" else task.worker
         if task.place != "c":
             task.worker = record.by  # in a run of pure tasks it has no claim of its own
-        _ran(record, task, _at(event, 4, -1), _at(event, 5, -1))
-        task.gone, task.place, task.ended_ms = True, "", record.ms
+        if _at(event, 4, -1) >= 0 or task.ran_ms < 0:  # else a wide delivery has told it before
+            _ran(record, task, _at(event, 4, -1), _at(event, 5, -1))
+        task.gone, task.place = True, ""
+        task.ended_ms = task.ended_ms or record.ms
         for target in self._feeds.pop(task.number, ()):
             self.tasks[target].open.pop(task.number, None)
 
@@ -164,8 +191,14 @@ class PlanState:
         if letter == "f":
             task.error, task.failed = _at(event, 3, ""), task.failed + 1
             _ran(record, task, _at(event, 4, -1), _at(event, 5, -1))
+        elif letter == "t":
+            task.decided = 0
         elif letter == "o":
             task.open.clear()  # its edges are cut
+            if _at(event, 4, 0):
+                task.decided = SKIPPED
+            elif _at(event, 3, "") != "x":
+                task.decided = FAILED
         _stand(record, task, _at(event, 2, ""))
 
 
@@ -176,6 +209,7 @@ def _stand(record: Record, task: TaskState, place: str) -> None:
 
 
 def _ran(record: Record, task: TaskState, ran_ms: int, ago_ms: int) -> None:
+    task.ran_ms = ran_ms
     if ran_ms >= 0:
         end = record.ms - max(0, ago_ms)
         task.started_ms, task.ended_ms = end - ran_ms, end
@@ -183,4 +217,5 @@ def _ran(record: Record, task: TaskState, ran_ms: int, ago_ms: int) -> None:
 
 def _at(event: Told, index: int, default: Any) -> Any:
     """A field of an event; what is left out at its end has its default."""
-    return event[index] if index < len(event) else default
+    value = event[index] if index < len(event) else None
+    return default if value is None else value

@@ -36,7 +36,8 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
-    `takes_failures`: it runs also if tasks that it waits for fail for good.
+    `takes_failures`: it runs also if tasks that it waits for fail for good. `name` is what its
+    history calls it.
     With a `key`, the plan has one task of that key; `existed` says that it had it before.
     `not_before_ms` is the wall-clock time before which it does not run, or 0.
     `gate` is the sealed condition of a task that is a gate; it has no `deps`, and no
@@ -58,6 +59,7 @@ class NewTask:
     gate: bytes = b""
     implied: bool = False
     takes_failures: bool = False
+    name: str = ""
 
     @property
     def k(self) -> int:
@@ -163,7 +165,7 @@ def added_ops(
 def names_of(plan_path: str, tasks: Sequence[NewTask], first: int) -> dict[str, Fact]:
     """What the history tells of tasks that are numbered from `first`."""
     return {
-        f"{plan_path}/task-{number:010d}": Fact(task.label)
+        f"{plan_path}/task-{number:010d}": Fact(task.name)
         for number, task in enumerate(tasks, first)
     }
 

@@ -249,7 +249,7 @@ class Author(AddChain):
                 break
             known[task] = number = f"{first + len(chosen):010d}"
             draft.ops += task_ops(self.plan_path, task, number, known)
-            draft.facts[f"{self.plan_path}/task-{number}"] = Fact(task.label)
+            draft.facts[f"{self.plan_path}/task-{number}"] = Fact(task.name)
             draft.own(len(chosen))
             chosen[task] = number
             size += task.size

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable
-from .fields import as_whole, from_json, to_json
+from .fields import as_seconds, as_whole, from_json, to_json
 from .history import (
     Record,
     Span,
@@ -42,10 +42,11 @@ FULL_BYTES = 64 * 1024
 
 
 class Cut(NamedTuple):
-    """What a bounded history does not hold any more: how many events, and until when (ms)."""
+    """What a bounded history does not hold any more: how many events, and until when, in seconds
+    since 1970 by the clock of ZooKeeper."""
 
     events: int = 0
-    until_ms: int = 0
+    until: float = 0.0
 
     def to_bytes(self) -> bytes:
         return to_json(self._asdict())
@@ -55,7 +56,9 @@ class Cut(NamedTuple):
         """Raises PayloadUndecodable."""
         value = from_json(data, "a cut of a history") if data else {}
         what = "a cut of a history"
-        return cls(as_whole(value.get("events", 0), what), as_whole(value.get("until_ms", 0), what))
+        return cls(
+            as_whole(value.get("events", 0), what), as_seconds(value.get("until", 0.0), what)
+        )
 
 
 class History(NamedTuple):
@@ -158,10 +161,10 @@ def _bound(path: str, merged: list[Span], most: int) -> Step[None]:
             return
         cut, found = _cut(own), _decoded(oldest, node) or []
         events = cut.events + sum(len(record.events) for record in found)
-        until_ms = max([cut.until_ms, *(record.ms for record in found)])
+        until = max([cut.until, *(record.ms / 1000 for record in found)])
         answer = yield Multi(
             [
-                SetData(path, Cut(events, until_ms).to_bytes(), own.version),
+                SetData(path, Cut(events, until).to_bytes(), own.version),
                 Delete(f"{path}/{oldest.name}"),
             ]
         )

@@ -50,12 +50,15 @@ class _Plan:
     no event tells of this transaction.
     """
 
-    __slots__ = ("closed", "is_untold", "moves", "own")
+    __slots__ = ("argument", "closed", "is_untold", "moves", "own", "sizes")
 
     def __init__(self) -> None:
         self.moves: dict[str, _Move] = {}
         self.own: list[Told] = []
         self.closed: dict[str, list[str]] = {}
+        #: The size of the argument that was created last, and of what each task has delivered.
+        self.argument = 0
+        self.sizes: dict[str, int] = {}
         self.is_untold = False
 
     def move(self, task: str) -> _Move:
@@ -210,9 +213,13 @@ def _in_task(
     elif first == "p":
         if kind is Delete and last_dep:
             plan.closed.setdefault(number, []).append(last_dep)
+            plan.sizes[number] = plan.argument
             return ""
-    elif first == "o" or first == "a":
-        pass  # owner, arg-: the most frequent ones
+    elif first == "a":
+        if type(op) is Create:
+            plan.argument = len(op.data)
+    elif first == "o":
+        pass
     elif kind is Create:
         _made(plan.move(number), child, op, path, facts)
     return last_dep
@@ -243,10 +250,11 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
             of = [int(each) for each in targets if each not in moves or not moves[each].fixed]
             if of:
                 yield ["e", int(source), of]
-    for move in moves.values():
+    for number, move in moves.items():
+        move.size = move.size or plan.sizes.get(number, 0)
         event = _event(move, by, gone, now)
         if event is not None:
-            while event[-1] in ("", -1, 0, []):
+            while event[-1] in ("", -1, None, []):
                 event.pop()
             yield event
     yield from plan.own
@@ -258,12 +266,12 @@ def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
     ago_ms = int(1000 * (now - fact.ended)) if fact.ended else -1
     if move.added:
         lane = "" if move.lane == "default" else move.lane
-        return ["a", task, fact.name, place, move.deps, lane, move.k]
+        return ["a", task, fact.name, place, move.deps, lane, move.k or None]
     if move.deleted:
         flags = move.kept + 2 * fact.skips + 4 * bool(fact.error) + 8 * move.dead
         return ["k", task, flags, move.size, fact.ran_ms, ago_ms, fact.error, worker]
     if move.fixed and place[:1] == "r":
-        return ["o", task, place, move.left, int(fact.skips)]
+        return ["o", task, place, move.left, int(fact.skips) or None]
     if move.fixed:
         return ["v", task, move.size, fact.ran_ms, ago_ms]
     if move.left == "c":
@@ -275,7 +283,7 @@ def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
             return None  # the task is gone, and its claim with it
         return ["l" if gone and gone == move.worker else "h", task, place, worker]
     if place == "c":
-        return ["c", task, move.n, worker]
+        return ["c", task, move.n or None, worker]
     if place:
         if move.left == "x":
             return ["t", task, place]
