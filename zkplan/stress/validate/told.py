@@ -4,6 +4,7 @@ the tasks recorded themselves. Pure, and apart from what zkplan itself makes of 
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -100,7 +101,7 @@ def _moved(task: _Told, by: str, letter: str, event: list[Any]) -> None:
 
 def _order(records: list[Record]) -> Iterator[str]:
     numbers = [record.number for record in records]
-    for before, after in zip(numbers, numbers[1:], strict=False):
+    for before, after in itertools.pairwise(numbers):
         if after <= before:
             yield f"number {after} comes behind number {before}"
 
