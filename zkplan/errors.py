@@ -3,7 +3,7 @@
 ZkplanError
 ├── PlanError                 the plan is not in a state that allows the call
 │   ├── PlanNotFound
-│   ├── HistoryNotKept        by a plan of an older zkplan, an import, or with history=False
+│   ├── HistoryNotKept        by a plan of an older zkplan, or with history=False
 │   ├── PlanExists            another plan has the key
 │   ├── PlanDrained
 │   ├── PlanCancelled
@@ -80,8 +80,7 @@ class PlanError(ZkplanError):
 
 
 class HistoryNotKept(PlanError):
-    """The plan keeps no history: it was made with `history=False`, by an import, or by an older
-    zkplan."""
+    """The plan keeps no history: it was made with `history=False`, or by an older zkplan."""
 
 
 class PlanNotFound(PlanError):

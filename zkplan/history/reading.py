@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..errors import HistoryNotKept, PlanError, PlanNotFound
 from ..log import get_logger
-from ..protocol.compaction import Cut, History, read_history
+from ..protocol.compaction import History, read_history
 from ..protocol.history import history_path
 from ..protocol.requests import ReadData
 from ..transport import Transport
@@ -86,7 +86,9 @@ def follow(transport: Transport, plan_path: str) -> Iterator[Event]:
 def missing(found: History) -> list[str]:
     """What a history does not tell, in words; empty where it is whole."""
     told = []
-    if found.cut != Cut():
+    if found.cut.imported:
+        told.append("it begins with the import of the plan")
+    if found.cut.events:
         told.append(f"its first {found.cut.events:,} events were let go: it is bounded")
     if found.untold:
         told.append(f"{found.untold:,} transactions could not be told: no room, or no right")
@@ -100,6 +102,5 @@ def _no_history(transport: Transport, plan_path: str) -> PlanError:
         return PlanNotFound(plan_path, f"there is no plan {plan_path}")
     return HistoryNotKept(
         plan_path,
-        f"{plan_path} keeps no history: it was made with history=False, by an import, or by an "
-        "older zkplan",
+        f"{plan_path} keeps no history: it was made with history=False, or by an older zkplan",
     )

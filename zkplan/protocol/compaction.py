@@ -43,10 +43,11 @@ FULL_BYTES = 64 * 1024
 
 class Cut(NamedTuple):
     """What a bounded history does not hold any more: how many events, and until when, in seconds
-    since 1970 by the clock of ZooKeeper."""
+    since 1970 by the clock of ZooKeeper. `imported`: nor what happened before it was imported."""
 
     events: int = 0
     until: float = 0.0
+    imported: bool = False
 
     def to_bytes(self) -> bytes:
         return to_json(self._asdict())
@@ -54,11 +55,11 @@ class Cut(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes) -> Cut:
         """Raises PayloadUndecodable."""
-        value = from_json(data, "a cut of a history") if data else {}
         what = "a cut of a history"
-        return cls(
-            as_whole(value.get("events", 0), what), as_seconds(value.get("until", 0.0), what)
-        )
+        value = from_json(data, what) if data else {}
+        events, until = value.get("events", 0), value.get("until", 0.0)
+        imported = value.get("imported") is True
+        return cls(as_whole(events, what), as_seconds(until, what), imported)
 
 
 class History(NamedTuple):
@@ -164,7 +165,7 @@ def _bound(path: str, merged: list[Span], most: int) -> Step[None]:
         until = max([cut.until, *(record.ms / 1000 for record in found)])
         answer = yield Multi(
             [
-                SetData(path, Cut(events, until).to_bytes(), own.version),
+                SetData(path, cut._replace(events=events, until=until).to_bytes(), own.version),
                 Delete(f"{path}/{oldest.name}"),
             ]
         )

@@ -28,19 +28,16 @@ class _Move:
     `left` is the letter of the place that it leaves, `place` where it stands afterwards.
     """
 
-    __slots__ = (
-        *("added", "cut", "dead", "deleted", "deps", "fact", "fixed", "k", "kept", "lane", "left"),
-        *("logged", "n", "place", "retried", "size", "started", "task", "unkept", "worker"),
-    )
+    # Defaults of the class: most transactions change few of them, and there is one move a task.
+    left = place = worker = lane = ""
+    added = cut = dead = deleted = fixed = kept = False
+    logged = retried = started = unkept = False
+    k = n = size = 0
+    fact = NO_FACT
+    deps: list[int] | None = None
 
     def __init__(self, task: int) -> None:
         self.task = task
-        self.left = self.place = self.worker = self.lane = ""
-        self.added = self.cut = self.dead = self.deleted = self.fixed = self.kept = False
-        self.logged = self.retried = self.started = self.unkept = False
-        self.deps: list[int] = []
-        self.k = self.n = self.size = 0
-        self.fact = NO_FACT
 
 
 class _Plan:
@@ -50,16 +47,19 @@ class _Plan:
     no event tells of this transaction.
     """
 
-    __slots__ = ("argument", "closed", "is_untold", "moves", "own", "sizes")
+    __slots__ = ("closed", "is_untold", "moves", "own", "sizes")
 
     def __init__(self) -> None:
         self.moves: dict[str, _Move] = {}
         self.own: list[Told] = []
         self.closed: dict[str, list[str]] = {}
-        #: The size of the argument that was created last, and of what each task has delivered.
-        self.argument = 0
+        #: The size of what each task has delivered.
         self.sizes: dict[str, int] = {}
         self.is_untold = False
+
+    def deliver(self, task: str, dependent: str, size: int) -> None:
+        self.closed.setdefault(task, []).append(dependent)
+        self.sizes[task] = size
 
     def move(self, task: str) -> _Move:
         found = self.moves.get(task)
@@ -86,19 +86,38 @@ class Teller:
         prefix, cut = self._prefix, self._cut
         #: The worker that this transaction proves to be gone, and the dependent of the last edge.
         gone = last_dep = ""
+        argument = 0
+        kind: type[Op]
         for op in ops:
-            path = op.path
+            path, kind = op.path, type(op)
             head = path[cut : cut + 5]
             if head == "plan-":
+                # Of a child of a task. The first ones are by far the most frequent.
+                first = path[cut + 32 : cut + 33] if path[cut + 16 : cut + 21] == "task-" else ""
+                if first:
+                    if type(op) is Create:
+                        if first == "a":
+                            argument = len(op.data)
+                            continue
+                        if first == "p" or first == "o":
+                            continue
+                    elif first == "d" and kind is Delete and len(path) == cut + 46:
+                        last_dep = path[cut + 21 : cut + 31]
+                        continue
+                    elif first != "p" or kind is not Delete or not last_dep:
+                        continue
                 rest = path[cut + 16 :]
                 if path.startswith(prefix) and len(path) >= cut + 15:
                     number = path[cut + 5 : cut + 15]
                     plan = plans.get(number) or plans.setdefault(number, _Plan())
-                    if not rest:
+                    if first == "p":
+                        plan.deliver(rest[5:15], last_dep, argument)
+                        last_dep = ""
+                    elif not rest:
                         # An import, whose plan has no history yet; a key that is taken away.
-                        plan.is_untold = plan.is_untold or type(op) is SetData
+                        plan.is_untold = plan.is_untold or kind is SetData
                     elif rest[:5] == "task-":
-                        last_dep = _in_task(plan, op, path, rest, facts, last_dep)
+                        _in_task(plan, op, path, rest, facts)
                     else:
                         _in_plan(plan, op, rest)
             elif head == "claim":
@@ -187,10 +206,7 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
         plan.is_untold = True  # a removal, or what only tidies the history up
 
 
-def _in_task(
-    plan: _Plan, op: Op, path: str, rest: str, facts: Mapping[str, Fact], last_dep: str
-) -> str:
-    """Returns the dependent whose edge was taken away last, until its other end is."""
+def _in_task(plan: _Plan, op: Op, path: str, rest: str, facts: Mapping[str, Fact]) -> None:
     kind = type(op)
     number, child = rest[5:15], rest[16:]
     if not child:
@@ -202,27 +218,15 @@ def _in_task(
             move.deleted = True
             if facts:
                 move.fact = facts.get(path, move.fact)
-        return last_dep
-    first = child[0]
-    if first == "d":
-        if child[:4] == "dep-" and len(child) == 14:
-            if kind is Delete:
-                return number
-            if type(op) is Create and op.data:
-                plan.move(number).deps.append(int(op.data))
-    elif first == "p":
-        if kind is Delete and last_dep:
-            plan.closed.setdefault(number, []).append(last_dep)
-            plan.sizes[number] = plan.argument
-            return ""
-    elif first == "a":
-        if type(op) is Create:
-            plan.argument = len(op.data)
-    elif first == "o":
+    elif type(op) is not Create:
         pass
-    elif kind is Create:
+    elif child[:4] == "dep-":
+        if op.data:
+            move = plan.move(number)
+            move.deps = move.deps or []
+            move.deps.append(int(op.data))
+    else:
         _made(plan.move(number), child, op, path, facts)
-    return last_dep
 
 
 def _made(move: _Move, child: str, op: Op, path: str, facts: Mapping[str, Fact]) -> None:
@@ -266,7 +270,7 @@ def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
     ago_ms = int(1000 * (now - fact.ended)) if fact.ended else -1
     if move.added:
         lane = "" if move.lane == "default" else move.lane
-        return ["a", task, fact.name, place, move.deps, lane, move.k or None]
+        return ["a", task, fact.name, place, move.deps or [], lane, move.k or None]
     if move.deleted:
         flags = move.kept + 2 * fact.skips + 4 * bool(fact.error) + 8 * move.dead
         return ["k", task, flags, move.size, fact.ran_ms, ago_ms, fact.error, worker]
