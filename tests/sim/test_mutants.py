@@ -8,6 +8,7 @@ from itertools import chain
 import pytest
 
 from .broken_decisions import OF_DECISIONS
+from .broken_history import OF_HISTORY
 from .broken_store import OF_STORE
 from .found_at import FOUND_AT
 from .mutant import Mutant, first_seed_that_finds
@@ -16,7 +17,7 @@ from .world import run
 
 #: Within so many seeds every mutant must be found.
 SEEDS_MAX = 20_000
-ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS)
+ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY)
 
 
 # Where a seed means another run than before, the search from 0 on takes a minute or two.

@@ -18,6 +18,7 @@ from .requests import (
     Applied,
     Create,
     Delete,
+    Fact,
     Multi,
     Op,
     ReadData,
@@ -60,7 +61,7 @@ def decide(
             ops.append(SetData(f"{plan_path}/results"))  # its version counts the skipped tasks
         entry = Entry(place.rank, task, place.next_n, place.a)
         ops.append(Create(entry_path(plan_path, place.queue, entry)))
-        answer = yield Multi(ops)
+        answer = yield Multi(ops, {f"{path}/result": Fact(skips=skips)})
         if isinstance(answer, Applied):
             return place.state
         if answer.repeated:

@@ -1,0 +1,60 @@
+"""Broken ways to keep a history; S13 must find each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from zkplan.protocol import compaction, history, telling
+from zkplan.protocol.history import Record
+from zkplan.protocol.recorder import _Recorded
+from zkplan.protocol.requests import Create, Multi
+
+from .mutant import Mutant
+
+_event, _build, _merged = telling._event, _Recorded.build, history.merged_to_bytes
+
+
+def _without(letter: str) -> Callable[..., Any]:
+    def broken(*arguments: Any) -> Any:
+        event = _event(*arguments)
+        return None if event is not None and event[0] == letter else event
+
+    return broken
+
+
+def _twice(recorded: Any) -> None:
+    _build(recorded)
+    ops = recorded.multi.ops
+    if ops and isinstance(ops[-1], Create) and ops[-1].path.endswith("/seg-"):
+        recorded.multi = Multi([*ops, ops[-1]])
+
+
+def _merging(change: Callable[[list[Record]], Sequence[Record]]) -> Callable[..., bytes]:
+    return lambda records: _merged(change(list(records)))
+
+
+def _reordered(records: list[Record]) -> list[Record]:
+    numbers = [record.number for record in records]
+    last_first = reversed(records)
+    return [each._replace(number=n) for n, each in zip(numbers, last_first, strict=True)]
+
+
+def _merge(name: str, change: Callable[[list[Record]], Sequence[Record]]) -> Mutant:
+    return Mutant(name, patches=((compaction, "merged_to_bytes", _merging(change)),))
+
+
+OF_HISTORY = tuple(
+    replace(mutant, of_history=True)
+    for mutant in (
+        Mutant("a claim that is not told", patches=((telling, "_event", _without("c")),)),
+        Mutant("a hand-back that is not told", patches=((telling, "_event", _without("h")),)),
+        Mutant("a release that is not told", patches=((telling, "_event", _without("l")),)),
+        Mutant("a decision that is not told", patches=((telling, "_event", _without("o")),)),
+        Mutant("a transaction that is told twice", patches=((_Recorded, "build", _twice),)),
+        _merge("a merge that drops a transaction", lambda records: records[1:]),
+        _merge("a merge that doubles a transaction", lambda records: [records[0], *records]),
+        _merge("a merge that changes the order", _reordered),
+    )
+)
