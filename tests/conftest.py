@@ -48,16 +48,21 @@ _EITHER = {
     "test_checks_of_stored_values.py",
     "test_command_line.py",
     "test_commands_are_tasks.py",
+    "test_dask_graphs_are_plans.py",
     "test_demo.py",
     "test_examples.py",
+    "test_executor.py",
     "test_functions_of_every_kind_run.py",
     "test_functions_that_never_return.py",
     "test_garbage_in_the_tree.py",
+    "test_joblib_calls_are_tasks.py",
     "test_kept_outcomes_are_listed.py",
     "test_keys_are_rotated.py",
+    "test_local_shows_what_is_in_it.py",
     "test_memory_runs_out.py",
     "test_metrics_are_served.py",
     "test_neighbours_of_a_task_are_named.py",
+    "test_notebooks_show_handles.py",
     "test_nothing_secret_is_told.py",
     "test_plans_share_the_slots.py",
     "test_results_come_in_bulk.py",
@@ -69,6 +74,10 @@ _EITHER = {
     "test_tasks_in_processes_of_their_own.py",
     "test_tasks_run_on_failures.py",
     "test_the_graph_that_is_left_is_drawn.py",
+    "test_the_page_in_a_browser.py",
+    "test_the_page_of_integrations.py",
+    "test_the_service_keeps_its_contract.py",
+    "test_the_service_refuses.py",
     "test_the_worker_command.py",
     "test_top_is_a_live_view.py",
     "test_values_are_shown_when_asked_for.py",
@@ -78,7 +87,29 @@ _EITHER = {
     "test_what_is_printed_can_be_typed.py",
     "test_why_nothing_runs_is_told.py",
     "test_with_json_nothing_is_unpickled.py",
+    "test_work_in_any_language.py",
     "test_workers_are_told_from_elsewhere.py",
+}
+#: The modules of integ whose promises depend on what the server does: on sessions, watches, access
+#: lists, its clock, its limits, its return. `dev.py test` runs them on both kinds of server. What
+#: is in neither set runs there on the real ZooKeeper alone; `dev.py integ` runs all on both.
+_BOTH = {
+    "test_a_full_server_loses_nothing.py",
+    "test_a_restored_server_is_noticed.py",
+    "test_access_lists_refuse_aloud.py",
+    "test_an_access_list_that_changes.py",
+    "test_clocks_that_are_wrong.py",
+    "test_crash_at_every_step.py",
+    "test_finished_plans_cost_nothing.py",
+    "test_leases.py",
+    "test_limits_hold.py",
+    "test_lost_answers_decide_nothing.py",
+    "test_no_work_is_lost.py",
+    "test_other_users_run_nothing.py",
+    "test_results_flow_down_the_edges.py",
+    "test_stress.py",
+    "test_tasks_wait_for_znodes.py",
+    "test_the_service_outlives_zookeeper.py",
 }
 _KINDS = ("zookeeper", "embedded")
 
@@ -143,6 +174,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("integ")
             if item.path.name in _EITHER:
                 item.add_marker("either")
+            elif item.path.name in _BOTH:
+                item.add_marker("both")
         elif folder == "chaos" and item.path.name not in _QUICK_CHAOS:
             item.add_marker("chaos")
             callspec = getattr(item, "callspec", None)

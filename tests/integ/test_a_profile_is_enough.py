@@ -20,8 +20,8 @@ from zkplan.cli import cli, main
 from .secured_servers import KEY, PASSWORD, ROOT, SETUPS, Secured, secured
 from .support import WAIT_S, Ran, plain_client, started, tree, wait_until, zkplan_command
 
-#: They have their own tests: the one serves, the others run below.
-NOT_HERE = {"zkplan server", "zkplan worker"}
+#: They have their own tests: one serves, workers run below, and a token is made without a server.
+NOT_HERE = {"zkplan server", "zkplan worker", "zkplan serve new-token"}
 PLAN_FILE = Path(__file__).parents[2] / "examples" / "report.toml"
 
 

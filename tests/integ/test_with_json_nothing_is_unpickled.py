@@ -16,6 +16,7 @@ import zkplan
 from zkplan import Client, NotSerialisable, Plan, PlanError, Task, TaskSpec
 from zkplan.protocol.records import Failure, PlanRecord, TaskRecord
 from zkplan.protocol.requests import Create, Multi, ReadData, SetData
+from zkplan.serialization import kinds
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, dump
 from zkplan.serialization.functions import HERE, dump_function
 
@@ -187,7 +188,10 @@ def test_what_json_does_not_carry_is_refused_with_its_place(author: Client) -> N
     assert tree(author.transport.client, plan.path) == before
 
 
-def test_clients_of_both_kinds_keep_plans_apart(author: Client, here: Here) -> None:
+def test_clients_of_both_kinds_keep_plans_apart(
+    author: Client, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "_functions", {})  # other tests of this process have kinds
     with zkplan.connect(*here, secret=SECRET) as other:
         theirs = other.create_plan("pickles")
         with pytest.raises(PlanError, match="with serializer pickle"):

@@ -26,6 +26,7 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
+from zkplan.leases import leased
 from zkplan.protocol import (
     bounds,
     edges,
@@ -45,6 +46,8 @@ from zkplan.serialization import by_name, failures, json_values
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions as function_bytes
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.service import paging
+from zkplan.service.problems import Problem
 from zkplan.store import blob
 from zkplan.store.compare import references_in
 from zkplan.store.reference import Reference
@@ -83,6 +86,9 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
     "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
     "protocol.layout.parse_delayed": Fuzzed(layout.parse_delayed, NAMES),
+    "protocol.layout.parse_lease": Fuzzed(layout.parse_lease, NAMES),
+    "leases.leased.parse_id": Fuzzed(leased.parse_id, NAMES),
+    "service.paging.parts_of": Fuzzed(lambda text: paging.parts_of(text, str), NAMES, (Problem,)),
     "protocol.layout.number_of": Fuzzed(layout.number_of, NAMES, (InvariantViolated,)),
     "protocol.fields.from_json": Fuzzed(lambda data: fields.from_json(data, "it"), BODIES, RECORD),
     "protocol.options.TaskOptions.from_json": Fuzzed(

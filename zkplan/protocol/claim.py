@@ -267,7 +267,7 @@ def _stopped(me: Registration, plan_path: str, answer: Refused, owner: int) -> C
 def _claim_of(
     me: Registration, plan: str, queue: str, name: str, entry: Entry, permits: Permits
 ) -> Claim:
-    if "~" not in name:
+    if "~" not in name and "+" not in name:  # neither limits nor a kind
         return new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a, queue)
     lane, taken = queue + name[len(entry.name) :], permits.taken.get(name, ())
     starts = tuple((path, permits.starts[path]) for path in taken if path in permits.starts)
