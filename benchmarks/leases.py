@@ -46,7 +46,7 @@ def work(port: int, batch: int, ready: Any, done: Any) -> None:
 
     def ask(verb: str, body: Any) -> Any:
         headers = {"Content-Type": "application/json"}
-        link.request("POST", f"/v1/work/{verb}", json.dumps(body), headers)
+        link.request("POST", f"/v1/leases/{verb}", json.dumps(body), headers)
         answer = link.getresponse()
         data = json.loads(answer.read())
         if answer.status != 200:

@@ -12,7 +12,7 @@ async function ask(verb, body) {
   for (;;) {
     try {
       const options = { method: "POST", headers, body: JSON.stringify(body) };
-      const answer = await fetch(`${url}/v1/work/${verb}`, options);
+      const answer = await fetch(`${url}/v1/leases/${verb}`, options);
       if (answer.status !== 503) {
         return { status: answer.status, data: await answer.json() };
       }

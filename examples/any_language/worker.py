@@ -18,7 +18,7 @@ def ask(verb, body):
     """The answer. A service that is away is asked again; a refusal is raised."""
     data = json.dumps(body).encode()
     while True:
-        request = urllib.request.Request(f"{URL}/v1/work/{verb}", data, HEADERS)
+        request = urllib.request.Request(f"{URL}/v1/leases/{verb}", data, HEADERS)
         try:
             with urllib.request.urlopen(request, timeout=90) as answer:
                 return json.load(answer)

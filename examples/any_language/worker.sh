@@ -8,7 +8,7 @@ ask() {
   while kill -0 $$ 2>/dev/null; do
     answer=$(curl --silent --max-time 90 --write-out '\n%{http_code}' \
       --header "Authorization: Bearer $ZKPLAN_TOKEN" --header "Content-Type: application/json" \
-      --data "$2" "${ZKPLAN_URL%/}/v1/work/$1")
+      --data "$2" "${ZKPLAN_URL%/}/v1/leases/$1")
     case $answer in
       *503 | *000 | "") sleep 0.5 ;;
       *) printf '%s\n' "$answer" && return ;;

@@ -69,7 +69,7 @@ class ServiceProcess:
     def ask(self, verb: str, body: Any) -> Answer:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as link:
-            link.request("POST", f"/v1/work/{verb}", json.dumps(body), headers)
+            link.request("POST", f"/v1/leases/{verb}", json.dumps(body), headers)
             answer = link.getresponse()
             return Answer(answer.status, json.loads(answer.read()))
 

@@ -25,7 +25,7 @@ from .work_models import (
 )
 
 router = APIRouter(
-    prefix="/work", tags=["work"], dependencies=[needs("work")], responses=documented(409, 422)
+    prefix="/leases", tags=["leases"], dependencies=[needs("work")], responses=documented(409, 422)
 )
 #: What to do about each refusal, and with which status it is told.
 _TODO = {
