@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+import zkplan
 from zkplan import Client, Event, HistoryNotKept
 from zkplan.history.reading import missing, read
+from zkplan.leases import Leases
 from zkplan.protocol.compaction import compact, read_history
 from zkplan.protocol.layout import HISTORY
 from zkplan.protocol.requests import Create, Multi
@@ -108,6 +110,24 @@ def test_a_follower_hears_of_each_event_until_the_end(
         assert [event.kind for event in live] == ["committed", "done"]
     listener.join(30)
     assert kinds(heard) == ["added", "ready", "claimed", "committed", "done"]
+
+
+def test_a_lease_tells_of_its_claims_its_lapse_and_its_completion(here: Here) -> None:
+    with zkplan.connect(*here, serializer="json") as client:
+        client.prepare()
+        plan = client.create_plan()
+        plan.add_task(zkplan.kind("shrink"), [1], name="small")
+        plan.mark_ready()
+        with Leases(client) as leases:
+            (lost,) = leases.claim(lease=1, wait=20)
+            (done,) = leases.claim(lease=60, wait=20)
+            assert [each.ok for each in leases.complete([(done.id, 7)])] == [True]
+        told = [event for event in plan.history("small") if event.kind != "started"]
+        assert kinds(told) == ["added", "claimed", "lapsed", "claimed", "committed"]
+        first, second = (each.id.partition("/")[0] for each in (lost, done))
+        assert [event.worker for event in told] == ["", first, first, second, second]
+        assert [event.attempt for event in told] == [None, 0, 0, 1, 1]
+        assert told[-1].seconds is not None
 
 
 def test_what_is_merged_tells_the_same_and_a_bound_says_what_is_gone(

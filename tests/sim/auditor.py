@@ -28,10 +28,9 @@ from .sealing import Sealing
 from .shares import Controls
 from .store import Blobs, sealed
 from .story import FAILED, Meant, Violation
-from .transaction import Transaction
+from .transaction import CLEARS, Transaction
 
-#: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
-CLEARS = "clear"
+#: Kinds of fibers that delete plans, and that fix outcomes for an operator.
 REMOVES = "remove"
 DECIDES = "decide"
 
@@ -125,7 +124,7 @@ class Auditor:
                 task.alive = False
                 if not task.removed:
                     judge_end(self.nodes, task)
-        self.history.applied(fiber.kind, ops, results, made.touched)
+        self.history.applied(made, ops, results)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
         found = {}

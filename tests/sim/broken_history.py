@@ -8,10 +8,11 @@ from typing import Any
 
 from zkplan.protocol import compaction, history, telling
 from zkplan.protocol.history import Record
+from zkplan.protocol.layout import parse_lease
 from zkplan.protocol.recorder import _Recorded
 from zkplan.protocol.requests import Create, Multi
 
-from .mutant import Mutant
+from .mutant import Mutant, only
 
 _event, _build, _merged = telling._event, _Recorded.build, history.merged_to_bytes
 
@@ -22,6 +23,20 @@ def _without(letter: str) -> Callable[..., Any]:
         return None if event is not None and event[0] == letter else event
 
     return broken
+
+
+def _of_leases(letter: str, change: Callable[[list[Any]], object]) -> Callable[..., Any]:
+    def broken(*arguments: Any) -> Any:
+        event = _event(*arguments)
+        if event is not None and event[0] == letter and parse_lease(arguments[0].worker):
+            change(event)
+        return event
+
+    return broken
+
+
+def _told_as_handed_back(event: list[Any]) -> None:
+    event[0] = "h"
 
 
 def _twice(recorded: Any) -> None:
@@ -45,6 +60,11 @@ def _merge(name: str, change: Callable[[list[Record]], Sequence[Record]]) -> Mut
     return Mutant(name, patches=((compaction, "merged_to_bytes", _merging(change)),))
 
 
+def _lease(name: str, letter: str, change: Callable[[list[Any]], object]) -> Mutant:
+    broken = _of_leases(letter, change)
+    return Mutant(name, patches=((telling, "_event", broken),))
+
+
 OF_HISTORY = tuple(
     replace(mutant, of_history=True)
     for mutant in (
@@ -56,5 +76,11 @@ OF_HISTORY = tuple(
         _merge("a merge that drops a transaction", lambda records: records[1:]),
         _merge("a merge that doubles a transaction", lambda records: [records[0], *records]),
         _merge("a merge that changes the order", _reordered),
+        *only(
+            lambda world: world.leases is not None,
+            _lease("a lease's claim told without the lease", "c", list[Any].pop),
+            _lease("a lease's completion told without the lease", "k", list[Any].pop),
+            _lease("a lapse told as a hand-back", "l", _told_as_handed_back),
+        ),
     )
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from zkplan.history.state import KEPT, PlanState, TaskState
@@ -17,6 +17,7 @@ from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op
 
 from .story import Meant, Violation
+from .transaction import CLEARS, Transaction
 
 #: The kind of the fibers that tidy histories up.
 MERGES = "merge"
@@ -26,6 +27,8 @@ _QUEUED = re.compile(r".*/queues/([^/]+)/(\d{4})-\d{10}([^/]+)")
 _DELAYED = re.compile(r".*/delayed/(\d{13}-)\d{10}-(\d{4})-\d{10}([^/]+)")
 _GATED = re.compile(r".*/gates/\d{10}-(\d{4})-\d{10}([^/]+)")
 _DEAD = re.compile(r".*/dead/\d{10}")
+#: The letters of events that end a claim, and where behind the letter they name who had it.
+_ENDS = {"k": 6, "x": 4, "h": 2, "l": 2, "f": 0}
 
 
 def place_of(path: str) -> str:
@@ -49,6 +52,25 @@ def told_place(task: TaskState) -> str:
     return f"c {task.worker} {task.n}" if task.place == "c" else task.place
 
 
+def judge_claims(made: Transaction, plan: str, record: Record) -> None:
+    """Each end of a claim is told as that of the worker, or of the lease, that had it. What is lost
+    with these is told apart from what they end themselves."""
+    for letter, *rest in record.events:
+        if letter not in _ENDS:
+            continue
+        claim = made.claims.get(f"{plan}/task-{rest[0]:010d}")
+        if claim is None:
+            if letter != "k":  # in a run of pure tasks only the first has a claim
+                raise Violation(f"S13 of {rest[0]} the end of a claim is told that it did not have")
+            continue
+        if letter in "hl" and (letter == "l") != (made.fiber.kind == CLEARS):
+            raise Violation(f"S13 {claim} is ended by {made.fiber.kind}, and told as {letter}")
+        at = _ENDS[letter]
+        worker = rest[at] if at < len(rest) else record.by
+        if at and worker != claim.split("/")[-2]:
+            raise Violation(f"S13 the end of {claim} is told as one of {worker}")
+
+
 class Historian:
     """Judges the histories of all plans. `opened` gives the data of a znode as they are meant."""
 
@@ -68,15 +90,13 @@ class Historian:
         #: False: something else is looked for, which may break this as well.
         self.judges = True
 
-    def applied(
-        self, kind: str, ops: Sequence[Op], results: Sequence[Any], touched: Iterable[str]
-    ) -> None:
-        """One transaction; `touched` are the paths of tasks that it changed."""
-        cut = len(self._plans)
+    def applied(self, tried: Transaction, ops: Sequence[Op], results: Sequence[Any]) -> None:
+        """One transaction."""
+        cut, kind = len(self._plans), tried.fiber.kind
         changed: dict[str, set[str]] = {}
         made: dict[str, list[Record]] = {}
         deleted: list[Record] = []
-        for path in touched:
+        for path in tried.touched:
             changed.setdefault(path[: cut + 10], set()).add(path)
         for op, result in zip(ops, results, strict=True):
             path = result if type(op) is Create else op.path
@@ -100,6 +120,8 @@ class Historian:
             return
         for path, records in made.items():
             self._made(path, records, deleted, changed)
+            if "/merged-" not in path:
+                judge_claims(tried, path.partition("/history/")[0], records[0])
         for plan, paths in changed.items():
             if plan in self.plans and plan not in self._removed:
                 self._judge_plan(plan)

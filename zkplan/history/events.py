@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import PayloadUndecodable
 from ..protocol.history import Record
+from ..protocol.layout import parse_lease
 from ..protocol.telling import Told
 from .state import FAILED, KINDS, SKIPPED, PlanState
 
@@ -21,16 +22,17 @@ class Event:
 
     `kind` is `added`, `runnable`, `claimed`, `committed`, `skipped`, `failed` (for good, and told
     to its dependents), `dead` (for good, and kept), `attempt failed`, `handed back`, `lost` (with
-    its worker), `retried`, `decided`, `due`, `opened`, `moved`, `result stored`, `delivered`,
-    `edges added`, `started`, `logged`; of a plan `ready`, `paused`, `resumed`, `cancelled`,
-    `share changed`, `done`.
+    its worker), `lapsed` (with its lease), `retried`, `decided`, `due`, `opened`, `moved`,
+    `result stored`, `delivered`, `edges added`, `started`, `logged`; of a plan `ready`, `paused`,
+    `resumed`, `cancelled`, `share changed`, `done`.
 
     `position` is its place in the order in which ZooKeeper applied the transactions; `when` is
     ZooKeeper's time, in wall-clock seconds. `by` did it: the ID of a worker, or a user, a machine
-    and a command. `task` is the number of a task, empty for a plan. `attempt` is the number of a
-    claim, which grows with each. Of an attempt that ended: `seconds` is how long its function ran,
-    by the worker's clock. `size` is that of an outcome in bytes, as it is stored. `detail` says
-    more.
+    and a command. `task` is the number of a task, empty for a plan. `worker` has the claim: it is
+    the ID of a worker, or a lease. `attempt` is the number of a claim, which grows with each. Of an
+    attempt that ended: `seconds` is how long its function ran, by the worker's clock; under a lease
+    it is the time since the task was given out. `size` is that of an outcome in bytes, as it is
+    stored. `detail` says more.
     """
 
     position: int
@@ -84,6 +86,8 @@ class Events:
         task = self.state.tasks[told[1]]
         more: dict[str, Any] = {}
         kind = KINDS[letter]
+        if letter == "l" and parse_lease(task.worker) is not None:
+            kind = "lapsed"
         if letter in "chlkxf":
             more["worker"], more["attempt"] = task.worker, task.n if task.n >= 0 else None
         if letter in "kxfv":

@@ -114,6 +114,8 @@ class PlanState:
     def task(self, number: int) -> TaskState:
         found = self.tasks.get(number)
         if found is None:
+            if type(number) is not int or not 0 <= number < 10**10:
+                raise ValueError("an event is of no task")
             found = self.tasks[number] = TaskState(number)
         return found
 
@@ -131,9 +133,9 @@ class PlanState:
         if letter == "a":
             self._added(record, task, event)
         elif letter == "j":
-            self._add_edges(task, event[2])
+            self._add_edges(task, _at(event, 2, []))
         elif letter == "e":
-            for target in event[2]:
+            for target in _at(event, 2, []):
                 self._close(self.task(target), task.number)
         elif letter == "k":
             self._ended(record, task, event)
@@ -216,6 +218,10 @@ def _ran(record: Record, task: TaskState, ran_ms: int, ago_ms: int) -> None:
 
 
 def _at(event: Told, index: int, default: Any) -> Any:
-    """A field of an event; what is left out at its end has its default."""
+    """A field of an event; what is left out at its end has its default. Raises TypeError."""
     value = event[index] if index < len(event) else None
-    return default if value is None else value
+    if value is None:
+        return default
+    if type(value) is not type(default):
+        raise TypeError(f"field {index} of an event is no {type(default).__name__}")
+    return value

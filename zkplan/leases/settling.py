@@ -15,7 +15,7 @@ from ..protocol.ending import hand_back
 from ..protocol.load import load
 from ..protocol.part import Part
 from ..protocol.publish import publish
-from ..protocol.requests import Delete, Multi, Step
+from ..protocol.requests import Delete, Fact, Multi, Step
 from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, NO_ALLOWANCE, Claim
 from ..protocol.wide_delivery import deliver_wide
 from ..runtime.failures import describe
@@ -51,6 +51,10 @@ class Settling:
     def settle(self, ended: Sequence[Ended], emptied: Sequence[str]) -> list[Settled]:
         """Settle the claims of these attempts, each once. `emptied` leases have no other claims."""
         jobs = [each.job for each in ended]
+        for job in jobs:
+            if job.started:
+                now = time.monotonic()
+                job.claim.fact = Fact(ran_ms=round(1000 * (now - job.started)), ended=now)
         return self._carry_out(
             [settle(each, self._codec, self._paths) for each in ended], jobs, emptied
         )

@@ -22,6 +22,8 @@ MAGIC = b"h1"
 COMPRESSED_FROM = 200
 #: What a damaged or malicious segment may take at most when it is unpacked.
 UNPACKED_MAX = 32 * 1024 * 1024
+#: Those of a time in ms, with some to spare.
+DIGITS_MAX = 14
 _SEGMENT = re.compile(f"{SEGMENT}([0-9]{{10}})")
 _MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
 
@@ -126,9 +128,22 @@ def _unpack(data: bytes) -> list[Any]:
         if not unpacking.eof:
             raise PayloadUndecodable("a history is cut short, or unpacks to more than it may")
     try:
-        value = json.loads(body)
+        value = json.loads(
+            body, parse_int=_whole, parse_float=_no_number, parse_constant=_no_number
+        )
     except (ValueError, RecursionError) as error:
         raise PayloadUndecodable(f"a history is not JSON: {error}") from None
     if not isinstance(value, list):
         raise PayloadUndecodable("a history is no list")
     return value
+
+
+def _whole(text: str) -> int:
+    """All numbers of a history are whole, and can be reckoned with as times."""
+    if len(text) > DIGITS_MAX:
+        raise ValueError("a number of a history is too large")
+    return int(text)
+
+
+def _no_number(text: str) -> int:
+    raise ValueError(f"a history has no number {text[:20]}")

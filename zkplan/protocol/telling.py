@@ -84,7 +84,8 @@ class Teller:
         """
         plans: dict[str, _Plan] = {}
         prefix, cut = self._prefix, self._cut
-        #: The worker that this transaction proves to be gone, and the dependent of the last edge.
+        #: The worker or lease that this transaction proves to be gone, and the dependent of the
+        #: last edge.
         gone = last_dep = ""
         argument = 0
         kind: type[Op]
@@ -121,7 +122,10 @@ class Teller:
                     else:
                         _in_plan(plan, op, rest)
             elif head == "claim":
-                _claim(plans, op, path, facts)
+                if kind is Check and "/" not in path[cut + 7 :]:
+                    gone = path[cut + 7 :]  # a lease whose time is over
+                else:
+                    _claim(plans, op, path, facts)
             elif head == "delay":
                 name = path[cut + 8 :]
                 if len(name) > 40 and "/" not in name:

@@ -55,7 +55,7 @@ from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
-from .tidying import Tidying
+from .tidying import Tidying, Written
 from .vitals import Vitals
 from .wear import Wear
 
@@ -128,11 +128,12 @@ class Loop:
             steps, membership, claims, claimer, loader, prefetch, settler, publisher
         )
         # Beside them.
-        session_s = transport.session_timeout_s
-        self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
+        self.shutdown = Shutdown(
+            steps, membership, claims, pool, settler, transport.session_timeout_s
+        )
         self.wear = Wear(pool, self.shutdown, max_abandoned)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
-        self.heartbeat = Heartbeat(steps, membership, claims, session_s / 6)
+        self.heartbeat = Heartbeat(steps, membership, claims, transport.session_timeout_s / 6)
         self.duties: list[Duty] = [
             self.heartbeat,
             self.clearing,
@@ -158,7 +159,7 @@ class Loop:
             *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
         )
         recorder.by = membership.worker
-        tidying = Tidying(steps, self._paths, membership, recorder)
+        tidying = Tidying(steps, self._paths, membership, Written(recorder))
         return IndexScan(steps, membership, self.candidates, scan, bounds.learn), bounds, tidying
 
     # ---- the loop
