@@ -58,12 +58,16 @@ class _Plan:
         self.is_untold = False
 
     def deliver(self, task: str, dependent: str, size: int) -> None:
+        if not (task.isdecimal() and dependent.isdecimal()):
+            return
         self.closed.setdefault(task, []).append(dependent)
         self.sizes[task] = size
 
     def move(self, task: str) -> _Move:
         found = self.moves.get(task)
         if found is None:
+            if not task.isdecimal():
+                return _Move(-1)  # a znode that zkplan did not make: nothing is told of it
             found = self.moves[task] = _Move(int(task))
         return found
 
@@ -159,11 +163,13 @@ def _claim(plans: dict[str, _Plan], op: Op, path: str, facts: Mapping[str, Fact]
     # Not of the claims node itself, nor of a pending record or what lies below a claim.
     if node.endswith("/claims") or len(name) < 24 or name[10] != "-" or not name[:10].isdecimal():
         return
-    number = name[:10]
+    number, end = name[:10], name.find(".", 22)
+    if not name[22:end].isdecimal():
+        return
     plan = plans.get(number) or plans.setdefault(number, _Plan())
     move = plan.move(name[11:21])
     move.worker = node.rpartition("/")[2]
-    move.n = int(name[22 : name.index(".", 22)])
+    move.n = int(name[22:end])
     if kind is Create:
         move.place = "c"
     else:
