@@ -5,9 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from contextvars import ContextVar
 
 #: The most characters that each event may take for it.
 CHARS_MAX = 80
+#: In whose name this thread or coroutine acts; empty for the process itself. A service sets it.
+acting: ContextVar[str] = ContextVar("zkplan_acting", default="")
 
 
 def person() -> str:

@@ -119,7 +119,8 @@ def _grouped(tasks: Iterable[TaskState], on_path: set[int], span: Span) -> Itera
     yield f"{'':{LABEL}}how many of a name run at a time  * on the critical path"
 
 
-def _density(tasks: Iterable[TaskState], span: Span) -> str:
+def density(tasks: Iterable[TaskState], span: Span) -> list[int]:
+    """How many of them run in each column."""
     steps = [0] * (span.columns + 1)
     for task in tasks:
         if task.started_ms:
@@ -129,6 +130,11 @@ def _density(tasks: Iterable[TaskState], span: Span) -> str:
     for step in steps[:-1]:
         running += step
         found.append(running)
+    return found
+
+
+def _density(tasks: Iterable[TaskState], span: Span) -> str:
+    found = density(tasks, span)
     most = max(1, *found)
     return "".join(DENSITY[-(-each * (len(DENSITY) - 1) // most)] for each in found)
 

@@ -42,9 +42,14 @@ class Recorder:
     """
 
     def __init__(
-        self, root: str, by: str = "", clock: Callable[[], float] = time.monotonic
+        self,
+        root: str,
+        by: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        acting: Callable[[], str] = str,
     ) -> None:
-        self.root, self.by = root, by
+        """`acting` says in whose name a step runs; empty: in that of `by`."""
+        self.root, self.by, self._acting = root, by, acting
         self._teller, self._clock = Teller(root), clock
         #: The numbers of plans without a history: older ones, and those whose authors want none.
         self._without: set[str] = set()
@@ -97,9 +102,10 @@ class Recorder:
 
     def _recorded(self, request: Multi) -> _Recorded:
         ops, now = request.ops, self._clock() if request.facts else 0.0
+        by = self._acting() or self.by
         told = [
-            (number, segment_to_bytes(self.by, events))
-            for number, events in self._teller.events(ops, request.facts, self.by, now)
+            (number, segment_to_bytes(by, events))
+            for number, events in self._teller.events(ops, request.facts, by, now)
             if number not in self._without
         ]
         return _Recorded(self.root, ops, told)

@@ -18,6 +18,7 @@ from . import (
     caller,
     graphs,
     health,
+    histories,
     plan_actions,
     plans,
     results,
@@ -54,6 +55,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     work.router,
     schedules.router,
     graphs.router,
+    histories.router,
     znodes.router,
     stream.router,
 )
