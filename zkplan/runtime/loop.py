@@ -91,8 +91,7 @@ class Loop:
         kinds: Collection[str] = (),
     ) -> None:
         self._transport, self._paths = transport, paths
-        self._inbox: Mailbox[Callable[[], None]] = Mailbox()
-        self._ended: deque[Ended] = deque()
+        self._inbox, self._ended = Mailbox[Callable[[], None]](), deque[Ended]()
         self._told = self._all_told = False
         self.ready: Callable[[str], None] = lambda worker: None
         self.counters = counters = Counters()
@@ -128,12 +127,11 @@ class Loop:
             steps, membership, claims, claimer, loader, prefetch, settler, publisher
         )
         # Beside them.
-        self.shutdown = Shutdown(
-            steps, membership, claims, pool, settler, transport.session_timeout_s
-        )
+        session_s = transport.session_timeout_s
+        self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
         self.wear = Wear(pool, self.shutdown, max_abandoned)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
-        self.heartbeat = Heartbeat(steps, membership, claims, transport.session_timeout_s / 6)
+        self.heartbeat = Heartbeat(steps, membership, claims, session_s / 6)
         self.duties: list[Duty] = [
             self.heartbeat,
             self.clearing,
