@@ -32,6 +32,8 @@ PYTHON_MIN = (3, 10)
 NOTHING_SELECTED, INTERRUPTED = 5, 2
 #: How many runs of `test` go on at a time: they wait a good deal, and two processors take them.
 AT_ONCE = 4
+#: What a run of `test` takes fewer of than the command of the folder.
+FEWER = {"ZKPLAN_SIM_SEEDS": "1500", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "60"}
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
 ARCHITECTURE = TOP / "docs" / "internals" / "architecture.md"
 MODULES_BEGIN, MODULES_END = "<!-- modules -->\n", "<!-- end of modules -->"
@@ -51,28 +53,25 @@ def demo(arguments: list[str]) -> None:
 
 def test(arguments: list[str]) -> None:
     """lint and all tests, side by side: on a real ZooKeeper and on the embedded server"""
-    marked = ["-m", "(not chaos or sample) and not bench", *arguments]
+    marked = ["-m", "(sample or not (chaos or slow)) and not bench", *arguments]
     if any(argument.startswith("tests/") for argument in arguments):
         lint([])
         pytest([], marked)
         return
-    os.environ.setdefault("ZKPLAN_SIM_SEEDS", "3000")  # `dev.py sim` takes 20 000.
+    for name, count in FEWER.items():
+        os.environ.setdefault(name, count)
     # Some hundred processes begin, and each would compile zkplan for itself.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     succeeds([venv_program("python"), "-m", "compileall", "-q", "zkplan", "tests", "benchmarks"])
-    # Few tests need both kinds of server, see tests/conftest.py. Long runs do not begin last.
-    on_zookeeper = ["--zookeeper-kind=zookeeper", "-m", f"zookeeper and not either and {marked[1]}"]
     embedded = "--zookeeper-kind=embedded"
-    on_embedded = [embedded, "-m", f"zookeeper and (either or both) and {marked[1]}"]
-    on_neither = f"-m=not zookeeper and {marked[1]}"
+    # Few tests need both kinds of server, see tests/conftest.py. Long runs do not begin last.
+    integ = [tests("--zookeeper-kind=marked", *marked, *some) for some in shares("tests/integ", 4)]
     side_by_side(
         [
             [sys.executable, "dev.py", "lint"],
-            *(tests(*on_zookeeper, *arguments, *share) for share in shares("tests/integ", 2)),
-            *(tests(*on_embedded, *arguments, *share) for share in shares("tests/integ", 2)),
-            *(tests(on_neither, *arguments, *share) for share in shares("tests/integ", 2)),
+            *integ,
             tests("tests/embedded", "tests/crash", "tests/chaos", embedded, *marked),
-            *(tests(embedded, *marked, *share) for share in shares("tests/unit", 2)),
+            *(tests(embedded, *marked, *some) for some in shares("tests/unit", 2)),
             tests("tests/sim", *marked),
             tests("tests/differential", "tests/kazoo_suite", *marked),
         ],
@@ -220,7 +219,8 @@ def set_up_packages() -> None:
         apt_install(["python3-venv"]) or stop("This Python has no venv: install python3-venv.")
     execute([sys.executable, "-m", "venv", "--clear", str(VENV)])
     say("installing zkplan with its tools into it")
-    execute([venv_program("python"), "-m", "pip", "install", "--quiet", "-e", ".[dev]"])
+    pip = [venv_program("python"), "-m", "pip", "install", "--quiet", "--no-compile"]
+    execute([*pip, "-e", ".[dev]"])  # What of them is imported is compiled then, and kept.
     STAMP.write_text(wanted)
 
 

@@ -45,7 +45,11 @@ def served(name: str, hosts: str | None) -> Iterator[Served]:
     if name == ZOOKEEPER and hosts:
         yield Served(name, hosts, None, server_version(hosts))
         return
-    process = ZooKeeperServer(heap=_HEAP) if name == ZOOKEEPER else EmbeddedServerProcess()
+    process = (
+        ZooKeeperServer(heap=_HEAP, jvm_options=())
+        if name == ZOOKEEPER
+        else EmbeddedServerProcess()
+    )
     with process as server:
         yield Served(name, server.hosts, server.pid, server.version)
 

@@ -11,6 +11,7 @@ import sys
 import click
 
 import zkplan
+from zkplan.processes.garbage import spare_what_stays
 
 
 @click.command()
@@ -22,6 +23,7 @@ def main(hosts: str, root: str, threads: int, profile: str) -> None:
     sys.path.insert(0, os.getcwd())
     with zkplan.connect(hosts, root) as client:
         worker = zkplan.Worker(client, threads)
+        spare_what_stays()  # as the command `zkplan worker` does
 
         def tell(*_: object) -> None:
             line = json.dumps(dataclasses.asdict(worker.statistics()))

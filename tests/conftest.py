@@ -120,13 +120,13 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """CI runs one process for each kind of server, side by side."""
     parser.addoption(
         "--zookeeper-kind",
-        choices=[*_KINDS, "ensemble", "both"],
+        choices=[*_KINDS, "ensemble", "both", "marked"],
         default="both",
         help="the server of tests that need one: the real ZooKeeper, zkplan's own, or first the "
-        "one, then the other (default); an ensemble is for the tests of chaos alone, where the "
+        "one, then the other (default); `marked`: on those that its markers name (`either`, "
+        "`both`), else on the real one; an ensemble is for the tests of chaos alone, where the "
         "default is all three",
     )
 
@@ -135,6 +135,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses a server on every kind of it that is wanted."""
     if "zookeeper_kind" in metafunc.fixturenames:
         wanted = metafunc.config.getoption("--zookeeper-kind")
+        if wanted == "marked":
+            module = metafunc.definition.path.name
+            either = metafunc.definition.get_closest_marker("either") or module in _EITHER
+            wanted = "embedded" if either else "both" if module in _BOTH else "zookeeper"
         kinds = [kind for kind in _KINDS if wanted in ("both", kind)]
         metafunc.parametrize("zookeeper_kind", kinds, indirect=True, scope="session")
 

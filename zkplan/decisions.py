@@ -36,6 +36,13 @@ def select(
     return found
 
 
+def check_priority(priority: int, task: str, where: str = "") -> None:
+    """Raises InvalidTask."""
+    if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        told = f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.50}"
+        raise InvalidTask(task, f"task {task}{where}: {told}")
+
+
 class DecidedPlan(Protocol):
     """What decisions need from the plan of their tasks. Plan implements it."""
 
@@ -65,15 +72,23 @@ class Decisions:
 
     def skip(self, task: str, value: Any, name: str = "") -> str:
         """Raises as Task.skip."""
+        return self._decide(task, self.skipped(task, value, name), skips=True)
+
+    def skipped(self, task: str, value: Any, name: str = "") -> bytes:
+        """The outcome of a task that is skipped. Raises NotSerialisable, PayloadTooLarge."""
         # Eight random bytes make it unique to this call.
         mark = os.urandom(8)
         sealed = self._client.codec.seal_skipped(value, name, self._is_json(), mark)
         if len(sealed) > VALUE_BYTES_MAX:
             raise PayloadTooLarge(f"the value of task {task}", len(sealed), VALUE_BYTES_MAX)
-        return self._decide(task, sealed, skips=True)
+        return sealed
 
     def cancel(self, task: str, name: str = "") -> str:
         """Raises as Task.cancel."""
+        return self._decide(task, self.cancelled(task, name), skips=False)
+
+    def cancelled(self, task: str, name: str = "") -> bytes:
+        """The outcome of a task that is cancelled."""
         host = socket.gethostname()
         who = f"operator-{host.split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
         message = f"cancelled by an operator on {host}"
@@ -81,7 +96,7 @@ class Decisions:
         codec = self._client.codec
         dumped = codec.dump_exception(error, self._is_json())
         failure = Failure("TaskCancelled", message, "", who, 0, time.time(), dumped)
-        return self._decide(task, codec.seal(FAILURE, failure.to_bytes()), skips=False)
+        return codec.seal(FAILURE, failure.to_bytes())
 
     def _is_json(self) -> bool:
         """Whether those that take the outcome decode JSON alone."""
@@ -105,9 +120,7 @@ class Decisions:
 
     def set_priority(self, task: str, priority: int) -> str:
         """Raises as Task.set_priority."""
-        if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-            told = f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.50}"
-            raise InvalidTask(task, f"task {task} of {self._path}: {told}")
+        check_priority(priority, task, f" of {self._path}")
         hint = self._places.get(task)
         step = set_priority(self._client.paths, self._plan, task, priority, hint)
         return self._client.transport.run(step)

@@ -26,6 +26,8 @@ ZkplanError
 │   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
 │   └── StoredValueLost       the store has it no more, or it is damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
+├── UpdateRefused             an update of several tasks, with everything that is against it
+├── UpdateTooLarge            one transaction does not carry an update of several tasks
 ├── BudgetSpent               the plans of a root take all the room that they may
 ├── StoreUnavailable          the store of large values cannot be used now, or is another one
 ├── ZooKeeperError               ZooKeeper did not do what was asked
@@ -43,6 +45,7 @@ ZkplanError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -201,6 +204,33 @@ class PayloadTooLarge(PayloadError):
         )
         self.size = size
         self.limit = limit
+
+
+class UpdateRefused(ZkplanError):
+    """An update of several tasks does not fit the state of its plan. Nothing was written.
+
+    `refusals` say why, one for each operation that does not fit.
+    """
+
+    def __init__(self, message: str, refusals: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.refusals = refusals
+
+
+class UpdateTooLarge(ZkplanError):
+    """One transaction does not carry an update of several tasks. Nothing was written.
+
+    It needs `ops` operations in ZooKeeper and `size` bytes, at most; one transaction carries
+    `ops_max` and `size_max`.
+    """
+
+    def __init__(self, ops: int, size: int, ops_max: int, size_max: int) -> None:
+        super().__init__(
+            f"the update needs up to {ops} operations and {size} bytes in one transaction of "
+            f"ZooKeeper, which carries {ops_max} and {size_max}: do it in several updates"
+        )
+        self.ops, self.size = ops, size
+        self.ops_max, self.size_max = ops_max, size_max
 
 
 class PayloadUndecodable(PayloadError):

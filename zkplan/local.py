@@ -70,8 +70,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     Values of more than 32 KiB lie in a folder beside the data of the server, or in the `store` (see
     `connect`) if one is given.
 
-    With `page` the plans can be looked at in a browser: `page` of the object is the address. It
-    needs `zkplan[service]`.
+    With `page` the plans can be looked at in a browser. The address is printed to standard error,
+    unless `output` is False, and `page` of the object is the address, too. It has a token for this
+    run: who has the address may do all that you may. It needs `zkplan[service]`.
 
     At the end of the block, running tasks have `grace` seconds to end. The others are handed back
     (and lost without `data`). If it is not closed before the interpreter ends, it is closed then,
@@ -259,10 +260,13 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         )
 
     def _open_page(self, server: Lease, stack: ExitStack) -> str:
+        from .processes.output import show
         from .processes.page import PageProcess
 
         page = PageProcess(self._settings(server))
         stack.callback(page.close)
+        if self._output:
+            show(f"page: {page.address}\n", "stderr")
         return page.address
 
     def close(self) -> None:

@@ -183,6 +183,18 @@ class Plan(WatchedPlan):
                 "be there, too: give each task a key, or add tasks only where is_new is True; "
                 "client.plan(key=…) gives a handle that adds them all the same",
             )
+        gates, made = self._define(specs)
+        with self._lock:
+            tasks = [
+                Task(self, "", spec.called, new) for spec, new in zip(specs, made, strict=True)
+            ]
+            self._submit([*gates, *made])
+            self._has_added = True
+        return tasks
+
+    def _define(self, specs: Sequence[TaskSpec]) -> tuple[list[NewTask], list[NewTask]]:
+        """Check and serialise tasks: the gates that they need, and what they are. Raises as
+        `add_task`, before anything of the plan is written."""
         record = self.record
         as_json = record.serializer == "json"
         if self._client.values.codec.is_json_only and not as_json:
@@ -198,13 +210,7 @@ class Plan(WatchedPlan):
         self._check_limits(made)
         if gates or any(new.gate for new in made):
             self._client.transport.run(ensure_gates(self._client.root))
-        with self._lock:
-            tasks = [
-                Task(self, "", spec.called, new) for spec, new in zip(specs, made, strict=True)
-            ]
-            self._submit([*gates, *made])
-            self._has_added = True
-        return tasks
+        return gates, made
 
     def map(
         self,

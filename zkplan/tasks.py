@@ -18,7 +18,7 @@ from .gates import When
 from .inspection.task_info import TaskInfo, task_info
 from .inspection.view import Why
 from .inspection.why import why_task
-from .notebook import shown, task_html
+from .notebook import Picture, readable, show_live, task_picture
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
 from .serialization.functions import function_name
@@ -327,11 +327,20 @@ class Task:
         return f"<Task {self.name or number or '(not sent yet)'} of {self._plan.path}>"
 
     def _repr_html_(self) -> str | None:
-        number = self._number or (self._new.number if self._new is not None else "")
-        # To look at a task must not send the adds of a `with` block.
-        return shown(repr(self), self._html) if number else None
+        return self._picture().html if self._is_sent() else None
 
-    def _html(self) -> str:
+    def _ipython_display_(self) -> None:
+        if not (self._is_sent() and show_live(repr(self), self._picture)):
+            raise NotImplementedError  # no notebook: IPython goes on with its other ways
+
+    def _is_sent(self) -> bool:
+        # To look at a task must not send the adds of a `with` block.
+        return bool(self._number or (self._new is not None and self._new.number))
+
+    def _picture(self) -> Picture:
+        return readable(repr(self), self._draw)
+
+    def _draw(self) -> Picture:
         known = self.info()
         used = "" if known.attempts is None else f"{known.attempts_used} of {known.attempts} used"
         facts = [
@@ -342,7 +351,7 @@ class Task:
             ("waits for", count(known.waits_for, "result") if known.waits_for else ""),
             ("last error", known.last_error),
         ]
-        return task_html(self.path, facts)
+        return task_picture(self.path, known.state, facts)
 
     def __reduce__(self) -> Any:
         raise NotSerialisable(

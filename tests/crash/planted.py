@@ -41,10 +41,11 @@ def half_a_group_is_committed(
 
 
 #: And what the check says of a server with it. Which half of a group is missing decides who notices
-#: it: the nodes, or the counts of their parents.
+#: it: the nodes, or the counts of their parents. A request whose effect a watch told of counts as
+#: applied: where that one is lost, no number of requests leads to what is there.
 DEFECTS = {
     "answers leave before the commit": "no number of them leads to what is there",
-    "watchers are told before the commit": "a watch told",
+    "watchers are told before the commit": "a watch told|no number of them leads to what is there",
     "half a group is committed": "no number of them leads to what is there|changes of children",
     "sessions are forgotten at a restart": "became",
 }

@@ -25,9 +25,12 @@ NOT_HERE = {"zkplan server", "zkplan worker", "zkplan serve new-token"}
 PLAN_FILE = Path(__file__).parents[2] / "examples" / "report.toml"
 
 
-#: Each takes half a minute. With every change a login on each kind of server is enough.
-LONG = ("ensemble", "sasl", "tls")
-WORLDS = [pytest.param(name, marks=pytest.mark.chaos if name in LONG else ()) for name in SETUPS]
+#: Each takes half a minute. With every change a login on the quickest server is enough.
+MARKS = {"ensemble": "chaos", "sasl": "chaos", "tls": "chaos", "digest": "slow"}
+WORLDS = [
+    pytest.param(name, marks=getattr(pytest.mark, MARKS[name]) if name in MARKS else ())
+    for name in SETUPS
+]
 
 
 @pytest.fixture(scope="module", params=WORLDS)
@@ -35,7 +38,7 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
     wanted = request.config.getoption("--zookeeper-kind")
-    if wanted != "both" and (request.param == "embedded") != (wanted == "embedded"):
+    if wanted in ("embedded", "zookeeper") and (request.param == wanted) != (wanted == "embedded"):
         pytest.skip(f"only {wanted} is wanted")
     with secured(request.param, tmp_path_factory.mktemp("server")) as made:
         yield made
@@ -104,7 +107,6 @@ FIRST = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_every_command_of_the_reference_works(
     config: Path,

@@ -70,7 +70,10 @@ def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_repo
 
 @pytest.mark.parametrize(
     "server",
-    [pytest.param("both", marks=[needs_java, pytest.mark.chaos]), "embedded"],
+    [
+        pytest.param("both", marks=[needs_java, pytest.mark.chaos]),
+        pytest.param("embedded", marks=pytest.mark.slow),
+    ],
 )
 def test_the_two_servers_are_compared_request_by_request(server: str, tmp_path: Path) -> None:
     file = tmp_path / "report.json"

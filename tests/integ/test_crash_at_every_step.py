@@ -31,7 +31,6 @@ def diamond(client: Client) -> Plan:
     return plan
 
 
-@pytest.mark.slow
 def test_a_plan_without_effects_ends_the_same_wherever_its_worker_dies() -> None:
     report = crash_at_every_step(diamond)
     assert report.differences == [], report
@@ -63,7 +62,6 @@ def test_an_inner_result_is_kept_nowhere_wherever_its_wide_delivery_breaks_off()
     assert any("create plan-" in step.what and "/delivered" in step.what for step in report.steps)
 
 
-@pytest.mark.slow
 def test_an_effect_that_is_repeated_is_reported_with_the_step(tmp_path: Path) -> None:
     """The promise is at least once for effects: the helper finds the step where it shows."""
     file = tmp_path / "effects"
@@ -85,7 +83,6 @@ def test_an_effect_that_is_repeated_is_reported_with_the_step(tmp_path: Path) ->
     assert "instead of drained, ['done']" in str(report)
 
 
-@pytest.mark.slow
 def test_a_result_that_depends_on_the_process_differs_at_each_step_before_its_commit() -> None:
     def build(client: Client) -> Plan:
         plan = client.create_plan()
@@ -114,7 +111,6 @@ def test_a_plan_that_fails_undisturbed_must_fail_the_same() -> None:
     assert report.differences == [], report
 
 
-@pytest.mark.slow
 def test_a_plan_that_does_not_end_in_time_is_told_as_such() -> None:
     def build(client: Client) -> Plan:
         plan = client.create_plan()

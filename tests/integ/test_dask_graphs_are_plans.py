@@ -164,6 +164,7 @@ def test_a_plan_whose_author_died_before_it_was_complete_is_made_anew(client: Cl
     assert client.plans() == []
 
 
+@pytest.mark.slow
 def test_workers_and_the_author_are_killed_and_the_result_is_the_same(tmp_path: Path) -> None:
     """One of two workers dies every two seconds, and the author once: he takes up his plan."""
     folder, file, out = tmp_path / "data", tmp_path / "runs", tmp_path / "out"

@@ -27,7 +27,6 @@ def demo_roots(hosts: str) -> set[str]:
         return {name for name in client.get_children("/") if name.startswith("zkplan-demo-")}
 
 
-@pytest.mark.slow
 def test_a_killed_workers_tasks_are_taken_over_and_the_result_is_identical(
     zookeeper_hosts: str, tmp_path: Path
 ) -> None:
@@ -44,7 +43,6 @@ def test_a_killed_workers_tasks_are_taken_over_and_the_result_is_identical(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_an_interrupted_demonstration_leaves_nothing_behind(
     zookeeper_hosts: str, tmp_path: Path
 ) -> None:
@@ -67,7 +65,6 @@ def test_an_interrupted_demonstration_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("bare_machine")
 def test_it_needs_python_only(tmp_path: Path) -> None:
     """No Java, no Docker, no ZooKeeper: a folder without programs stands for such a machine."""

@@ -38,6 +38,7 @@ def test_an_example_prints_what_its_page_says(
     assert example.stdout == output
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_team_shares_one_server_while_workers_are_killed() -> None:
     """It checks itself what its tasks have noted; this wants all of it to be told, and kills."""

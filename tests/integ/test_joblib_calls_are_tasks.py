@@ -109,6 +109,7 @@ def test_a_grid_search_of_scikit_learn_finds_what_it_finds_without_workers() -> 
     assert best(-1) == best(1)
 
 
+@pytest.mark.slow
 def test_a_call_that_comes_when_the_plan_has_just_drained_is_not_lost(client: Client) -> None:
     with zkplan.Executor(client) as executor:
         for x in range(300):
@@ -116,6 +117,7 @@ def test_a_call_that_comes_when_the_plan_has_just_drained_is_not_lost(client: Cl
     assert client.plans() == []
 
 
+@pytest.mark.slow
 def test_no_plan_of_failed_calls_is_left_by_an_executor(client: Client) -> None:
     executor = zkplan.Executor(client)
     assert isinstance(executor.submit(fail_at_30, 30).exception(30), LookupError)

@@ -98,6 +98,7 @@ def test_a_finished_task_is_found_by_its_name_where_its_result_is_kept(
         plan.task("handed on")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_all_of_more_than_a_thousand_are_listed_and_retried(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:

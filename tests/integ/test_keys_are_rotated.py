@@ -51,7 +51,6 @@ def step(file: str, at: int, *_: Any) -> int:
     return at
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.chaos)])
 def test_a_key_is_rotated_while_plans_run_and_workers_are_killed(

@@ -17,12 +17,20 @@ import zkplan
 from zkplan.errors import InvalidTask
 from zkplan.runtime.statistics import Statistics
 
-from .support import Here, Run, WorkerProcess, wait_until, working
+from .support import Here, Run, WorkerProcess, note, wait_for_notes, wait_until, working
 
 
 def timed(seconds: float, *_: Any) -> tuple[float, float]:
     began = time.time()
     threading.Event().wait(seconds)
+    return began, time.time()
+
+
+def timed_at_gate(file: Path, gate: Path) -> tuple[float, float]:
+    began = time.time()
+    note(file, "began")
+    wait_until(gate.exists, "the gate opens")
+    threading.Event().wait(0.05)
     return began, time.time()
 
 
@@ -83,17 +91,19 @@ def test_a_full_limit_keeps_no_worker_from_other_tasks_and_queues(
 
 @pytest.mark.either
 def test_a_lower_size_waits_for_what_runs_and_stops_nothing(
-    zkplan_client: zkplan.Client, here: Here
+    zkplan_client: zkplan.Client, here: Here, tmp_path: Path
 ) -> None:
+    file, gate = tmp_path / "began", tmp_path / "gate"
     zkplan_client.set_limit("db", 4)
     with zkplan_client.create_plan(limits=["db"]) as plan:
-        tasks = [plan.add_task(timed, [0.25], name=f"task {n}") for n in range(8)]
+        tasks = [plan.add_task(timed_at_gate, [file, gate], name=f"task {n}") for n in range(8)]
     with workers(here, 2):
-        wait_until(lambda: len(zkplan_client.limits()[0].held) == 4, "four run")
+        wait_for_notes(file, 4)
         zkplan_client.set_limit("db", 1)
         lowered = time.time()
         with pytest.raises(zkplan.ZkplanError, match="permits of the limit db are running"):
             zkplan_client.remove_limit("db")
+        gate.touch()
         times = [task.result(timeout=30) for task in tasks]
     assert sum(began < lowered for began, _ in times) == 4
     after = sorted(began for began, _ in times if began > lowered)

@@ -88,7 +88,6 @@ def test_the_workers_sign_with_the_secret_of_the_block(workers: int, secret: str
         assert run_double(client)[0] == 42
 
 
-@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced_and_its_task_taken_over_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +101,6 @@ def test_a_worker_that_dies_is_replaced_and_its_task_taken_over_at_once(
     assert f"worker process {first.pid} was ended by SIGKILL; it is replaced" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_task_that_never_ends_does_not_keep_the_block_from_being_left(tmp_path: Path) -> None:
     file = tmp_path / "file"
     with zkplan.local(workers=1, grace=0.2) as client:
@@ -218,7 +216,6 @@ def test_a_forked_child_leaves_the_workers_of_its_parent_alone() -> None:
     here.close()
 
 
-@pytest.mark.slow
 def test_a_crew_that_cannot_start_a_worker_tries_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

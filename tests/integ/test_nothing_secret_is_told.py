@@ -27,6 +27,7 @@ import zkplan
 from zkplan import Client, Plan, TaskSpec, errors
 from zkplan.cli import cli
 from zkplan.embedded import EmbeddedServer, Limits
+from zkplan.leases import Add, Decide, Leases
 from zkplan.plan_files.reader import read_plan_file
 from zkplan.protocol.requests import Create, Refused
 from zkplan.protocol.shared import rejected
@@ -254,6 +255,11 @@ def take_a_key_twice(closed: Closed) -> None:
         closed.client.create_plan(key="taken", if_exists="raise")
 
 
+def update(closed: Closed, *operations: Any) -> None:
+    with Leases(closed.client) as leases:
+        leases.update(closed.plans["defining"], operations)
+
+
 #: How each error of zkplan comes about, with the planted values in reach.
 CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.PlanNotFound: lambda c: c.client.plan("no such plan"),
@@ -273,6 +279,10 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.PayloadTooLarge: exceed_a_request,
     errors.PayloadRefused: read_what_was_changed,
     errors.PayloadUndecodable: read_with_another_secret,
+    errors.UpdateRefused: lambda c: update(c, Decide(9_999, "skip", value=ARGUMENT)),
+    errors.UpdateTooLarge: lambda c: update(
+        c, *(Add(zkplan.TaskSpec(fail, [ARGUMENT * 1_000])) for _ in range(100))
+    ),
     errors.BudgetSpent: spend_the_budget,
     errors.StoreUnavailable: lose_the_store,
     errors.ZooKeeperUnavailable: lambda c: zkplan.connect(

@@ -249,7 +249,7 @@ def test_a_publication_that_is_owed_is_not_lost(
     assert found.task(both.number).result(1) == 6
 
 
-@pytest.mark.parametrize("period", [2, 3])
+@pytest.mark.parametrize("period", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_an_import_whose_answers_are_lost_writes_everything_once(
     period: int, zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str, tmp_path: Path
 ) -> None:

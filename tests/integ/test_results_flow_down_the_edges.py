@@ -101,7 +101,6 @@ def test_a_result_near_the_limit_of_a_request_is_delivered(zkplan_client: Client
     assert len(source.result(30)) == 1_000_000
 
 
-@pytest.mark.slow
 def test_a_join_of_thousands_is_defined_behind_a_hold(
     zkplan_client: Client, tmp_path: Path
 ) -> None:

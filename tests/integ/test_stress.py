@@ -35,8 +35,7 @@ def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
     assert (report.executions, report.kills, report.lost_sessions) == (30, 0, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("supervised", [False, True])
+@pytest.mark.parametrize("supervised", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
     supervised: bool, zookeeper_hosts: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import zkplan
 from zkplan import Client
 from zkplan.errors import TaskFailed
 from zkplan.isolation import processes
+from zkplan.isolation.processes import PROCESSES_MAX
 
 from .stores import Place
 from .support import (
@@ -44,6 +45,7 @@ from .ways_to_die import (
     die_first,
     eat_memory,
     fork_bomb,
+    fork_bomb_of_sessions,
     leave,
     loop_in_c,
     segfault,
@@ -63,12 +65,18 @@ def isolating(here: Here, threads: int = 2, **options: Any) -> Iterator[zkplan.W
 
 
 @pytest.mark.parametrize(
-    "ways",
-    [[segfault, leave, eat_memory, ask_for_too_much, loop_in_c], [fork_bomb]],
-    ids=["all but fork bomb", "fork bomb"],
+    ("ways", "processes_max"),
+    [
+        ([segfault, leave, eat_memory, ask_for_too_much, loop_in_c], PROCESSES_MAX),
+        ([fork_bomb], 60),
+        pytest.param([fork_bomb], PROCESSES_MAX, marks=pytest.mark.slow),
+        pytest.param([fork_bomb_of_sessions], PROCESSES_MAX, marks=pytest.mark.slow),
+    ],
+    ids=["all but fork bombs", "small fork bomb", "fork bomb", "fork bomb of sessions"],
 )
 def test_each_death_costs_its_own_task_one_attempt_and_nothing_else(
     ways: list[Callable[[], None]],
+    processes_max: int,
     zkplan_client: Client,
     here: Here,
     tmp_path: Path,
@@ -77,7 +85,7 @@ def test_each_death_costs_its_own_task_one_attempt_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO, "zkplan")
-    monkeypatch.setattr(processes, "PROCESSES_MAX", 60)  # so that the bomb is over soon
+    monkeypatch.setattr(processes, "PROCESSES_MAX", processes_max)
     near, gate = str(tmp_path / "near"), str(tmp_path / "gate")
     with isolating(here) as worker:
         name, session = worker.id, worker.client.transport.client.client_id
@@ -88,7 +96,7 @@ def test_each_death_costs_its_own_task_one_attempt_and_nothing_else(
                     die_first,
                     [str(tmp_path / way.__name__), way.__name__],
                     timeout=2.0 if way is loop_in_c else None,
-                    memory_limit="2GB" if way is fork_bomb else "200MB",
+                    memory_limit="2GB" if "fork_bomb" in way.__name__ else "200MB",
                     keep=True,
                 )
                 for way in ways

@@ -8,7 +8,9 @@ import mmap
 import os
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def segfault() -> None:
@@ -37,13 +39,23 @@ def loop_in_c() -> None:
 
 
 def fork_bomb() -> None:
-    # Bounded by this test itself, in number and in time, if nothing else ends it.
-    forked, until = mmap.mmap(-1, 8), time.monotonic() + 15
+    fork_on()
+
+
+def fork_bomb_of_sessions() -> None:
+    fork_on(then=os.setsid)
+
+
+def fork_on(then: Callable[[], Any] = bool) -> None:
+    """Each process forks, and each new one does `then`. They are bounded by this test itself, in
+    number and in time, if nothing else ends them."""
+    forked, until = mmap.mmap(-1, 8), time.monotonic() + 30
     while time.monotonic() < until:
         count = int.from_bytes(forked[:8], "big")
-        if count < 400:
+        if count < 700:
             forked[:8] = (count + 1).to_bytes(8, "big")
-            os.fork()
+            if not os.fork():
+                then()
 
 
 #: What the log of the worker says of each.
@@ -53,6 +65,7 @@ TOLD = {
     eat_memory: "it used more than 200 MB of memory, its limit",
     ask_for_too_much: "MemoryError (`zkplan task show",
     loop_in_c: "longer than its time-out of 2 s",
+    fork_bomb_of_sessions: "processes, more than a task may have",
     fork_bomb: "processes, more than a task may have",
 }
 BY_NAME = {function.__name__: function for function in TOLD}

@@ -8,13 +8,14 @@ from typing import Any
 
 from zkplan.protocol import compaction, history, telling
 from zkplan.protocol.history import Record
-from zkplan.protocol.layout import parse_lease
+from zkplan.protocol.layout import UPDATE, parse_lease
 from zkplan.protocol.recorder import _Recorded
-from zkplan.protocol.requests import Create, Multi
+from zkplan.protocol.requests import Create, Multi, Op
 
 from .mutant import Mutant, only
 
 _event, _build, _merged = telling._event, _Recorded.build, history.merged_to_bytes
+_events = telling.Teller.events
 
 
 def _without(letter: str) -> Callable[..., Any]:
@@ -46,6 +47,15 @@ def _twice(recorded: Any) -> None:
         recorded.multi = Multi([*ops, ops[-1]])
 
 
+def _without_updates(teller: Any, ops: Sequence[Op], *more: Any) -> Any:
+    is_update = f"/add-ids/{UPDATE}" in ops[0].path
+    return iter(()) if is_update else _events(teller, ops, *more)
+
+
+def _without_moves_of_waiting_tasks(move: Any, *more: Any) -> Any:
+    return None if move.rank and not move.place else _event(move, *more)
+
+
 def _merging(change: Callable[[list[Record]], Sequence[Record]]) -> Callable[..., bytes]:
     return lambda records: _merged(change(list(records)))
 
@@ -72,6 +82,10 @@ OF_HISTORY = tuple(
         Mutant("a hand-back that is not told", patches=((telling, "_event", _without("h")),)),
         Mutant("a release that is not told", patches=((telling, "_event", _without("l")),)),
         Mutant("a decision that is not told", patches=((telling, "_event", _without("o")),)),
+        Mutant(
+            "a move of a waiting task that is not told",
+            patches=((telling, "_event", _without_moves_of_waiting_tasks),),
+        ),
         Mutant("a transaction that is told twice", patches=((_Recorded, "build", _twice),)),
         _merge("a merge that drops a transaction", lambda records: records[1:]),
         _merge("a merge that doubles a transaction", lambda records: [records[0], *records]),
@@ -81,6 +95,10 @@ OF_HISTORY = tuple(
             _lease("a lease's claim told without the lease", "c", list[Any].pop),
             _lease("a lease's completion told without the lease", "k", list[Any].pop),
             _lease("a lapse told as a hand-back", "l", _told_as_handed_back),
+            Mutant(
+                "an update that is not told",
+                patches=((telling.Teller, "events", _without_updates),),
+            ),
         ),
     )
 )

@@ -38,5 +38,7 @@ FOUND_AT = {
     "run that takes new edges with it": 3990,
     "run without check of the plan": 323,
     "wide delivery without its mark": 308,
+    "update that does not check its demands": 213,
+    "wide delivery that loses adds": 89,
     "wide join that settles all its positions": 597,
 }

@@ -6,6 +6,7 @@ told when it was made, to compare it with what a merge makes of it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,20 @@ def place_of(path: str) -> str:
     if _DEAD.fullmatch(path):
         return "x"
     raise Violation(f"S13 {path} is no place of a task")
+
+
+def moved_waiting(ops: Sequence[Op]) -> set[str]:
+    """The paths of tasks whose open edges this transaction writes anew, with another rank."""
+    made = {op.path for op in ops if type(op) is Create}
+    gone = {op.path[:-16] for op in ops if type(op) is Delete and op.path[-16:-10] == "/prov-"}
+    found: set[str] = set()
+    for op in ops:
+        source, _, name = op.path.rpartition("/")
+        if type(op) is Create and name == "prov-" and source in gone:
+            dep = f"{source.rpartition('/')[0]}/{json.loads(op.data)['dep']}"
+            if dep not in made:
+                found.add(dep.rpartition("/")[0])
+    return found
 
 
 def told_place(task: TaskState) -> str:
@@ -118,15 +133,24 @@ class Historian:
                 self._removed.add(plan)
         if not self.judges:
             return
+        moved = {each for each in moved_waiting(ops) if self._tells(each[: cut + 10])}
         for path, records in made.items():
             self._made(path, records, deleted, changed)
             if "/merged-" not in path:
-                judge_claims(tried, path.partition("/history/")[0], records[0])
+                plan = path.partition("/history/")[0]
+                judge_claims(tried, plan, records[0])
+                moves = [each for each in records[0].events if each[0] == "m" and not each[2]]
+                moved ^= {f"{plan}/task-{each[1]:010d}" for each in moves}
+        if moved:
+            raise Violation(f"S13 moved while they wait, or told so, are {moved}")
         for plan, paths in changed.items():
-            if plan in self.plans and plan not in self._removed:
+            if self._tells(plan):
                 self._judge_plan(plan)
                 for each in paths:
                     self._judge_task(plan, each)
+
+    def _tells(self, plan: str) -> bool:
+        return plan in self.plans and plan not in self._removed
 
     def _made(
         self,

@@ -10,9 +10,10 @@ from zkplan.protocol import leases
 from zkplan.protocol.layout import parse_claim, parse_lease
 from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Create, Delete, Op, ReadChildren, SetData
-from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Registration
+from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Dependent, Registration
 
-from . import keyed
+from . import intents, updates
+from .auditor import DECIDES
 from .network import Fiber
 from .story import Violation
 from .transaction import CLEARS
@@ -87,6 +88,23 @@ class Service(Worker):
     on, as a program that goes to another service.
     """
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._updates = updates.drawn(self.world, self.name)
+
+    def _begin_commit(self) -> None:
+        rng = self._updates
+        if rng is None or rng.random() >= updates.UPDATED or not updates.begin(self, rng):
+            super()._begin_commit()
+
+    def update(self, script: Script, under: dict[str, str]) -> None:
+        """Begin an update; `under` are the claims that it completes."""
+        self._start(DECIDES, script, under)
+
+    def publish_for(self, full: Sequence[Dependent], pending: str) -> Script:
+        """Publish what an update has made complete."""
+        yield from self._publish(list(full), pending, NO_ALLOWANCE)
+
     def _claims_with(self) -> Registration | None:
         if self.me is None:
             return None
@@ -135,7 +153,7 @@ def _of(claims_node: str) -> bool:
     return parse_lease(claims_node.rpartition("/")[2]) is not None
 
 
-class Auditor(keyed.Auditor):
+class Auditor(intents.Auditor):
     """S23: a lease is made once, with claims; a release of it comes after its time."""
 
     now: Callable[[], int] = lambda: 0

@@ -1,8 +1,7 @@
 """Every decoder of what is read from ZooKeeper gives a value or its documented error.
 
-Whatever comes, and in bounded memory.
-
-A decoder without a fuzz test here makes a test fail: see `found_decoders`.
+Whatever comes, and in bounded memory. A decoder without a fuzz test here makes a test fail: see
+`found_decoders`.
 """
 
 from __future__ import annotations
@@ -279,7 +278,10 @@ def test_whatever_comes_a_decoder_gives_a_value_or_its_documented_error(name: st
     fuzz()
 
 
-@pytest.mark.parametrize("size", HUGE)
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(s, marks=pytest.mark.slow) if s in ("numbers", "twins") else s for s in HUGE],
+)
 def test_a_megabyte_of_garbage_costs_no_more_than_some_of_it(size: str) -> None:
     data = HUGE[size]
     for name, (decode, garbage, allowed) in DECODERS.items():

@@ -71,8 +71,8 @@ def with_a_task_that_cannot_run_here(seen: PlanView) -> None:
     [
         lambda seen: None,
         with_strange_names,
-        with_more_strange_names_than_are_remembered,
-        with_a_task_that_cannot_run_here,
+        pytest.param(with_more_strange_names_than_are_remembered, marks=pytest.mark.slow),
+        pytest.param(with_a_task_that_cannot_run_here, marks=pytest.mark.slow),
     ],
 )
 def test_of_a_huge_listing_only_what_is_next_is_held(
@@ -109,6 +109,7 @@ def test_long_lists_are_decoded_as_short_ones_are(odd: str) -> None:
     assert list(unpack_names(packed(texts[-4:]), 0)[0]) == texts[-4:]
 
 
+@pytest.mark.slow
 def test_the_check_of_a_huge_plan_holds_no_list_of_its_tasks() -> None:
     tasks = unpack_names(packed([f"task-{number:010d}" for number in range(CHECKED)]), 0)[0]
     runnable = unpack_names(packed(names(*range(CHECKED))), 0)[0]

@@ -29,8 +29,8 @@ from .running import zookeeper_for
 @click.option(
     "--page/--no-page",
     default=False,
-    help="Print the address of a page that shows it, until you press Enter. It needs "
-    "zkplan[service].",
+    help="Print the address of a page that shows it. At a terminal the plan starts once you press "
+    "Enter, and the page ends once you press it again. It needs zkplan[service].",
 )
 @optional_connection_options
 def demo(

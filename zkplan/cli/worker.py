@@ -15,6 +15,7 @@ import click
 from ..client import Client, connect_with
 from ..functions.definition import memory_bytes
 from ..isolation.processes import TASKS_PER_CHILD
+from ..processes.garbage import spare_what_stays
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
@@ -204,6 +205,7 @@ def _work(
     client = open_client(settings, creates=True)
     try:
         made = make(client)
+        spare_what_stays()
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
         with watched_worker(made, metrics):

@@ -94,14 +94,15 @@ def run(zookeeper: Provided, connection: Connecting, settings: Settings) -> None
             page = PageProcess(theirs)
             stack.callback(page.close)
             demo.say(f"Page      {page.address}")
+            # What has finished is no part of a graph: it is worth opening before.
+            demo.wait_for_enter("open it, and press Enter to start the plan")
         names = [f"{process.worker} (pid {process.pid})" for process in crew.processes]
         demo.say(f"Workers   {len(names)} running: {', '.join(names)}")
         found, took_s = demo.follow(plan, tasks, crew)
         crew.stop(_STOP_S)  # After that the whole history is here.
         demo.conclude(found, took_s, str(folder), chunks)
-        if settings.page and sys.stdin.isatty():
-            demo.say("Page      press Enter to end it, and to remove the plan")
-            sys.stdin.readline()
+        if settings.page:
+            demo.wait_for_enter("press Enter to end it, and to remove the plan")
 
 
 def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[zkplan.Task]:
@@ -152,6 +153,12 @@ class _Demo:
     def say(self, line: str, style: str = "") -> None:
         """Print one line. In a pipe it is not wrapped, however long it is."""
         self._out.print(Text(line, style), soft_wrap=True)
+
+    def wait_for_enter(self, told: str) -> None:
+        """Wait for somebody at a terminal; where there is none, for nobody."""
+        if sys.stdin is not None and sys.stdin.isatty():
+            self.say(f"          {told}")
+            sys.stdin.readline()
 
     def crew(self, command: Sequence[str], connection: Connecting) -> Crew:
         """Start the workers with `command`. None of them may end by itself."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import PayloadUndecodable
 from ..protocol.history import Record
-from ..protocol.layout import parse_lease
+from ..protocol.layout import RANK_MIDDLE, parse_lease
 from ..protocol.telling import Told
 from .state import FAILED, KINDS, SKIPPED, PlanState
 
@@ -101,6 +101,8 @@ class Events:
             more["detail"] = _place(task.place, task.k)
         if letter == "o":
             more["detail"] = _decision(told)
+        elif letter == "m" and len(told) > 3:
+            more["detail"] += f", priority {RANK_MIDDLE - int(told[3])}"
         elif letter == "e":
             more["detail"] = "to " + ", ".join(map(str, told[2]))
         return Event(record.number, when, kind, record.by, f"{told[1]:010d}", task.name, **more)

@@ -201,7 +201,9 @@ class PlanState:
                 task.decided = SKIPPED
             elif _at(event, 3, "") != "x":
                 task.decided = FAILED
-        _stand(record, task, _at(event, 2, ""))
+        place = _at(event, 2, "")
+        if place or letter != "m":  # else it was moved while it waits
+            _stand(record, task, place)
 
 
 def _stand(record: Record, task: TaskState, place: str) -> None:

@@ -9,7 +9,14 @@ from typing import NamedTuple
 from ..connection import Connection
 from ..errors import PlanNotFound
 from ..protocol.control import PlanStatus
-from ..protocol.layout import QUEUES, Paths, parse_task
+from ..protocol.layout import (
+    QUEUES,
+    Paths,
+    parse_claim,
+    parse_delayed,
+    parse_gate,
+    parse_task,
+)
 from ..protocol.requests import Node, ReadChildren, ReadData, Step
 from .across import Spot, spots_of
 from .deadlock import status_of
@@ -20,7 +27,8 @@ WAITING, FINISHED = "waiting", "finished"
 #: Where a task is that no index shows.
 _NOWHERE = Spot(WAITING)
 #: Versions and last changes of znodes: what changes a plan changes one of them.
-Signs = tuple[tuple[int, int, int] | None, ...]
+Sign = tuple[int, int, int]
+Signs = tuple[tuple[Sign | None, ...], frozenset["str | Sign"]]
 
 
 class PlanSeen(NamedTuple):
@@ -53,13 +61,14 @@ class Changes:
         self._signs: dict[str, Signs] = {}
         self._queues: dict[str, list[str]] = {}
         self._seen: dict[str, PlanSeen] = {}
+        self._shared = _Shared(client.paths)
 
     def look(self, plans: Collection[str]) -> dict[str, PlanSeen | None]:
         """Each of these plans as it is now, by number; None for one that is not there."""
         client, wanted = self._client, sorted(plans)
         for gone in self._seen.keys() - wanted:
             self._forget(gone)
-        signs = client.transport.run(_signs(client.paths, wanted, self._queues))
+        signs = client.transport.run(_signs(client.paths, wanted, self._queues, self._shared))
         changed = [plan for plan in wanted if self._signs.get(plan) != signs[plan]]
         if changed:
             self._read(changed, signs)
@@ -89,21 +98,52 @@ class Changes:
             known.pop(plan, None)
 
 
+class _Shared:
+    """What lies at the root for all plans: claims, delayed entries and gates, sorted by plan.
+
+    So a plan is not read again because another one has moved. What has not changed is not listed.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._listed: dict[str, tuple[Sign, list[str]]] = {}
+
+    def update(self, nodes: Mapping[str, Node | None]) -> Step[dict[str, set[str | Sign]]]:
+        """Returns the signs of each plan that has anything there. `nodes` are by path."""
+        new = {path: _children(node) for path, node in nodes.items() if node is not None}
+        self._listed = {path: self._listed[path] for path in self._listed.keys() & new.keys()}
+        changed = [path for path, sign in new.items() if self._listed.get(path, (None,))[0] != sign]
+        lists = yield from read_small([ReadChildren(path) for path in changed])
+        for path, names in zip(changed, lists, strict=True):
+            self._listed[path] = new[path], names or []
+        found: dict[str, set[str | Sign]] = {}
+        for path, (sign, names) in self._listed.items():
+            if path in (self._paths.delayed, self._paths.gates):
+                for name in names:
+                    entry = parse_delayed(name) or parse_gate(name)
+                    if entry is not None:
+                        found.setdefault(entry.plan, set()).add(name)
+                continue
+            # Whether a claim is run now depends on what else its worker holds.
+            for plan in {claim.plan for each in names if (claim := parse_claim(each)) is not None}:
+                found.setdefault(plan, set()).add(sign)
+        return found
+
+
 def _signs(
-    paths: Paths, plans: Collection[str], queues: Mapping[str, list[str]]
+    paths: Paths, plans: Collection[str], queues: Mapping[str, list[str]], shared: _Shared
 ) -> Step[dict[str, Signs]]:
-    """What tells of each plan whether it has changed. What lies at the root counts for all."""
+    """What tells of each plan whether it has changed."""
     workers = (yield ReadChildren(paths.claims)) or ()
-    shared = [paths.delayed, paths.gates, paths.claims, *map(paths.claims_of, sorted(workers))]
+    common = [paths.delayed, paths.gates, *map(paths.claims_of, sorted(workers))]
     own = {plan: _nodes_of(paths.plan(plan), queues.get(plan, ())) for plan in plans}
-    reads = [
-        ReadData(path) for path in (*shared, *(each for found in own.values() for each in found))
-    ]
+    reads = [ReadData(path) for path in (*common, *(p for found in own.values() for p in found))]
     nodes = yield from read_small(reads)
-    at, found = len(shared), {}
+    of_plan = yield from shared.update(dict(zip(common, nodes[: len(common)], strict=True)))
+    at, found = len(common), {}
     for plan, theirs in own.items():
-        of_plan = (*nodes[: len(shared)], *nodes[at : at + len(theirs)])
-        found[plan] = tuple(map(_sign, of_plan))
+        signs = tuple(map(_sign, nodes[at : at + len(theirs)]))
+        found[plan] = signs, frozenset(of_plan.get(plan, ()))
         at += len(theirs)
     return found
 
@@ -116,3 +156,8 @@ def _nodes_of(path: str, queues: Collection[str]) -> list[str]:
 
 def _sign(node: Node | None) -> tuple[int, int, int] | None:
     return None if node is None else (node.version, node.cversion, node.pzxid)
+
+
+def _children(node: Node) -> Sign:
+    """Its children alone: a renewal writes the data of a lease, and changes nothing of a plan."""
+    return node.czxid, node.cversion, node.pzxid

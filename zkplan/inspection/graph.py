@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from ..connection import Connection
@@ -12,18 +15,24 @@ from ..protocol.layout import parse_task
 from ..protocol.load import read_all
 from ..protocol.records import TaskRecord
 from ..protocol.requests import ReadChildren, ReadData
-from ..serialization.codec import TASK, Codec
+from ..serialization.codec import TASK, Codec, task_options
 from ..serialization.functions import describe_function
 from .neighbours import sources_of
-from .unfinished import name_of, places_of, state_of
+from .unfinished import INDEXES_AGE_S, Place, places_of, state_of
 
 #: With more boxes, alike tasks of all levels share one; with still more, rare functions do.
 BOXES_MAX = 200
 OTHERS = "(other functions)"
+UNREADABLE = "(cannot be read here)"
 #: How many edges of one task a sample reads.
 EDGES_SAMPLED = 20
+#: With more edges a graph is not given task by task.
+EDGES_SINGLE_MAX = 100_000
 #: How many tasks are read together, so that not all definitions are in memory at once.
 TASKS_PER_READ = 1000
+#: How many threads read.
+READ_AHEAD = 2
+_NOWHERE = Place()
 
 
 class Box(NamedTuple):
@@ -59,8 +68,7 @@ def plan_graph(client: Connection, plan_path: str, sample: int | None = None) ->
         return _sampled(client, plan_path, numbers, sample)
     kinds: dict[str, tuple[str, str]] = {}
     edges: list[tuple[str, str]] = []
-    for start in range(0, len(numbers), TASKS_PER_READ):
-        _read(client, plan_path, numbers[start : start + TASKS_PER_READ], kinds, edges)
+    _read(client, plan_path, numbers, kinds, edges)
     # A dependency that has finished since is no box, and its edge is gone.
     edges = [(source, task) for source, task in edges if source in kinds]
     return _grouped(kinds, edges)
@@ -76,24 +84,32 @@ class TaskNode(NamedTuple):
     level: int
 
 
-def task_graph(
-    client: Connection, plan_path: str, most: int
-) -> tuple[list[TaskNode], list[tuple[str, str]]] | None:
-    """The unfinished tasks, and the edges whose results have not arrived, by numbers.
+class TaskGraph(NamedTuple):
+    """The unfinished tasks one by one, and the edges whose results have not arrived, by numbers."""
 
-    None if there are more than `most` tasks. Raises PlanNotFound.
+    tasks: list[TaskNode]
+    edges: list[tuple[str, str]]
+
+
+def task_graph(client: Connection, plan_path: str, most: int, sample: int) -> TaskGraph | PlanGraph:
+    """The graph that is left, task by task.
+
+    With more than `most` tasks or EDGES_SINGLE_MAX edges, alike tasks are in one box; with more
+    than `sample` tasks, too, only so many are read. Raises PlanNotFound.
     """
     numbers = unfinished_numbers(client, plan_path)
     if len(numbers) > most:
-        return None
+        return plan_graph(client, plan_path, sample)
     kinds: dict[str, tuple[str, str]] = {}
     edges: list[tuple[str, str]] = []
     names: dict[str, str | None] = {}
     _read(client, plan_path, numbers, kinds, edges, names=names)
     edges = [(source, task) for source, task in edges if source in kinds]
+    if len(edges) > EDGES_SINGLE_MAX:
+        return _grouped(kinds, edges)
     levels = levels_of(kinds, edges)
     nodes = [TaskNode(each, names[each], *kind, levels[each]) for each, kind in kinds.items()]
-    return nodes, edges
+    return TaskGraph(nodes, edges)
 
 
 def unfinished_numbers(client: Connection, plan_path: str) -> list[str]:
@@ -143,35 +159,70 @@ def _read(
     With `edges_max` at most so many of each task are read. `names` gets their names. Returns for
     how many tasks each of them stands, by task.
     """
-    run = client.transport.run
-    places = run(places_of(client.paths, plan_path))
+    fetch = partial(_fetch, client, plan_path, edges_max)
+    starts = range(0, len(numbers), TASKS_PER_READ)
+    places: dict[str, Place] = {}
+    read_at = -INDEXES_AGE_S
+    weights: dict[str, float] = {}
+    # While some are taken apart here, the server answers for the next ones.
+    with ThreadPoolExecutor(READ_AHEAD, "zkplan-graph") as ahead:
+        for fetched in ahead.map(fetch, (numbers[at : at + TASKS_PER_READ] for at in starts)):
+            if time.monotonic() - read_at >= INDEXES_AGE_S:
+                places = client.transport.run(places_of(client.paths, plan_path))
+                read_at = time.monotonic()
+            for number, sealed, state, many in fetched.tasks:
+                record = _record(client.codec, sealed)
+                kinds[number] = _function(record), places.get(number, _NOWHERE).state or state
+                if names is not None:
+                    names[number] = _name(record)
+                weights[number] = many / min(many, edges_max or many) if many else 0.0
+            edges += fetched.edges
+    return weights
+
+
+class _Fetched(NamedTuple):
+    """What was read of some tasks: number, definition, state by its children, number of edges; and
+    the edges."""
+
+    tasks: list[tuple[str, bytes, str, int]]
+    edges: list[tuple[str, str]]
+
+
+def _fetch(
+    client: Connection, plan_path: str, edges_max: int | None, numbers: list[str]
+) -> _Fetched:
     paths = [f"{plan_path}/task-{number}" for number in numbers]
     reads = [read(path) for path in paths for read in (ReadData, ReadChildren)]
-    answers = run(read_all(reads, strict=False))
+    answers = client.transport.run(read_all(reads, strict=False))
+    tasks: list[tuple[str, bytes, str, int]] = []
     deps: list[str] = []
-    weights: dict[str, float] = {}
     for at, number in enumerate(numbers):
         node, children = answers[2 * at : 2 * at + 2]
         if node is None or children is None:
             continue  # finished meanwhile
-        state = places[number].state if number in places else state_of(children)
-        kinds[number] = _function(client.codec, node.data), state
-        if names is not None:
-            names[number] = name_of(client.codec, node.data)
         theirs = [f"task-{number}/{name}" for name in children if name.startswith("dep-")]
-        some = theirs[:edges_max]
-        deps += some
-        weights[number] = len(theirs) / len(some) if some else 0.0
+        tasks.append((number, node.data, state_of(children), len(theirs)))
+        deps += theirs[:edges_max]
     sources = sources_of(client.transport, plan_path, deps)
-    edges += [(source, dep[5:15]) for dep, source in sources.items() if source]
-    return weights
+    return _Fetched(tasks, [(source, dep[5:15]) for dep, source in sources.items() if source])
 
 
-def _function(codec: Codec, sealed: bytes) -> str:
+def _record(codec: Codec, sealed: bytes) -> TaskRecord | None:
     try:
-        return describe_function(TaskRecord.from_bytes(codec.open(TASK, sealed)[1]).function)
+        return TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
     except PayloadUndecodable:
-        return "(cannot be read here)"
+        return None
+
+
+def _function(record: TaskRecord | None) -> str:
+    return UNREADABLE if record is None else describe_function(record.function)
+
+
+def _name(record: TaskRecord | None) -> str | None:
+    try:
+        return None if record is None else task_options(record).name
+    except PayloadUndecodable:
+        return None
 
 
 def _grouped(kinds: Mapping[str, tuple[str, str]], edges: list[tuple[str, str]]) -> PlanGraph:

@@ -7,16 +7,19 @@ none can leave, whatever sessions and groups it makes.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 _PDEATHSIG, _SUBREAPER = 1, 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Seconds for which the end of killed processes is waited for: one may hang in the kernel.
-END_S = 10.0
-_TICK_S = 0.002
+#: Seconds in which all processes are stopped, and in which they end: one may hang in the kernel.
+END_S = 30.0
+#: Seconds between two looks at whether killed processes have ended, and whether any is left.
+_TICK_S, _AGAIN_S = 0.002, 0.1
 
 
 def become_reaper() -> None:
@@ -38,10 +41,23 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def processes_below(top: int) -> list[int]:
-    """All processes below `top`. Those that have ended and were not reaped do not count."""
-    children: dict[int, list[int]] = {}
-    ended = set()
+def processes_below(top: int) -> Iterator[int]:
+    """All processes below `top`, each as soon as it is found. Those that have ended and were not
+    reaped do not count."""
+    known, children = {top}, defaultdict[int, list[tuple[int, bool]]](list)
+    for pid, parent, has_ended in _processes():
+        children[parent].append((pid, has_ended))
+        new = [(pid, has_ended)] if parent in known else []
+        while new:
+            pid, has_ended = new.pop()
+            known.add(pid)
+            new += children[pid]
+            if not has_ended:
+                yield pid
+
+
+def _processes() -> Iterator[tuple[int, int, bool]]:
+    """Each process of this machine: its number, that of its parent, and whether it has ended."""
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -50,25 +66,26 @@ def processes_below(top: int) -> list[int]:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
         except (OSError, ValueError):
             continue  # it is gone meanwhile
-        children.setdefault(int(parent), []).append(int(name))
-        if state in (b"Z", b"X"):
-            ended.add(int(name))
-    found, new = [], [top]
-    while new:
-        new = [pid for each in new for pid in children.get(each, ())]
-        found += new
-    return [pid for pid in found if pid not in ended]
+        yield int(name), int(parent), state in (b"Z", b"X")
 
 
-def memory_of(pids: Iterable[int], enough: int) -> int:
+def memory_of(pids: Iterable[int], enough: int, patience_s: float = math.inf) -> int:
     """The bytes of memory that these processes use.
 
     Pages that several of them share are first counted for each; only if that comes to more than
-    `enough`, exactly, which costs more.
+    `enough`, exactly, which costs more: each is waited for while it forks. Raises TimeoutError if
+    that takes more than `patience_s` seconds.
     """
     pids = [*pids]
     used = sum(_resident(pid) for pid in pids)
-    return used if used <= enough or len(pids) < 2 else sum(_share(pid) for pid in pids)
+    if used <= enough or len(pids) < 2:
+        return used
+    used, deadline = 0, time.monotonic() + patience_s
+    for pid in pids:
+        used += _share(pid)
+        if time.monotonic() > deadline:
+            raise TimeoutError("they fork too often")
+    return used
 
 
 def _resident(pid: int) -> int:
@@ -104,26 +121,42 @@ def signal_group(group: int, number: signal.Signals) -> None:
         pass  # they have ended, or changed their user
 
 
+def stop_below(deadline: float) -> list[int]:
+    """Stop all processes below this one, and return them.
+
+    In rounds, until no new one is found or `deadline` is over: a stopped process does not fork.
+    Each is stopped as soon as it is found, since the others may hold the processors for seconds
+    before the next is.
+    """
+    stopped: set[int] = set()
+    while time.monotonic() < deadline:
+        count = len(stopped)
+        for pid in processes_below(os.getpid()):
+            if pid not in stopped:
+                signal_each([pid], signal.SIGSTOP)
+                stopped.add(pid)
+        if len(stopped) == count:
+            break
+    return [*stopped]
+
+
 def end_all(group: int) -> dict[int, int]:
     """Kill all processes below this one, and reap them. Returns the exit codes of its children.
 
-    They are stopped first, `group` at once, until no new one is found: else some could fork faster
-    than they are killed. Raises TimeoutError if one does not end.
+    They are stopped before, `group` at once: else some could fork faster than they are killed.
+    Raises TimeoutError if one does not end.
     """
     signal_group(group, signal.SIGSTOP)
     deadline = time.monotonic() + END_S
     codes: dict[int, int] = {}
-    while True:
-        stopped: set[int] = set()
-        while new := set(processes_below(os.getpid())) - stopped:
-            _signal(new, signal.SIGSTOP)
-            stopped |= new
-        _signal(stopped, signal.SIGKILL)
-        if reap(codes):
-            return codes
-        if time.monotonic() > deadline:
-            raise TimeoutError("a process of the task cannot be killed")
-        time.sleep(_TICK_S)
+    while time.monotonic() < deadline:
+        signal_each(stop_below(deadline), signal.SIGKILL)
+        again = time.monotonic() + _AGAIN_S
+        while time.monotonic() < again:
+            if reap(codes):
+                return codes
+            time.sleep(_TICK_S)
+    raise TimeoutError("a process of the task cannot be killed")
 
 
 def reap(codes: dict[int, int]) -> bool:
@@ -138,7 +171,7 @@ def reap(codes: dict[int, int]) -> bool:
         return True
 
 
-def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+def signal_each(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)

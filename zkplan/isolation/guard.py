@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import resource
 import select
@@ -19,21 +20,26 @@ from contextlib import suppress
 from typing import Any
 
 from .below import (
+    END_S,
     become_reaper,
     die_with_parent,
     end_all,
     memory_of,
     processes_below,
     reap,
+    signal_each,
     signal_group,
+    stop_below,
     threads_of_machine,
 )
 from .child import serve
 from .wire import Garbled, pair, receive
 
-#: Seconds between two looks at the memory of the child, and the most of the time that the looks at
-#: all processes of the machine may take.
+#: Seconds between two looks at the memory of the child, and the most of the time that looks at all
+#: processes of the machine may take, and those for which a task is stopped again and again.
 WATCH_S, SCAN_SHARE = 0.05, 0.05
+#: Seconds that one look at the memory of running processes may take.
+PATIENCE_S = 0.5
 #: The guard runs before tasks, where the system lets it: a thousand processes may want to run.
 _NICER = -10
 
@@ -53,7 +59,8 @@ class Guard:
         self._limit = 0
         #: The most processes that it may have.
         self._count_max = 0
-        self._scan_at = 0.0
+        #: When all processes are looked for again, and when they are judged again.
+        self._scan_at = self._judge_at = 0.0
         #: How many threads the machine had when they were last looked at closely.
         self._threads = 0
         self._below: list[int] = []
@@ -89,7 +96,8 @@ class Guard:
             else:
                 self._limit = int(order.head.get("limit", 0))
                 self._count_max = int(order.head.get("processes", 0))
-                self._scan_at, self._threads = 0.0, threads_of_machine()
+                self._scan_at = self._judge_at = 0.0
+                self._threads = threads_of_machine()
         return True
 
     def _note_end(self) -> None:
@@ -102,22 +110,41 @@ class Guard:
 
     def _watch(self) -> None:
         now = time.monotonic()
-        # Many processes that fork leave this one so little of the processors that it could not
-        # count them. So they are stopped meanwhile.
-        many = threads_of_machine() > self._threads + self._count_max // 2
-        if many:
-            signal_group(self._child, signal.SIGSTOP)
-        if many or now >= self._scan_at:
-            self._below = processes_below(os.getpid())
-            self._scan_at = now + max(WATCH_S, (time.monotonic() - now) / SCAN_SHARE)
-        used = memory_of(self._below, self._limit)
+        if threads_of_machine() > self._threads + self._count_max // 2:
+            self._watch_stopped()
+        elif now >= self._judge_at:
+            if now >= self._scan_at:
+                self._below = [*processes_below(os.getpid())]
+                self._scan_at = now + max(WATCH_S, (time.monotonic() - now) / SCAN_SHARE)
+            try:
+                self._judge(PATIENCE_S)
+            except TimeoutError:
+                began = time.monotonic()
+                self._watch_stopped()
+                self._judge_at = began + (time.monotonic() - began) / SCAN_SHARE
+
+    def _watch_stopped(self) -> None:
+        """Stop all for one look: many that fork leave the guard so little of the processors that it
+        could not count them, and the kernel does not tell the memory of one while it forks."""
+        signal_group(self._child, signal.SIGSTOP)
+        self._below = stop_below(time.monotonic() + END_S)
+        if not self._judge(math.inf):
+            signal_each(self._below, signal.SIGCONT)
+            self._threads = threads_of_machine()  # others have started them
+
+    def _judge(self, patience_s: float) -> bool:
+        """End the child if it has more than it may, and return whether it had.
+
+        Raises TimeoutError if its memory cannot be told in so many seconds.
+        """
+        if len(self._below) > self._count_max:
+            self._end_child("processes", len(self._below))
+            return True
+        used = memory_of(self._below, self._limit, patience_s)
         if used > self._limit:
             self._end_child("memory", used)
-        elif len(self._below) > self._count_max:
-            self._end_child("processes", len(self._below))
-        elif many:
-            self._threads = threads_of_machine()  # others have started them
-            signal_group(self._child, signal.SIGCONT)
+            return True
+        return False
 
     def _end_child(self, why: str, number: int = 0) -> None:
         codes = end_all(self._child)

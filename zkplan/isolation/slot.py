@@ -20,7 +20,7 @@ from ..shell_commands.stderr_log import StderrLog
 from .wire import Bytes, Packet, pair, receive, send
 
 #: Seconds that a guard has to start, or to end what is below it and fork anew.
-START_S, END_S = 60.0, 15.0
+START_S, END_S = 60.0, 40.0
 #: Seconds between two looks at whether the result is still wanted.
 TICK_S = 0.1
 #: Seconds that a task has to clean up which an operator has skipped or cancelled.

@@ -2,5 +2,17 @@
 
 from .giver import Leases
 from .leased import Failed, Leased, Outcome, Renewal
+from .operations import Add, Complete, Decide, Refused, Updated
 
-__all__ = ["Failed", "Leased", "Leases", "Outcome", "Renewal"]
+__all__ = [
+    "Add",
+    "Complete",
+    "Decide",
+    "Failed",
+    "Leased",
+    "Leases",
+    "Outcome",
+    "Refused",
+    "Renewal",
+    "Updated",
+]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ..connection import Connection
 from ..errors import InvalidTask, NotSerialisable, PayloadTooLarge, ServerFull, ZkplanError
 from ..functions.kinds import KIND_NAMES
+from ..plan import Plan
 from ..protocol import leases
 from ..protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from ..protocol.leases import LEASE_MS_MAX, LEASE_MS_MIN
@@ -26,8 +28,10 @@ from .held import Held
 from .leased import ClaimId, Failed, Leased, Outcome, Renewal, parse_id
 from .lost import UNKNOWN, why_lost
 from .maintenance import Maintenance
+from .operations import Complete, Operation, Updated
 from .registered import Registered
 from .settling import Settled, Settling
+from .updating import OPERATIONS_MAX, Updating
 
 #: How many tasks one call claims, settles or renews, and how long a call may wait, in seconds.
 BATCH_MAX, WAIT_S_MAX = 500, 60.0
@@ -53,6 +57,7 @@ class Leases:
         self.board = Board(self._transport, self._paths, lambda: self._registered.measured().now())
         self._claiming = Claiming(connection, self._values, self._registered, self.board)
         self._settling = Settling(connection, self._values.codec, self._registered)
+        self._updating = Updating(connection, self._values.codec, self._registered, self._settling)
         self._maintenance = Maintenance(connection, self._registered)
         self._maintenance.start()
 
@@ -134,6 +139,45 @@ class Leases:
     def hand_back(self, ids: Sequence[str]) -> list[Outcome]:
         """Give these tasks back unused: it costs no attempt."""
         return self._settle([(text, None) for text in ids], lambda job, _: Ended(job, stopped=True))
+
+    def update(
+        self, plan: Plan, operations: Sequence[Operation], key: str | None = None, body: str = ""
+    ) -> Updated:
+        """Do all of this to tasks of `plan`, in one transaction, or nothing.
+
+        With a `key`, an update is applied once: a repeat answers as the first time; `body` says in
+        short what is asked, so that another update with the same key is refused. Raises
+        UpdateRefused with everything that does not fit, UpdateTooLarge, InvalidTask, and what
+        adding tasks raises.
+        """
+        if not 1 <= len(operations) <= OPERATIONS_MAX:
+            told = f"an update takes 1 to {OPERATIONS_MAX} operations, not {len(operations)}"
+            raise InvalidTask("", told)
+        given = {each.id: each.value for each in operations if isinstance(each, Complete)}
+        if len(given) < sum(isinstance(each, Complete) for each in operations):
+            raise InvalidTask("", "an update completes each claim once")
+        before = self._updating.before(plan, key, body)
+        if before is not None:
+            return before
+        known = self._parsed(given)
+        jobs = self._jobs(list(given), known, take=True)
+        try:
+            made: dict[str, Ended | Outcome] = {}
+            for text, job in jobs.items():
+                end = job if isinstance(job, Ended) else self._completed(job, given[text])
+                made[text] = Outcome(text, False, "invalid", end) if isinstance(end, str) else end
+            missing = [text for text in given if text not in made]
+            made |= self._why(missing, known) if missing else {}
+            why = partial(self._why, known=known)
+            done = self._updating.update(plan, operations, made, why, key, body)
+        except BaseException:
+            for text, job in jobs.items():
+                self._keep(text, known, job)  # most likely the claim stands
+            raise
+        if not done.repeated:
+            leases = self._held.emptied(each.lease for each in known.values() if each is not None)
+            self._settling.drop(leases)
+        return done
 
     def log(self, text: str, number: int, value: Any) -> Outcome:
         """Write the log entry `number` of this attempt, counted from 1, a JSON value.

@@ -8,8 +8,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
-from ..errors import ZooKeeperUnavailable
+from ..errors import ClientClosed, ZooKeeperUnavailable
 from ..protocol.layout import SERVICE, Paths
 from ..protocol.membership import register, unregister
 from ..protocol.shared import Registration
@@ -72,4 +73,6 @@ class Registered:
         with self._lock:
             me, self._me = self._me, None
         if me is not None:
-            self._transport.run(unregister(me))
+            # Where ZooKeeper is away, the session ends, and others clear the claims node.
+            with suppress(ZooKeeperUnavailable, ClientClosed):
+                self._transport.run(unregister(me))

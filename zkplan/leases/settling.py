@@ -16,7 +16,14 @@ from ..protocol.load import load
 from ..protocol.part import Part
 from ..protocol.publish import publish
 from ..protocol.requests import Delete, Fact, Multi, Step
-from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, NO_ALLOWANCE, Claim
+from ..protocol.shared import (
+    GROUP_BYTES_MAX,
+    GROUP_OPS_MAX,
+    NO_ALLOWANCE,
+    Claim,
+    Dependent,
+    Registration,
+)
 from ..protocol.wide_delivery import deliver_wide
 from ..runtime.failures import describe
 from ..runtime.job import Ended, Job
@@ -52,9 +59,7 @@ class Settling:
         """Settle the claims of these attempts, each once. `emptied` leases have no other claims."""
         jobs = [each.job for each in ended]
         for job in jobs:
-            if job.started:
-                now = time.monotonic()
-                job.claim.fact = Fact(ran_ms=round(1000 * (now - job.started)), ended=now)
+            measure(job)
         return self._carry_out(
             [settle(each, self._codec, self._paths) for each in ended], jobs, emptied
         )
@@ -77,12 +82,10 @@ class Settling:
                     done.append(Settled(job, lost=not self._run(hand_back([job.claim]))))
                 case None:
                     done.append(Settled(job, lost=True))
-        paths = [self._paths.claims_of(lease) for lease in emptied]
         if parts:
-            done += self._commit_all(parts, paths)
+            done += self._commit_all(parts, [self._paths.claims_of(lease) for lease in emptied])
         else:
-            for path in paths:
-                self._run(_delete(path))
+            self.drop(emptied)
         return done
 
     def _commit_all(self, waiting: list[tuple[Part, Job]], leases: list[str]) -> list[Settled]:
@@ -115,14 +118,14 @@ class Settling:
         if report.worker_gone:
             self._registered.lost(me)
         if report.full:
-            self._run(publish(me, report.full, report.pending, NO_ALLOWANCE))
+            self.publish(me, report.full, report.pending)
         done += [Settled(jobs[id(part)]) for part in report.done]
         done += [Settled(jobs[id(part)], lost=True) for part in report.fenced]
         for part, error in report.no_room:
             done.append(Settled(jobs[id(part)], refused="full", why=str(error)))
         for part, error in report.poison:
             done += self._refused(part, jobs[id(part)], error)
-        self._finish([*report.done, *report.fenced])
+        self.finish([*report.done, *report.fenced])
         return self._again([(part, jobs[id(part)]) for part in report.stale], done)
 
     def _again(self, stale: list[tuple[Part, Job]], done: list[Settled]) -> list[tuple[Part, Job]]:
@@ -158,9 +161,9 @@ class Settling:
             done += self._refused(part, job, error)
         else:
             done.append(Settled(job, lost=not ended))
-            self._finish([part])
+            self.finish([part])
         for full, pending in owed:
-            self._run(publish(me, full, pending, NO_ALLOWANCE))
+            self.publish(me, full, pending)
         return []
 
     def _refused(self, part: Part, job: Job, error: Exception) -> list[Settled]:
@@ -172,7 +175,17 @@ class Settling:
         found = self._carry_out([settled], [job], ())
         return [each._replace(refused="invalid", why=str(error)) for each in found]
 
-    def _finish(self, parts: Sequence[Part]) -> None:
+    def publish(self, me: Registration, full: Sequence[Dependent], pending: str) -> None:
+        """Publish what a commit has made complete."""
+        self._run(publish(me, list(full), pending, NO_ALLOWANCE))
+
+    def drop(self, leases: Sequence[str]) -> None:
+        """Delete leases that have no claims left."""
+        for lease in leases:
+            self._run(_delete(self._paths.claims_of(lease)))
+
+    def finish(self, parts: Sequence[Part]) -> None:
+        """End the plans of these parts, where no task is left."""
         for path in {each.loaded.claim.plan_path for each in parts if each.may_end_plan}:
             if self._run(control.finish(path, time.time())):
                 self._connection.sweeper.plan_is_done(path)
@@ -182,14 +195,22 @@ class Settling:
         return self._run(hand_back(claims)) if claims else 0
 
 
+def measure(job: Job) -> None:
+    """Measure an attempt that has just ended, for the history of its plan."""
+    if job.started:
+        now = time.monotonic()
+        job.claim.fact = Fact(ran_ms=round(1000 * (now - job.started)), ended=now)
+
+
 def _first_group(waiting: list[tuple[Part, Job]]) -> list[tuple[Part, Job]]:
     """Parts for one transaction; a wide one alone."""
     ops = size = 0
     for index, (part, _) in enumerate(waiting):
-        ops, size = ops + part.op_count, size + part.size
-        if index and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX or not part.fits):
+        more, bytes_more, fits = part.weight
+        ops, size = ops + more, size + bytes_more
+        if index and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX or not fits):
             return waiting[:index]
-        if not part.fits:
+        if not fits:
             return waiting[:1]
     return waiting
 

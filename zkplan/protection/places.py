@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY
+from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE
 
 #: Rooms whose names alone count, and whose data no key covers.
 _OPEN_ROOMS = frozenset(("claims", "delayed", "active", "limits"))
@@ -86,6 +86,7 @@ class Places:
         if first == HISTORY and last.startswith(SEGMENT):
             return Place(head, f"{first}/seg")
         if first in _OPEN_IN_PLAN:
-            # What names the task of a key: others have no data.
-            return Place(head, f"{first}/{last}") if last.startswith(TASK_KEY) else None
+            # What names the task of a key, and what an update has done: others have no data.
+            is_sealed = last.startswith((TASK_KEY, UPDATE))
+            return Place(head, f"{first}/{last}") if is_sealed else None
         return Place(head, f"{first}/{last}", needed=first in ("dead", "results"))

@@ -160,6 +160,11 @@ class _Commit(Draft):
         ]
 
 
+def commit_draft(me: Registration, parts: Sequence[Part]) -> _Commit:
+    """The transaction of these parts, for a step that puts more into it. It claims nothing."""
+    return _Commit(me, parts, NO_ALLOWANCE)
+
+
 def commit(
     me: Registration, parts: Sequence[Part], old_pending: Sequence[str], allowance: Allowance
 ) -> Step[Committed]:

@@ -75,6 +75,7 @@ class PlanStatus(NamedTuple):
     seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
     as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
     `weight` and `priority` are as they count now. `skipped` counts skipped tasks, since an import.
+    `ended` is when it was done, by the clock of ZooKeeper, and None before.
     """
 
     name: str
@@ -93,6 +94,7 @@ class PlanStatus(NamedTuple):
     weight: int = 1
     priority: int = 0
     skipped: int = 0
+    ended: float | None = None
 
     @property
     def finished(self) -> int:
@@ -113,24 +115,13 @@ def status(plan_path: str) -> Step[PlanStatus]:
         # deleted between two reads, the count would be off by one. So they are read before and
         # after the plan, until both agree. Each of them is made once and deleted once, so this
         # ends.
-        (
-            *before,
-            plan,
-            ready,
-            done,
-            adds,
-            authors,
-            runnable,
-            dead,
-            outcomes,
-            queues,
-            history,
-        ) = yield ReadMany([*around, ReadData(plan_path), *around])
+        nodes = yield ReadMany([*around, ReadData(plan_path), *around])
+        before, plan, after = nodes[: len(names)], nodes[len(names)], nodes[len(names) + 1 :]
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-        after = (ready, done, adds, authors, runnable, dead, outcomes, queues, history)
         if [node is None for node in before] == [node is None for node in after]:
             break
+    ready, done, adds, _, runnable, dead, outcomes, queues, _ = after
     try:
         record = PlanRecord.from_bytes(plan.data)
     except PayloadUndecodable:
@@ -165,6 +156,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
         priority=priority,
         # Each skip writes this znode once; nothing else does.
         skipped=outcomes.version if outcomes is not None else 0,
+        ended=done.created_ms / 1000 if done is not None and state == "done" else None,
     )
 
 

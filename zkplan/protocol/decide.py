@@ -55,13 +55,8 @@ def decide(
             return ""
         place = place._replace(permits=tuple(each for each in place.permits if each not in gone))
         failpoints.reach("decide.between")
-        ops = take_ops(plan_path, task, place)
-        ops.append(Create(f"{path}/result", sealed))
-        if skips:
-            ops.append(SetData(f"{plan_path}/results"))  # its version counts the skipped tasks
-        entry = Entry(place.rank, task, place.next_n, place.a)
-        ops.append(Create(entry_path(plan_path, place.queue, entry)))
-        answer = yield Multi(ops, {f"{path}/result": Fact(skips=skips)})
+        ops = decide_ops(plan_path, task, place, sealed, skips=skips)
+        answer = yield Multi(ops, decide_facts(plan_path, task, skips=skips))
         if isinstance(answer, Applied):
             return place.state
         if answer.repeated:
@@ -77,6 +72,20 @@ def decide(
     raise TransactionRejected(
         f"deciding task {task} of {plan_path}: others move it all the time; try again"
     )
+
+
+def decide_ops(plan_path: str, task: str, place: Place, sealed: bytes, *, skips: bool) -> list[Op]:
+    """The operations that take a task from its place, with `sealed` as its outcome."""
+    ops = [*take_ops(plan_path, task, place), Create(f"{plan_path}/task-{task}/result", sealed)]
+    if skips:
+        ops.append(SetData(f"{plan_path}/results"))  # its version counts the skipped tasks
+    entry = Entry(place.rank, task, place.next_n, place.a)
+    return [*ops, Create(entry_path(plan_path, place.queue, entry))]
+
+
+def decide_facts(plan_path: str, task: str, *, skips: bool) -> dict[str, Fact]:
+    """What the history tells of a decision besides its operations."""
+    return {f"{plan_path}/task-{task}/result": Fact(skips=skips)}
 
 
 def tell_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 PENDING = "pending-"
 #: Under `add-ids`: what names the task of a key.
 TASK_KEY = "key-"
+#: Under `add-ids`: what says that an update was applied.
+UPDATE = "update-"
 #: The queue of a task whose author names none. Its entries lie under `runnable`.
 DEFAULT_QUEUE = "default"
 #: The child of a plan below which the other queues lie. The first add that needs one makes it.
@@ -154,6 +157,8 @@ def parse_task(name: str) -> str | None:
     return found[1] if found else None
 
 
+# Who chooses entries asks, and who claims them asks again.
+@lru_cache(maxsize=1024)
 def parse_entry(name: str) -> Entry | None:
     """The parts of a runnable name, or None where it is not one (made by somebody else).
 
@@ -334,6 +339,11 @@ def key_digest(key: str) -> str:
 def task_key(plan_path: str, key: str) -> str:
     """The znode that names the task of that key."""
     return f"{plan_path}/add-ids/{TASK_KEY}{key_digest(key)}"
+
+
+def update_mark(plan_path: str, key: str) -> str:
+    """The znode that says that the update of that key was applied."""
+    return f"{plan_path}/add-ids/{UPDATE}{key_digest(key)}"
 
 
 class Paths:

@@ -65,8 +65,7 @@ class TaskOptions:
         sense."""
         if not isinstance(value, dict):
             raise PayloadUndecodable("the options of a task are not a JSON object")
-        known = {field.name for field in fields(cls)}
-        given: dict[str, Any] = {key: item for key, item in value.items() if key in known}
+        given: dict[str, Any] = {key: item for key, item in value.items() if key in _NAMES}
         for key, item in given.items():
             if isinstance(item, list):
                 given[key] = tuple(item)
@@ -114,3 +113,4 @@ def _are_texts(value: Any) -> bool:
 
 
 DEFAULT_OPTIONS = TaskOptions()
+_NAMES = frozenset(field.name for field in fields(TaskOptions))

@@ -103,9 +103,12 @@ class Part:
     @property
     def size(self) -> int:
         """An upper bound for the bytes of its operations."""
+        return self._size(self.op_count)
+
+    def _size(self, ops: int) -> int:
         edges = len(self.edges)
         per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
-        size = per_op * self.op_count + len(self.outcome) * (edges + 2 + self._lent) + 60 * edges
+        size = per_op * ops + len(self.outcome) * (edges + 2 + self._lent) + 60 * edges
         if self.run or self.adds:
             size += sum(task.size for task in self.adds)
             size += sum(part.size for part in self.run)
@@ -146,9 +149,16 @@ class Part:
         return ops
 
     @property
+    def weight(self) -> tuple[int, int, bool]:
+        """`op_count`, `size` and `fits`, counted once."""
+        ops = self.op_count
+        size = self._size(ops)
+        return ops, size, ops <= 4 * GROUP_OPS_MAX and size <= 2 * GROUP_BYTES_MAX
+
+    @property
     def fits(self) -> bool:
         """Whether one transaction can carry it. Otherwise it needs wide delivery."""
-        return self.op_count <= 4 * GROUP_OPS_MAX and self.size <= 2 * GROUP_BYTES_MAX
+        return self.weight[2]
 
     def _hold_ops(self) -> list[Op]:
         """The operations after which the task is dead, and as it was: a retry runs it again."""

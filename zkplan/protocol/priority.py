@@ -29,7 +29,7 @@ def set_priority(
             return ""
         if place.rank == rank and place.state != "complete":
             return place.state
-        answer = yield Multi(_ops(paths, plan, task, place, rank))
+        answer = yield Multi(priority_ops(paths, plan, task, place, rank))
         if isinstance(answer, Applied):
             return place.state
         if answer.reason not in RACES:
@@ -40,7 +40,9 @@ def set_priority(
     )
 
 
-def _ops(paths: Paths, plan: str, task: str, place: Place, rank: str) -> list[Op]:
+def priority_ops(paths: Paths, plan: str, task: str, place: Place, rank: str) -> list[Op]:
+    """The operations that give a task that has not started that rank. Raises TaskError if its
+    open edges are too many."""
     plan_path = paths.plan(plan)
     # Another N, for a name that stood once must not come back (S8).
     entry = Entry(rank, task, place.next_n, place.a)

@@ -37,18 +37,9 @@ def retry(plan_path: str, task: str) -> Step[bool]:
             f"task {task} of {plan_path} was cancelled while it waited for others, so it lacks "
             "their results and cannot be retried: skip it, or add it anew",
         )
-    entry = Entry(letter.rank, task, letter.n + 1, 0)
-    ops: list[Op] = [
-        # Only one retry for each death. Otherwise a late copy, or a second operator, could retry a
-        # later death with the same name and version, and a runnable name would come back.
-        Create(f"{plan_path}/task-{task}/retry-{letter.n}"),
-        Delete(f"{plan_path}/dead/{task}"),
-        Create(entry_path(plan_path, letter.queue, entry)),
-    ]
-    if gate is not None:
-        ops[-1:] = wait_again_ops(plan_path, entry, letter.queue)
-    if outcome is not None:
-        ops.insert(1, Delete(f"{plan_path}/results/{task}"))
+    place = Place("dead", "", letter.rank, letter.n, queue=letter.queue)
+    place = place._replace(has_outcome=outcome is not None)
+    ops = retry_ops(plan_path, task, place, is_gate=gate is not None)
     failpoints.reach("retry.between")
     answer = yield Multi(ops)
     if isinstance(answer, Applied) or answer.repeated:
@@ -58,17 +49,37 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     return False  # somebody else has retried it meanwhile
 
 
+def retry_ops(plan_path: str, task: str, place: Place, *, is_gate: bool) -> list[Op]:
+    """The operations that make a dead task runnable again; a gate waits again."""
+    entry = Entry(place.rank, task, place.next_n, 0)
+    # Only one retry for each death. Otherwise a late copy, or a second operator, could retry a
+    # later death with the same name and version, and a runnable name would come back.
+    ops: list[Op] = [Create(f"{plan_path}/task-{task}/retry-{place.n}")]
+    if place.has_outcome:
+        ops.append(Delete(f"{plan_path}/results/{task}"))
+    ops.append(Delete(f"{plan_path}/dead/{task}"))
+    if is_gate:
+        return ops + wait_again_ops(plan_path, entry, place.queue)
+    return [*ops, Create(entry_path(plan_path, place.queue, entry))]
+
+
+def run_now_ops(plan_path: str, place: Place) -> list[Op]:
+    """The operations that make a delayed task runnable at once."""
+    later = parse_delayed(place.path.rpartition("/")[2])
+    if later is None:
+        return []
+    return [Delete(place.path), Create(entry_path(plan_path, later.queue, later.entry))]
+
+
 def run_now(plan_path: str, place: Place) -> Step[bool]:
     """Make a delayed task runnable at once. Returns False if it is not delayed any more.
 
     Raises TransactionRejected.
     """
-    name = place.path.rpartition("/")[2]
-    later = parse_delayed(name)
-    if later is None:
+    name, ops = place.path.rpartition("/")[2], run_now_ops(plan_path, place)
+    if not ops:
         return False
-    runnable = entry_path(plan_path, later.queue, later.entry)
-    answer = yield Multi([Delete(place.path), Create(runnable)])
+    answer = yield Multi(ops)
     if isinstance(answer, Applied) or answer.repeated:
         return True
     if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):

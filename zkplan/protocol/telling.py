@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .edges import Edge
 from .layout import HISTORY
 from .records import (
     UNCHANGED,
@@ -25,13 +26,15 @@ Told = list[Any]
 class _Move:
     """What becomes of one task in one transaction.
 
-    `left` is the letter of the place that it leaves, `place` where it stands afterwards.
+    `left` is the letter of the place that it leaves, `place` where it stands afterwards; `rank` is
+    that of its edges, where they are written anew.
     """
 
     # Defaults of the class: most transactions change few of them, and there is one move a task.
     left = place = worker = lane = ""
     added = cut = dead = deleted = fixed = kept = False
     logged = retried = started = unkept = False
+    rank = ""
     k = n = size = 0
     fact = NO_FACT
     deps: list[int] | None = None
@@ -89,8 +92,8 @@ class Teller:
         plans: dict[str, _Plan] = {}
         prefix, cut = self._prefix, self._cut
         #: The worker or lease that this transaction proves to be gone, and the dependent of the
-        #: last edge.
-        gone = last_dep = ""
+        #: last edge; the task that lost the record of an edge which was not delivered.
+        gone = last_dep = unsaid = ""
         argument = 0
         kind: type[Op]
         for op in ops:
@@ -104,18 +107,24 @@ class Teller:
                         if first == "a":
                             argument = len(op.data)
                             continue
-                        if first == "p" or first == "o":
+                        if first == "o" or (first == "p" and path[:-6] != unsaid):
                             continue
                     elif first == "d" and kind is Delete and len(path) == cut + 46:
                         last_dep = path[cut + 21 : cut + 31]
                         continue
-                    elif first != "p" or kind is not Delete or not last_dep:
+                    elif first != "p" or kind is not Delete:
+                        continue
+                    elif not last_dep:
+                        unsaid = path[: cut + 31]
                         continue
                 rest = path[cut + 16 :]
                 if path.startswith(prefix) and len(path) >= cut + 15:
                     number = path[cut + 5 : cut + 15]
                     plan = plans.get(number) or plans.setdefault(number, _Plan())
-                    if first == "p":
+                    if type(op) is Create and first == "p":
+                        edge = Edge.from_bytes(op.data)  # another rank for who waits
+                        plan.move(edge.task).rank = edge.rank
+                    elif first == "p":
                         plan.deliver(rest[5:15], last_dep, argument)
                         last_dep = ""
                     elif not rest:
@@ -301,7 +310,10 @@ def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
     if place:
         if move.left == "x":
             return ["t", task, place]
-        return [{"d": "u", "g": "g", "r": "m"}.get(move.left, "r"), task, place]
+        letter = {"d": "u", "g": "g", "r": "m"}.get(move.left, "r")
+        return ["m" if place[0] == move.left else letter, task, place]
+    if move.rank:
+        return ["m", task, "", move.rank]
     if move.deps:
         return ["j", task, move.deps]
     if move.started:

@@ -20,6 +20,7 @@ from typing import Any
 import dill
 
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
+from ..protocol.fields import as_text, from_json
 from ..protocol.options import TaskOptions
 from ..protocol.records import Serializer, TaskRecord
 from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
@@ -176,6 +177,13 @@ def task_options(record: TaskRecord) -> TaskOptions:
     # Of a function by value only the name: it may be large, and is kept with what is remembered.
     by_value = function[:1] not in (b"R", JSON)
     return _options(record.options, named(b"", split_name(function)[0]) if by_value else function)
+
+
+def task_name(record: TaskRecord) -> str:
+    """The name of a task alone, for whoever reads many: its other options are not checked. Raises
+    PayloadUndecodable."""
+    options = {} if record.options == b"{}" else from_json(record.options, "the options of a task")
+    return as_text(options.get("name")) or name_of_function(record.function)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidTask
@@ -20,15 +21,19 @@ _REF = f'{{"{TASK}": REF}}, where REF is the number of a task, or the id of one 
 
 
 def specs_of(
-    plan: Plan, wanted: list[FunctionTaskIn | KindTaskIn], repeat: str | None
+    plan: Plan,
+    wanted: Sequence[FunctionTaskIn | KindTaskIn],
+    repeat: str | None = None,
+    places: Sequence[str] = (),
 ) -> list[TaskSpec]:
     """The tasks in the order of the request. With `repeat`, the key of a request that may be sent
-    again, each has a key of its own. Raises InvalidTask."""
+    again, each has a key of its own. `places` say where each stands in the request. Raises
+    InvalidTask."""
     by_id: dict[str, TaskSpec] = {}
     functions: dict[str, NamedFunction] = {}
     specs = []
     for index, each in enumerate(wanted):
-        where = f"tasks[{index}]"
+        where = places[index] if places else f"tasks[{index}]"
         refs = _Refs(plan, by_id, where)
         options = {name: value for name in _OPTIONS if (value := getattr(each, name)) is not None}
         if repeat is not None:

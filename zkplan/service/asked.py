@@ -27,7 +27,7 @@ def needs(role: Role) -> Any:
 
     async def check(request: Request, _: Annotated[Any, Security(_BEARER)]) -> None:
         caller: Caller | None = request.state.caller
-        if caller is None or not caller.may(role):
+        if not may(caller, role):
             raise Problem(
                 403,
                 "role-missing",
@@ -37,6 +37,21 @@ def needs(role: Role) -> Any:
         request.app.state.contract.check_query(request)
 
     return Depends(check)
+
+
+def may(caller: Caller | None, role: Role) -> bool:
+    """Whether who asks has the role."""
+    return caller is not None and caller.may(role)
+
+
+async def known(request: Request, _: Annotated[Any, Security(_BEARER)]) -> Caller | None:
+    """Who asks, for routes that look at roles themselves. It knows the query, too."""
+    request.app.state.contract.check_query(request)
+    caller: Caller | None = request.state.caller
+    return caller
+
+
+CallerOf: TypeAlias = Annotated[Caller | None, Depends(known)]
 
 
 async def client_of(request: Request) -> Client:

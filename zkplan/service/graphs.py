@@ -13,7 +13,7 @@ from .problems import documented
 
 router = APIRouter(tags=["plans"], responses=documented(404, 422))
 #: The most tasks that are nodes of their own.
-SINGLE_MAX = 2000
+SINGLE_MAX = 10_000
 #: Of larger plans so many tasks are read, spread evenly.
 SAMPLE = 10_000
 #: How many numbers of its tasks a node names: all that are read, so that whoever has the graph can
@@ -64,16 +64,15 @@ def show_graph(
     ] = 300,
 ) -> GraphOut:
     """The graph that is left of a plan. A finished task is no part of it."""
-    single = task_graph(plan.client, plan.path, nodes)
-    if single is None:
-        return _grouped(plan.graph(SAMPLE))
-    tasks, edges = single
+    found = task_graph(plan.client, plan.path, nodes, SAMPLE)
+    if isinstance(found, PlanGraph):
+        return _grouped(found)
     shown = []
-    for each in tasks:
+    for each in found.tasks:
         number, facts = int(each.number), each._asdict()
         del facts["number"]
         shown.append(NodeOut(**facts, id=number, count=1, numbers=[number]))
-    ways = [EdgeOut(source=int(a), target=int(b), count=1) for a, b in edges]
+    ways = [EdgeOut(source=int(a), target=int(b), count=1) for a, b in found.edges]
     return GraphOut(grouped=False, sampled=False, nodes=shown, edges=ways)
 
 

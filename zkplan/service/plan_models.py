@@ -45,7 +45,8 @@ class PlanShareOut(BaseModel):
 
 
 class PlanOut(BaseModel):
-    """A plan in numbers. `tasks` counts the unfinished ones, `added` all that ever were.
+    """A plan in numbers. `tasks` counts the unfinished ones, `added` all that ever were. `ended` is
+    when it was done, and null before.
 
     `readable` is false if its record is of a later format, or sealed with a key that the service
     has not got.
@@ -63,6 +64,7 @@ class PlanOut(BaseModel):
     finished: int
     skipped: int
     created: float
+    ended: float | None
     key: str
     not_before: float | None
     deadline: float | None

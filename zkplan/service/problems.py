@@ -80,6 +80,7 @@ _KINDS: tuple[tuple[type[errors.ZkplanError], int, str, str], ...] = (
     (errors.TaskError, 409, "task-state", "Look at the state of the task."),
     (errors.NotSerialisable, 422, "not-json", "Change what the detail names."),
     (errors.PayloadTooLarge, 413, "too-large", "Give the service a store (--store)."),
+    (errors.UpdateTooLarge, 413, "too-large", "Do it in several updates."),
     (errors.StoredValueLost, 410, "value-lost", "Run the task again, if its value is needed."),
     (errors.PayloadError, 409, "undecodable", "Read it with a client that has its keys."),
     (errors.BudgetSpent, 409, "budget-spent", "Remove plans that have ended."),

@@ -126,12 +126,14 @@ class TaskDetails(BaseModel):
     """One task. Of a finished one only the outcome is known, and that only where it is kept.
 
     `attempts` is how often it may run, `attempts_used` how many of these are used up, `attempt` the
-    number of the running one. `waits_for` and `feeds` name 20 neighbours; the counts are of all.
+    number of the running one. `version` changes with every move of the task, for updates that
+    depend on it. `waits_for` and `feeds` name 20 neighbours; the counts are of all.
     """
 
     plan: int
     number: int
     path: str
+    version: str
     name: str | None
     function: str
     state: str

@@ -11,6 +11,7 @@ from ..inspection.task_info import TaskInfo, TaskRead, failures_in, info_of, rea
 from ..inspection.why import why_task
 from ..protocol.records import Failure
 from ..protocol.requests import Node
+from ..protocol.update_parts import FINISHED, read_version
 from ..serialization.codec import FAILURE, VALUE
 from ..serialization.functions import is_skipped, split_name
 from ..store.reference import value_size
@@ -43,12 +44,17 @@ def _shown(task: TaskPlace, read: TaskRead, around: dict[str, Any], why: bool) -
     info: TaskInfo = info_of(client.codec, task.number, read)
     facts = {name: getattr(info, name) for name in (*_SHOWN, *_OPTIONS, *_MORE)}
     failures = failures_in(client.codec, read.logs)
+    version = FINISHED
+    if read.summary is not None:
+        step = read_version(client.paths, task.plan.number, task.number)
+        version = client.transport.run(step)
     cause = why_task(client, task.plan.path, task.number) if why else None
     return TaskDetails(
         **facts,
         plan=int(task.plan.number),
         number=int(task.number),
         path=task.path,
+        version=version,
         limits=list(info.limits),
         waits_for_count=around.get("waits_for_count", 0),
         feeds_count=around.get("feeds_count", 0),

@@ -24,10 +24,12 @@ from .problems import Problem, problem_of
 WAITING_MAX = 64
 LISTENERS_MAX = 2000
 #: An event names so many tasks at most.
-TASKS_TOLD = 500
+TASKS_TOLD = 2000
 #: At most one part in so many of the time of a processor is spent with looking. With more rest, a
 #: plan of 1 000 tasks would be told of later than a second after a change.
 REST = 10
+#: Between two looks, also if something new is to be looked at.
+PAUSE_MIN_S = 0.1
 #: An overview is as fresh as this, in seconds.
 FRESH_S = 1.0
 #: What listens to the whole root.
@@ -85,6 +87,8 @@ class Watcher:
         self._told: dict[str, Any] = {}
         self._looks = _Looks(link)
         self._overview: tuple[float, Overview] | None = None
+        #: Somebody listens to what nobody has listened to.
+        self._is_new = asyncio.Event()
         self._overlooking = asyncio.Lock()
 
     @property
@@ -104,6 +108,8 @@ class Watcher:
                 headers={"Retry-After": "10"},
             )
         listener = Listener()
+        if key not in self._listeners:
+            self._is_new.set()
         self._listeners.setdefault(key, set()).add(listener)
         if (told := self._told.get(key)) is not None:
             listener.tell(_whole(key, told))
@@ -146,6 +152,7 @@ class Watcher:
     async def _run(self) -> None:
         while self._listeners and not self._is_closed:
             self._looks.took_s = 0.0
+            self._is_new.clear()
             try:
                 await self._look()
             except ZkplanError as error:
@@ -155,7 +162,15 @@ class Watcher:
             except Exception:
                 # Nobody waits for this task: it must not end while others listen.
                 logger.exception("an error while looking that the service does not know")
-            await asyncio.sleep(max(self._pause_s, REST * self._looks.took_s))
+            await self._rest(max(self._pause_s, REST * self._looks.took_s))
+
+    async def _rest(self, rest_s: float) -> None:
+        """Until the next look; shorter for who opens a plan, since a person looks at the page."""
+        await asyncio.sleep(PAUSE_MIN_S)
+        try:
+            await asyncio.wait_for(self._is_new.wait(), rest_s - PAUSE_MIN_S)
+        except asyncio.TimeoutError:
+            pass  # it is time
 
     async def _look(self) -> None:
         plans = [key for key in self._listeners if key != ROOT]

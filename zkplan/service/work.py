@@ -1,4 +1,8 @@
-"""Routes of work: claim, renew, log, complete, fail and release, for programs in any language."""
+"""Routes of work: claim, renew, log, complete, fail and release, for programs in any language.
+
+Their answers are as the models say, and are sent without being made into these first: batches are
+long, and it would be most of what an answer costs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from ..leases import Failed, Leases, Outcome
 from .asked import needs
@@ -16,11 +21,8 @@ from .work_models import (
     CompleteIn,
     FailIn,
     IdsIn,
-    LeasedOut,
     LogIn,
-    OutcomeOut,
     OutcomesOut,
-    RenewalOut,
     RenewedOut,
 )
 
@@ -37,44 +39,44 @@ _TODO = {
 }
 
 
-@router.post("/claim")
-async def claim(request: Request, wanted: ClaimIn) -> ClaimedOut:
+@router.post("/claim", response_model=ClaimedOut)
+async def claim(request: Request, wanted: ClaimIn) -> JSONResponse:
     """Claim tasks of a kind under a lease. Nothing else can be claimed here."""
     found = await request.app.state.work.claim(
         *(wanted.queues, wanted.kinds, wanted.count, wanted.wait, wanted.lease),
         request.is_disconnected,
     )
-    return ClaimedOut(tasks=[LeasedOut(**vars(each)) for each in found])
+    return JSONResponse({"tasks": [vars(each) for each in found]})
 
 
-@router.post("/renew")
-def renew(request: Request, wanted: IdsIn) -> RenewedOut:
+@router.post("/renew", response_model=RenewedOut)
+async def renew(request: Request, wanted: IdsIn) -> JSONResponse:
     """Let the leases of these claims count from now on. Tells which claims still stand."""
-    renewed = _leases(request).renew(wanted.ids)
-    return RenewedOut(claims=[RenewalOut(**each._asdict()) for each in renewed])
+    renewed = await request.app.state.work.renewing.renew(wanted.ids)
+    return JSONResponse({"claims": [each._asdict() for each in renewed]})
 
 
-@router.post("/log")
-def log(request: Request, wanted: LogIn) -> OutcomesOut:
+@router.post("/log", response_model=OutcomesOut)
+def log(request: Request, wanted: LogIn) -> JSONResponse:
     """Write a log entry of a task, which later attempts find in `logs`."""
     return _told([_leases(request).log(wanted.id, wanted.number, wanted.value)])
 
 
-@router.post("/complete")
-def complete(request: Request, wanted: CompleteIn) -> OutcomesOut:
+@router.post("/complete", response_model=OutcomesOut)
+def complete(request: Request, wanted: CompleteIn) -> JSONResponse:
     """Commit results. 409 if one of them comes too late; `outcomes` says what became of each."""
     return _told(_leases(request).complete([(each.id, each.value) for each in wanted.results]))
 
 
-@router.post("/fail")
-def fail(request: Request, wanted: FailIn) -> OutcomesOut:
+@router.post("/fail", response_model=OutcomesOut)
+def fail(request: Request, wanted: FailIn) -> JSONResponse:
     """Let attempts fail: the tasks run again, or are dead, as their attempts say."""
     failed = [Failed(**each.model_dump()) for each in wanted.failures]
     return _told(_leases(request).fail(failed))
 
 
-@router.post("/release")
-def release(request: Request, wanted: IdsIn) -> OutcomesOut:
+@router.post("/release", response_model=OutcomesOut)
+def release(request: Request, wanted: IdsIn) -> JSONResponse:
     """Give tasks back that were not run. It costs them no attempt."""
     return _told(_leases(request).hand_back(wanted.ids))
 
@@ -84,12 +86,12 @@ def _leases(request: Request) -> Leases:
     return leases
 
 
-def _told(outcomes: Sequence[Outcome]) -> OutcomesOut:
+def _told(outcomes: Sequence[Outcome]) -> JSONResponse:
     """Raises Problem if one of them does not count: with the status of the gravest."""
     shown: list[dict[str, Any]] = [each._asdict() for each in outcomes]
     refused = [each for each in outcomes if not each.ok]
     if not refused:
-        return OutcomesOut(outcomes=[OutcomeOut(**each) for each in shown])
+        return JSONResponse({"outcomes": shown})
     first = min(refused, key=lambda each: list(_TODO).index(each.refused))
     status, todo = _TODO[first.refused]
     others = f" ({len(refused)} of {len(outcomes)} were refused)" if len(outcomes) > 1 else ""

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from starlette.concurrency import run_in_threadpool
 
 from ..client import Client
-from ..leases import Leased, Leases
+from ..leases import Leased, Leases, Renewal
 from ..leases.board import REFRESH_S
 from .link import Link
+from .renewing import Renewing
 
 #: How often it is asked whether who waits is still there.
 PRESENT_S = 2.0
@@ -28,6 +29,7 @@ class Work:
         self._waiting: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_over = False
+        self.renewing = Renewing(self._renew)
 
     def leases(self) -> Leases:
         """Those of the client that is used now. Raises what making a client raises."""
@@ -66,6 +68,9 @@ class Work:
                     return []
         finally:
             self._waiting.discard(changed)
+
+    async def _renew(self, ids: Sequence[str]) -> list[Renewal]:
+        return await run_in_threadpool(lambda: self.leases().renew(ids))
 
     async def _change(
         self, changed: asyncio.Event, seconds: float, is_gone: Callable[[], Awaitable[bool]]

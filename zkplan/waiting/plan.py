@@ -18,7 +18,7 @@ from ..inspection.plan_progress import PlanProgress, plan_progress
 from ..inspection.unfinished import TaskSummary, unfinished_tasks
 from ..inspection.view import Why
 from ..inspection.why import why_plan
-from ..notebook import plan_html, shown
+from ..notebook import Picture, graph_svg, plan_picture, readable, show_live
 from ..protocol import control
 from ..protocol.check import Report, check
 from ..protocol.control import PlanStatus
@@ -30,6 +30,9 @@ from ..tracebacks import told_to_caller
 from .plan_async import in_thread
 from .plan_end import end_if_drained, wait_for_plan
 from .results import Asked, kept_results, results_of
+
+#: In a notebook the graph of so many tasks is drawn: it is read anew whenever something changes.
+DRAWN_MAX = 200
 
 
 class WatchedPlan:
@@ -213,4 +216,19 @@ class WatchedPlan:
         return f"<Plan {self.path}>"
 
     def _repr_html_(self) -> str:
-        return shown(repr(self), lambda: plan_html(self.status(), self.progress()))
+        return self._picture().html
+
+    def _ipython_display_(self) -> None:
+        if not show_live(repr(self), self._picture):
+            raise NotImplementedError  # no notebook: IPython goes on with its other ways
+
+    def _picture(self) -> Picture:
+        return readable(repr(self), self._draw)
+
+    def _draw(self) -> Picture:
+        status = self.status()
+        graph = ""
+        if 0 < status.tasks <= DRAWN_MAX:
+            found = self.graph()
+            graph = graph_svg(found.boxes, found.edges)
+        return plan_picture(status, self.progress(), graph)

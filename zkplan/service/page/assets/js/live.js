@@ -78,18 +78,19 @@ export function useEvents(path, onEvent) {
 }
 
 /**
- * Read a path, and again whenever `wake` changes, but not more often than the pause; also every
+ * Read a path, and again whenever `wake` changes, but not more often than the pause, nor than
+ * `rest` times as long as a read takes; also every
  * `every` ms where that is given. The last answer stays while another is on its way or fails: nothing
  * jumps. Returns {data, error, again}, and
  * `begun`, when the read of the data began. A `path` of null reads nothing.
  */
-export function useRead(path, { query = {}, wake = 0, every = 0, pause = PAUSE_MS } = {}) {
+export function useRead(path, { query = {}, wake = 0, every = 0, pause = PAUSE_MS, rest = 0 } = {}) {
   const [state, setState] = useState({ data: null, error: null, of: "" });
   const job = useRef(null);
   const wanted = path === null ? "" : address(path, query).href;
   useEffect(() => {
     if (!wanted) return undefined;
-    job.current = reading(wanted, pause, every, (read) => setState((old) => ({ ...(old.of === wanted ? old : { data: old.data, error: null }), ...read, of: wanted })));
+    job.current = reading(wanted, { pause, every, rest }, (read) => setState((old) => ({ ...(old.of === wanted ? old : { data: old.data, error: null }), ...read, of: wanted })));
     return job.current.stop;
   }, [wanted, every]);
   useEffect(() => job.current?.soon(), [wake]);
@@ -97,13 +98,14 @@ export function useRead(path, { query = {}, wake = 0, every = 0, pause = PAUSE_M
 }
 
 /** Reads an address one request at a time; a hidden page reads nothing until it is seen. */
-function reading(wanted, pause, every, onRead) {
+function reading(wanted, { pause: least, every, rest }, onRead) {
   const stopped = new AbortController();
   let timer = null;
   let begun = 0;
   let isBusy = false;
   let isWanted = false;
   let tag = "";
+  let pause = least;
 
   const read = async () => {
     clearTimeout(timer);
@@ -119,7 +121,9 @@ function reading(wanted, pause, every, onRead) {
       if (answer.status !== 304) {
         tag = answer.headers.get("etag") ?? "";
         const from = begun;
-        onRead({ data: await answer.json(), error: null, begun: from });
+        const data = await answer.json();
+        pause = Math.max(least, rest * (performance.now() - from));
+        onRead({ data, error: null, begun: from });
       }
     } catch (error) {
       if (stopped.signal.aborted) return;

@@ -1,30 +1,42 @@
 // Asks the layout worker, and keeps the last layout while the shape of the graph stays the same.
 
-import { useEffect, useRef, useState } from "../ui.js";
+import { useEffect, useMemo, useRef, useState } from "../ui.js";
 
 export const WIDTH = 196;
 export const HEIGHT = 62;
 
+let worker = null;
+let last = 0;
+const waiting = new Map();
+
+/** Start the worker, so that it is ready when the graph has been read. */
+export function warm() {
+  if (worker) return;
+  worker = new Worker(new URL("./layout_worker.js", import.meta.url), { type: "module" });
+  worker.onmessage = ({ data }) => {
+    waiting.get(data.ask)?.(data);
+    waiting.delete(data.ask);
+  };
+}
+
 /** The layout of nodes and edges for the element `of`; null until the first is there. It changes only with the shape of
  * the graph, not with the states of its tasks: so nothing jumps while a plan runs. */
 export function useLayout(nodes, edges, of) {
-  const worker = useRef(null);
   const asked = useRef(0);
   const [made, setMade] = useState(null);
-  const ids = nodes.map((node) => node.id);
-  const pairs = edges.map((edge) => [edge.from, edge.to]);
-  const shape = JSON.stringify([ids, pairs]);
+  const shape = useMemo(() => JSON.stringify([nodes.map((node) => node.id), edges.map((edge) => [edge.from, edge.to])]), [nodes, edges]);
   useEffect(() => {
-    worker.current = new Worker(new URL("./layout_worker.js", import.meta.url), { type: "module" });
-    return () => worker.current.terminate();
-  }, []);
-  useEffect(() => {
-    const ask = (asked.current += 1);
-    worker.current.onmessage = ({ data }) => {
-      if (data.ask === asked.current) setMade({ ...data, shape });
-    };
+    warm();
+    const ask = (last += 1);
+    asked.current = ask;
+    waiting.set(ask, (data) => {
+      if (asked.current === ask) setMade({ ...data, shape });
+    });
     const frame = [of.current.clientWidth, of.current.clientHeight];
-    worker.current.postMessage({ ask, nodes: ids, edges: pairs, frame, box: [WIDTH, HEIGHT] });
+    const ways = edges.map((edge) => [edge.from, edge.to, edge.count]);
+    const bands = nodes.map((node) => node.band ?? 0);
+    worker.postMessage({ ask, nodes: nodes.map((node) => node.id), bands, edges: ways, frame, box: [WIDTH, HEIGHT] });
+    return () => waiting.delete(ask);
   }, [shape]);
-  return made;
+  return made?.shape === shape ? made : made && { ...made, isOld: true };
 }

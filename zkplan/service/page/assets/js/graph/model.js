@@ -1,24 +1,25 @@
-// What the graph of a plan is made of: tasks, the groups that they are in, and their states.
+// What the graph of a plan is made of: tasks, the boxes that they are in, and their states.
 //
 // The service tells what is left of a plan: a finished task is in its graph no more. The model keeps
 // what it has seen, so that a box fills up while its tasks finish, and stays where it is.
 
 import { count } from "../format.js";
 import { wordOf } from "../states.js";
+import { boxesOf, groupedBy, levelsOf, nameOf, partsOf } from "./boxes.js";
 
-/** With more tasks, or with more of them side by side, alike ones share a box. */
-const SINGLE_MAX = 60;
-const BESIDE_MAX = 12;
-/** A group of so many tasks may be drawn task by task. */
-const EXPAND_MAX = 120;
 const TOLD_MAX = 20_000;
+/** Around an open box so many others are drawn at most: those with the most edges to it. */
+const AROUND_MAX = 6;
 
 export class GraphModel {
-  #tasks = new Map(); // number -> {number, name, function, state, group}
-  #groups = new Map(); // id -> {id, function, level, numbers: Set, scale}
-  #ways = new Map(); // "from to" -> [from, to, count]: of tasks, or of groups where single ones are not known
+  #tasks = new Map(); // number -> {number, name, function, state, level, at, group}
+  #edges = []; // of single tasks: the places `at` of both ends, one after the other
+  #known = new Set(); // of single tasks: each edge as one number
+  #ways = new Map(); // "from to" -> [from, to, count]: of groups that the service made
+  #groups = new Map(); // id -> by how much more tasks it has than are known: of groups that the service made
   #areSingle = true;
-  #open = new Set();
+  #trail = []; // the ids of the box that is open and of those around it, the widest first
+  #drawn = null; // the boxes and edges, while neither tasks nor the trail change
   #told = new Map(); // number -> {state, at}: what events told, and when
 
   /** Take an answer of the service, and when it was asked for, by the clock of `follow`. */
@@ -26,6 +27,7 @@ export class GraphModel {
     const isFirst = this.#tasks.size === 0;
     if (data.grouped) this.#loadGroups(data, isFirst);
     else this.#loadTasks(data);
+    this.#drawn = null;
     const left = new Set(data.nodes.flatMap((node) => node.numbers));
     // What is left no more has finished, also where no event told it.
     if (!data.sampled) for (const task of this.#tasks.values()) if (!left.has(task.number)) task.state = "finished";
@@ -40,32 +42,34 @@ export class GraphModel {
     for (const node of nodes) {
       const old = this.#tasks.get(node.numbers[0]);
       if (old) Object.assign(old, { state: node.state, name: node.name });
-      else this.#add({ number: node.numbers[0], name: node.name, function: node.function, state: node.state });
+      else this.#add({ number: node.numbers[0], name: node.name, function: node.function, state: node.state, level: 0 });
     }
     if (!this.#areSingle) { // it was larger once: its groups and edges are those that the service made
-      for (const task of this.#tasks.values()) if (!task.group) this.#join(task, `${task.function} later`, null);
+      for (const task of this.#tasks.values()) if (!task.group) this.#join(task, `${task.function} later`);
       return;
     }
-    for (const { source, target } of edges) this.#ways.set(`${source} ${target}`, [source, target, 1]);
-    // Counted from the end: what is before a task goes as it finishes, what is behind it stays.
-    const levels = levelsOf(this.#tasks, [...this.#ways.values()].map(([from, to]) => [to, from]));
-    this.#groups.clear();
-    const tied = new Set([...this.#ways.values()].flatMap(([from, to]) => [from, to]));
-    const loose = [];
-    for (const task of this.#tasks.values()) {
-      if (tied.has(task.number)) this.#join(task, `${task.function} ${levels.get(task.number)}`, levels.get(task.number));
-      else loose.push(task);
-    }
+    for (const { source, target } of edges) this.#tie(this.#tasks.get(source), this.#tasks.get(target));
+    const levels = levelsOf(this.#tasks.size, this.#edges);
+    const tied = new Uint8Array(this.#tasks.size);
+    for (const at of this.#edges) tied[at] = 1;
     // Edges that went while the graph was read leave tasks without any: they belong to their like.
-    const homes = [...this.#groups.values()].sort((a, b) => b.numbers.size - a.numbers.size);
-    for (const task of loose) {
-      const home = homes.find((group) => group.function === task.function);
-      this.#join(task, home?.id ?? `${task.function} 0`, home?.level ?? 0);
-    }
+    const homes = new Map();
+    for (const task of this.#tasks.values()) if (tied[task.at]) homes.set(task.function, levels[task.at]);
+    for (const task of this.#tasks.values()) task.level = tied[task.at] ? levels[task.at] : homes.get(task.function) ?? 0;
+  }
+
+  #tie(from, to) {
+    if (!from || !to) return;
+    const edge = from.at * 2 ** 26 + to.at;
+    if (this.#known.has(edge)) return;
+    this.#known.add(edge);
+    this.#edges.push(from.at, to.at);
   }
 
   #loadGroups({ nodes, edges }, isFirst) {
-    if (!isFirst && this.#areSingle) this.#ways.clear();
+    if (!isFirst && this.#areSingle) {
+      for (const task of this.#tasks.values()) this.#join(task, `${task.function} ${task.level}`);
+    }
     this.#areSingle = false;
     const groupOf = new Map();
     for (const node of nodes) {
@@ -76,10 +80,9 @@ export class GraphModel {
       for (const number of node.numbers) {
         const old = this.#tasks.get(number);
         if (old) old.state = node.state;
-        else this.#join(this.#add({ number, name: null, function: node.function, state: node.state }), id, node.level);
+        else this.#join(this.#add({ number, name: null, function: node.function, state: node.state, level: 0 }), id);
       }
-      const group = this.#groups.get(id);
-      if (group && node.numbers.length) group.scale = Math.max(1, node.count / node.numbers.length);
+      if (this.#groups.has(id) && node.numbers.length) this.#groups.set(id, Math.max(1, node.count / node.numbers.length));
     }
     const sums = new Map();
     for (const { source, target, count } of edges) {
@@ -93,13 +96,13 @@ export class GraphModel {
   }
 
   #add(task) {
+    task.at = this.#tasks.size;
     this.#tasks.set(task.number, task);
     return task;
   }
 
-  #join(task, id, level) {
-    if (!this.#groups.has(id)) this.#groups.set(id, { id, function: task.function, level, numbers: new Set(), scale: 1 });
-    this.#groups.get(id).numbers.add(task.number);
+  #join(task, id) {
+    if (!this.#groups.has(id)) this.#groups.set(id, 1);
     task.group = id;
   }
 
@@ -118,92 +121,88 @@ export class GraphModel {
     return isStale && this.#tasks.size > 0;
   }
 
-  canExpand(id) {
-    return this.#areSingle && (this.#groups.get(id)?.numbers.size ?? Infinity) <= EXPAND_MAX;
+  /** Whether a box opens into parts: not where the service made the groups. */
+  get canOpen() {
+    return this.#areSingle;
   }
 
-  expand(id) {
-    this.#open.add(id);
+  /** Show what is in a box, with what its tasks have edges to. */
+  open(id) {
+    this.#trail.push(id);
+    this.#drawn = null;
   }
 
-  get canClose() {
-    return this.#open.size > 0;
+  /** Show so many of the boxes around as open ones. */
+  close(depth) {
+    this.#trail.length = depth;
+    this.#drawn = null;
   }
 
-  closeAll() {
-    this.#open.clear();
-  }
-
-  /** How many tasks the level with the most of them has. */
-  #widest() {
-    const found = new Map();
-    for (const { level, numbers } of this.#groups.values()) found.set(level, (found.get(level) ?? 0) + numbers.size);
-    return Math.max(0, ...found.values());
-  }
-
-  /** The nodes and edges to draw. */
+  /** The nodes and edges to draw, the `trail` of titles of open boxes, and how many `more` are tied to what is open. */
   picture() {
-    const areAllOne = this.#areSingle && this.#tasks.size <= SINGLE_MAX && this.#widest() <= BESIDE_MAX;
-    const nodeOf = (task) => (areAllOne || this.#open.has(task.group) || this.#groups.get(task.group).numbers.size === 1 ? `task ${task.number}` : task.group);
-    const nodes = new Map();
-    for (const task of this.#tasks.values()) {
-      const id = nodeOf(task);
-      if (!nodes.has(id)) nodes.set(id, { id, isOne: id !== task.group, tasks: [], group: this.#groups.get(task.group) });
-      nodes.get(id).tasks.push(task);
+    this.#drawn ??= this.#areSingle ? this.#drawTasks() : this.#drawGroups();
+    const { boxes, edges, trail, more } = this.#drawn;
+    return { nodes: boxes.map((box) => drawn(box, this.#groups.get(box.id) ?? 1)), edges, trail, more };
+  }
+
+  #drawTasks() {
+    let parts = boxesOf([...this.#tasks.values()]);
+    const around = [];
+    const trail = [];
+    for (const id of this.#trail) {
+      const open = parts.find((box) => box.id === id && !box.isOne);
+      if (!open) break; // the graph has grown: what was open is divided otherwise
+      trail.push(open.title);
+      around.push(...parts.filter((box) => box !== open));
+      parts = partsOf(open);
     }
-    const edges = new Map();
-    for (const [from, to, count] of this.#ways.values()) {
-      const [a, b] = this.#areSingle ? [nodeOf(this.#tasks.get(from)), nodeOf(this.#tasks.get(to))] : [from, to];
-      if (a === b || !nodes.has(a) || !nodes.has(b)) continue;
-      const way = `${a}\n${b}`;
-      edges.set(way, { from: a, to: b, count: (edges.get(way)?.count ?? 0) + count });
+    this.#trail.length = trail.length;
+    const boxes = [...parts, ...around];
+    const home = new Int32Array(this.#tasks.size).fill(-1);
+    boxes.forEach(({ tasks }, at) => {
+      for (const task of tasks) home[task.at] = at;
+    });
+    const sums = new Map();
+    for (let at = 0; at < this.#edges.length; at += 2) {
+      const [a, b] = [home[this.#edges[at]], home[this.#edges[at + 1]]];
+      if (a !== b && a >= 0 && b >= 0) sums.set(a * boxes.length + b, (sums.get(a * boxes.length + b) ?? 0) + 1);
     }
-    return { nodes: [...nodes.values()].map(drawn), edges: [...edges.values()] };
+    const edges = [...sums].map(([way, many]) => ({ from: boxes[Math.floor(way / boxes.length)].id, to: boxes[way % boxes.length].id, count: many }));
+    if (trail.length === 0) return { boxes, edges, trail, more: 0 };
+    const inner = new Set(parts.map((box) => box.id));
+    const ties = new Map(around.map((box) => [box.id, 0]));
+    for (const { from, to, count } of edges) {
+      if (inner.has(from) && ties.has(to)) ties.set(to, ties.get(to) + count);
+      if (inner.has(to) && ties.has(from)) ties.set(from, ties.get(from) + count);
+    }
+    const tied = around.filter((box) => ties.get(box.id) > 0).sort((a, b) => ties.get(b.id) - ties.get(a.id));
+    const beside = tied.slice(0, AROUND_MAX).map((box) => ({ ...box, isBeside: true }));
+    const drawn = new Set([...inner, ...beside.map((box) => box.id)]);
+    const shown = edges.filter(({ from, to }) => (inner.has(from) || inner.has(to)) && drawn.has(from) && drawn.has(to));
+    return { boxes: [...parts, ...beside], edges: shown, trail, more: tied.length - beside.length };
+  }
+
+  #drawGroups() {
+    const found = groupedBy([...this.#tasks.values()], (task) => task.group);
+    const boxes = [...found].map(([id, tasks]) => ({ id, isOne: false, title: nameOf(tasks[0].function), tasks }));
+    const edges = [...this.#ways.values()].filter(([from, to]) => found.has(from) && found.has(to));
+    return { boxes, edges: edges.map(([from, to, many]) => ({ from, to, count: many })), trail: [], more: 0 };
   }
 }
 
-function drawn({ id, isOne, tasks, group }) {
+/** A box with the states of its tasks as they are now. */
+function drawn(box, scale) {
   const counts = {};
-  for (const { state } of tasks) counts[state] = (counts[state] ?? 0) + group.scale;
+  for (const { state } of box.tasks) counts[state] = (counts[state] ?? 0) + scale;
   for (const state of Object.keys(counts)) counts[state] = Math.round(counts[state]);
-  const all = Math.round(tasks.length * group.scale);
-  const numbers = tasks.map((task) => task.number);
-  const note = isOne ? `task ${numbers[0]} · ${wordOf(tasks[0].state)}` : `${count(counts.finished ?? 0)} of ${count(all)} finished`;
-  return { id, isOne, title: isOne ? tasks[0].name ?? nameOf(tasks[0].function) : titleOf(tasks), note, counts, all, numbers, tasks };
+  const all = Math.round(box.tasks.length * scale);
+  return { ...box, counts, all, note: box.isOne ? `task ${box.tasks[0].number} · ${wordOf(box.tasks[0].state)}` : noteOf(counts, all) };
 }
 
-/** What the tasks of a group have in common: the beginning of their names, or their function. */
-function titleOf(tasks) {
-  const names = tasks.map((task) => task.name).filter(Boolean);
-  if (names.length === tasks.length && names.length > 0) {
-    let common = names[0];
-    for (const name of names) while (!name.startsWith(common)) common = common.slice(0, -1);
-    common = common.replace(/[\s\d._\-:/([#]+$/, "");
-    if (common.length >= 3) return common;
-  }
-  return nameOf(tasks[0].function);
-}
-
-/** A function without its module. */
-const nameOf = (called) => called.split(/[.:]/).at(-1) || called;
-
-/** How many edges lie before each task along the longest way; a cycle is left where it is. */
-function levelsOf(tasks, ways) {
-  const levels = new Map([...tasks.keys()].map((number) => [number, 0]));
-  const targets = new Map();
-  const missing = new Map();
-  for (const [from, to] of ways) {
-    if (!targets.has(from)) targets.set(from, []);
-    targets.get(from).push(to);
-    missing.set(to, (missing.get(to) ?? 0) + 1);
-  }
-  const ready = [...tasks.keys()].filter((number) => !missing.has(number));
-  for (const from of ready) { // it grows
-    for (const to of targets.get(from) ?? []) {
-      levels.set(to, Math.max(levels.get(to), levels.get(from) + 1));
-      missing.set(to, missing.get(to) - 1);
-      if (missing.get(to) === 0) ready.push(to);
-    }
-  }
-  return levels;
+/** What is most worth to be known of a box: what is dead in it, or what moves. */
+function noteOf(counts, all) {
+  const done = `${count(counts.finished ?? 0)} of ${count(all)}`;
+  if (counts.dead) return `${done} · ${count(counts.dead)} dead`;
+  if (counts.claimed) return `${done} · ${count(counts.claimed)} running`;
+  return `${done} finished`;
 }

@@ -5,9 +5,11 @@ import { useEffect, useRef, useState } from "../ui.js";
 const NEAREST = 2.2;
 const FARTHEST = 0.04;
 
-/** `box` is {x, y, scale} of the picture in the element `of`; with the handlers for it. */
-export function useView(of, made) {
+/** `box` is {x, y, scale} of the picture in the element `of`; with the handlers for it. A picture of another `depth` is
+ * shown whole. */
+export function useView(of, made, depth) {
   const [box, setBox] = useState(null);
+  const fitted = useRef(null);
   const drag = useRef(null);
   const size = () => [of.current?.clientWidth || 800, of.current?.clientHeight || 500];
 
@@ -37,8 +39,10 @@ export function useView(of, made) {
 
   // A picture that has grown a little keeps its place; a first one is shown whole.
   useEffect(() => {
-    if (made && !box) fit();
-  }, [made]);
+    if (!made || made.isOld || fitted.current === depth) return;
+    fitted.current = depth;
+    fit();
+  }, [made, depth]);
   useEffect(() => {
     const element = of.current;
     const wheel = (event) => {

@@ -42,5 +42,5 @@ const COLUMNS = [
   { name: "task", title: "Task", kind: "name", cell: (task) => html`<a href=${to(["plans", task.plan, "tasks", task.number])}>${task.name ?? `task ${task.number}`}</a>` },
   { name: "error", title: "Last error", kind: "line", cell: (task) => html`<span title=${task.error}>${task.error}</span>` },
   { name: "attempts", title: "Tries", number: true, wide: true, cell: (task) => task.attempts },
-  { name: "since", title: "Dead for", number: true, cell: (task) => html`<time title=${dateTime(task.since)}>${span(passed(task.since, task.now))}</time>` },
+  { name: "since", title: "Dead for", number: true, wide: true, cell: (task) => html`<time title=${dateTime(task.since)}>${span(passed(task.since, task.now))}</time>` },
 ];

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { act, ask, mayDo } from "../api.js";
-import { count, counted, dateTime, passed, percent, rate, span } from "../format.js";
+import { count, counted, dateTime, percent, rate, span } from "../format.js";
 import { Ask, Bar, Empty, Figures, Head, Key, Loading, Panel, Problem } from "../parts.js";
 import { overview } from "../overview.js";
 import { place, to } from "../place.js";
@@ -73,6 +73,7 @@ function Title({ plan, isGone, again }) {
   const number = plan.number;
   const said = [
     `created ${dateTime(plan.created)}`,
+    plan.ended && `done ${dateTime(plan.ended)}`,
     plan.key && `key ${plan.key}`,
     plan.on_failure === "cascade" ? "a failure ends what follows" : "a failure is held",
     plan.weight !== 1 && `weight ${plan.weight}`,
@@ -107,7 +108,7 @@ function Numbers({ plan, counts }) {
       ["Waiting", count((counts.waiting ?? 0) + (counts.delayed ?? 0) + (counts.gated ?? 0))],
       ["Dead", count(plan.dead), "", plan.dead > 0 ? "is-dead" : ""],
       ["Tasks a second", rate(seen?.rate)],
-      [plan.tasks ? "Ends in" : "Age", plan.tasks ? span(seen?.left) : span(passed(plan.created))],
+      plan.ended ? ["Took", span(plan.ended - plan.created)] : ["Ends in", span(seen?.left)],
     ]} />
     <div class="panel pile body-only"><${Bar} counts=${counts} all=${plan.added} tall /><${Key} counts=${counts} /></div>`;
 }

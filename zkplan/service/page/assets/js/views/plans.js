@@ -83,16 +83,22 @@ function merged(plan, now) {
 /** The counts of a plan for its bar: what waits is the part that stays empty. */
 const countsOf = (plan) => ({ finished: plan.finished, running: plan.running ?? 0, dead: plan.dead });
 
+/** How long a plan took, or when it ends if it goes on so. */
+function timeOf(plan) {
+  if (plan.ended) return `took ${span(plan.ended - plan.created)}`;
+  return plan.isStill || plan.left === null ? "–" : `ends in ${span(plan.left)}`;
+}
+
 const COLUMNS = [
-  { name: "number", title: "Plan", number: true, sort: true, cell: (plan) => html`<a href=${to(["plans", plan.number])}>${plan.number}</a>` },
+  { name: "number", title: "Plan", number: true, wide: true, sort: true, cell: (plan) => html`<a href=${to(["plans", plan.number])}>${plan.number}</a>` },
   { name: "name", title: "Name", kind: "name", sort: true, cell: (plan) => html`<a href=${to(["plans", plan.number])}>${plan.name || "(without a name)"}</a>${!plan.readable && html` <span class="dim">not readable here</span>`}` },
   { name: "state", title: "State", cell: (plan) => html`<${State} state=${plan.state} />` },
   { name: "progress", title: "Progress", kind: "progress-cell", cell: (plan) => html`<${Progress} counts=${countsOf(plan)} done=${plan.finished} all=${plan.added} />` },
   { name: "left", title: "Left", number: true, cell: (plan) => count(plan.tasks) },
   { name: "running", title: "Running", number: true, wide: true, cell: (plan) => (plan.isStill ? "–" : count(plan.running)) },
-  { name: "runnable", title: "Runnable", number: true, wide: true, cell: (plan) => count(plan.runnable) },
+  { name: "runnable", title: "Runnable", number: true, wide: true, kind: "widest", cell: (plan) => count(plan.runnable) },
   { name: "dead", title: "Dead", number: true, cell: (plan) => (plan.dead ? html`<a class="state of-dead" href=${to(["plans", plan.number, "tasks"], { state: "dead" })}>${count(plan.dead)}</a>` : "0") },
   { name: "rate", title: "Tasks/s", number: true, wide: true, cell: (plan) => (plan.isStill ? "–" : rate(plan.rate)) },
-  { name: "ends", title: "Ends in", number: true, wide: true, cell: (plan) => (plan.isStill ? "–" : span(plan.left)) },
+  { name: "ends", title: "Time", number: true, wide: true, cell: timeOf },
   { name: "created", title: "Created", kind: "short dim", wide: true, cell: (plan) => html`<time title=${dateTime(plan.created)}>${span(passed(plan.created))} ago</time>` },
 ];

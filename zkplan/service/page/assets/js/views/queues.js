@@ -1,7 +1,7 @@
 // The queues of active plans: what waits in each, and who serves it.
 
 import { html } from "../ui.js";
-import { count, span } from "../format.js";
+import { count, counted, span } from "../format.js";
 import { Empty, Head, Loading, Panel, Problem, Table } from "../parts.js";
 import { pulse } from "../overview.js";
 import { to } from "../place.js";
@@ -25,14 +25,14 @@ const COLUMNS = [
   { name: "runnable", title: "Runnable", number: true, cell: (queue) => count(queue.runnable) },
   { name: "running", title: "Running", number: true, cell: (queue) => count(queue.running) },
   { name: "waiting", title: "Later", number: true, wide: true, cell: (queue) => count(queue.waiting) },
-  { name: "oldest", title: "Oldest stands for", number: true, cell: (queue) => span(queue.oldest) },
+  { name: "oldest", title: "Oldest waits for", number: true, wide: true, cell: (queue) => span(queue.oldest) },
   {
     name: "workers",
     title: "Workers",
     kind: "workers-cell",
     cell: (queue) =>
       queue.workers.length > 0
-        ? html`${queue.workers.slice(0, 6).map((id, at) => html`${at > 0 && ", "}<a href=${to(["workers"], { worker: id })}>${id}</a>`)}${queue.workers.length > 6 && html` <span class="dim">and ${count(queue.workers.length - 6)} more</span>`}`
+        ? html`<span class="narrow">${counted(queue.workers.length, "worker")}</span><span class="wide">${queue.workers.slice(0, 6).map((id, at) => html`${at > 0 && ", "}<a href=${to(["workers"], { worker: id })}>${id}</a>`)}${queue.workers.length > 6 && html` <span class="dim">and ${count(queue.workers.length - 6)} more</span>`}</span>`
         : html`<span class="state of-dead">nobody serves it</span>`,
   },
 ];

@@ -4,7 +4,7 @@ import { html, useState } from "../ui.js";
 import { act, mayDo, send } from "../api.js";
 import { count, counted, dateTime, passed, span } from "../format.js";
 import { Ask, Empty, Figures, Head, Loading, Panel, Problem } from "../parts.js";
-import { State } from "../states.js";
+import { State, wordOf } from "../states.js";
 import { to } from "../place.js";
 import { useEvents, useNow, useRead } from "../live.js";
 import { Causes } from "./why.js";
@@ -35,7 +35,7 @@ export function Task({ plan, number }) {
     <${Numbers} task=${task} />
     <div class="grid">
       <div class="two-thirds pile">
-        ${task.why?.causes.length > 0 && html`<${Panel} title="Why it is so"><${Causes} why=${task.why} plan=${plan} own=${task.number} /><//>`}
+        ${task.why?.causes.length > 0 && html`<${Panel} title=${`Why it is ${wordOf(state)}`}><${Causes} why=${task.why} plan=${plan} own=${task.number} /><//>`}
         <${Failures} task=${task} />
         <${Values} task=${task} />
       </div>
@@ -69,10 +69,12 @@ function Numbers({ task }) {
   return html`<${Figures} of=${[
     ["Task", count(task.number), `of plan ${task.plan}`],
     ["Attempts used", task.attempts === null ? "–" : count(task.attempts_used), task.attempts === null ? "" : `of ${count(task.attempts)}`],
-    task.due !== null ? ["Runnable in", span(-passed(task.due, now)), dateTime(task.due)] : [task.state === "finished" ? "Finished" : "For", since === null ? "–" : `${span(passed(since, now))}${task.state === "finished" ? " ago" : ""}`, since === null ? "" : `since ${dateTime(since)}`, "is-wide"],
+    task.due !== null ? ["Runnable in", span(-passed(task.due, now)), dateTime(task.due)] : [task.state === "finished" ? "Finished" : `${capital(wordOf(task.state))} for`, since === null ? "–" : `${span(passed(since, now))}${task.state === "finished" ? " ago" : ""}`, since === null ? "" : `since ${dateTime(since)}`, "is-wide"],
     ["Worker", html`<span class="small-value">${worker}</span>`],
   ]} />`;
 }
+
+const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 
 function Failures({ task }) {
   const last = task.outcome?.failure;

@@ -12,12 +12,17 @@ export function Why({ path, plan, wake }) {
   return html`<${Causes} why=${read.data} plan=${plan} />`;
 }
 
+/** A sentence: what stands in it between backticks is to be typed. */
+function Told({ text }) {
+  return text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+}
+
 export function Causes({ why, plan, own = null }) {
   if (!why.causes.length) return html`<${Empty} title="Nothing holds it." />`;
   return html`<div class="pile">
     ${why.causes.map((cause) => html`<div class="why" key=${`${cause.code} ${cause.task} ${cause.worker}`}>
-      <p>${cause.text} ${cause.task !== null && cause.task !== own && html`<a href=${to(["plans", plan, "tasks", cause.task])}>Task ${cause.task}</a>`}</p>
-      ${cause.advice && html`<p class="dim">${cause.advice}</p>`}
+      <p><${Told} text=${cause.text} /> ${cause.task !== null && cause.task !== own && html`<a href=${to(["plans", plan, "tasks", cause.task])}>Task ${cause.task}</a>`}</p>
+      ${cause.advice && html`<p class="dim"><${Told} text=${cause.advice} /></p>`}
     </div>`)}
   </div>`;
 }

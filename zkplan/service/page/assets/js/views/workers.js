@@ -3,7 +3,7 @@
 import { html, useState } from "../ui.js";
 import { act, mayDo } from "../api.js";
 import { counted, dateTime, passed, span } from "../format.js";
-import { Ask, Empty, Head, Loading, Panel, Problem, Table } from "../parts.js";
+import { Ask, Bar, Empty, Head, Loading, Panel, Problem, Table } from "../parts.js";
 import { narrow, place, to } from "../place.js";
 import { pulse } from "../overview.js";
 import { State } from "../states.js";
@@ -58,13 +58,13 @@ function Orders({ worker, again }) {
 const COLUMNS = [
   { name: "id", title: "Worker", kind: "short", cell: (worker) => html`<a href=${to(["workers"], { worker: worker.id })}>${worker.id}</a>` },
   { name: "state", title: "State", cell: (worker) => html`<${State} state=${worker.state} />` },
-  { name: "claims", title: "Holds", number: true, cell: (worker) => html`${worker.claims} <span class="dim">/ ${worker.slots}</span>` },
+  { name: "claims", title: "Slots in use", kind: "progress-cell", cell: (worker) => html`<a class="progress" title="What it runs" href=${to(["workers"], { worker: worker.id })}><${Bar} counts=${{ running: worker.claims }} all=${Math.max(worker.slots, worker.claims)} label=${`${worker.claims} of ${worker.slots} slots in use`} /><b>${worker.claims} of ${worker.slots}</b></a>` },
   { name: "host", title: "Host", kind: "short", wide: true, cell: (worker) => worker.host },
   { name: "pid", title: "Process", number: true, wide: true, cell: (worker) => worker.pid },
   { name: "queues", title: "Queues", kind: "line", wide: true, cell: (worker) => worker.queues.join(", ") || "default" },
   { name: "isolation", title: "Tasks in", wide: true, cell: (worker) => worker.isolation },
   { name: "version", title: "Version", wide: true, cell: (worker) => worker.version },
-  { name: "started", title: "Runs for", number: true, cell: (worker) => html`<time title=${dateTime(worker.started)}>${span(passed(worker.started, worker.now))}</time>` },
+  { name: "started", title: "Runs for", number: true, wide: true, cell: (worker) => html`<time title=${dateTime(worker.started)}>${span(passed(worker.started, worker.now))}</time>` },
 ];
 
 const HELD = [

@@ -1,29 +1,27 @@
 """How a plan, its status and a task look in a notebook: progress and counts, as HTML.
 
-What somebody wrote into the tree is escaped here, once and for all: no name becomes markup. Colours
-stand beside words, and are readable on a light and on a dark ground.
+What somebody wrote into the tree is escaped here, once and for all: no name becomes markup.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from html import escape
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from .errors import ZkplanError
-from .text import count, one_line
+from ..errors import ZkplanError, ZooKeeperUnavailable
+from ..text import count, one_line
+from .colours import COLOURS, colour_of
 
-_COLOURS = {
-    "finished": "#2f8f5b",
-    "running": "#4a6ee0",
-    "runnable": "#1f8fb3",
-    "delayed": "#b8860b",
-    "gated": "#8e5cc2",
-    "waiting": "#8a93a3",
-    "dead": "#cf4a41",
-}
 _FRAME = "font:13px/1.5 system-ui,sans-serif;max-width:640px;font-variant-numeric:tabular-nums"
 _BAR = "display:flex;height:10px;border-radius:5px;overflow:hidden;margin:5px 0;background:#8884"
+
+
+class Picture(NamedTuple):
+    """What is shown, as HTML. Behind the last one nothing changes any more."""
+
+    html: str
+    is_last: bool
 
 
 class Progress(Protocol):
@@ -68,12 +66,13 @@ def status_html(status: Status) -> str:
     return _framed(status, counts)
 
 
-def plan_html(status: Status, progress: Progress) -> str:
-    """A plan with its tasks counted by state."""
-    return _framed(status, {state: getattr(progress, state) for state in _COLOURS})
+def plan_picture(status: Status, progress: Progress, graph: str) -> Picture:
+    """A plan with its tasks counted by state, above a picture of its graph."""
+    html = _framed(status, {state: getattr(progress, state) for state in COLOURS}) + graph
+    return Picture(html, status.state in ("done", "cancelled"))
 
 
-def task_html(path: str, facts: Iterable[tuple[str, str]]) -> str:
+def task_picture(path: str, state: str, facts: Iterable[tuple[str, str]]) -> Picture:
     """A task: what is known of it, line by line; facts without a text are left out."""
     rows = "".join(
         f'<tr><td style="text-align:left;opacity:.7">{escape(name)}</td>'
@@ -81,23 +80,26 @@ def task_html(path: str, facts: Iterable[tuple[str, str]]) -> str:
         for name, text in facts
         if text
     )
-    return f'<div style="{_FRAME}"><code>{escape(one_line(path))}</code><table>{rows}</table></div>'
+    html = f'<div style="{_FRAME}"><code>{escape(one_line(path))}</code><table>{rows}</table></div>'
+    return Picture(html, state == "finished")
 
 
-def shown(text: str, draw: Callable[[], str]) -> str:
-    """What `draw` makes. A plan that cannot be read is shown as `text` with the reason, for a cell
-    that shows a handle has not failed by that."""
+def readable(text: str, draw: Callable[[], Picture]) -> Picture:
+    """What `draw` makes. Where it cannot read, `text` with the reason: a cell that shows a handle
+    has not failed by that. It is the last one unless ZooKeeper is only away."""
     try:
         return draw()
     except ZkplanError as error:
         told = f"{type(error).__name__}: {error}"
-        return f'<div style="{_FRAME}"><code>{escape(text)}</code><br>{escape(told)}</div>'
+        html = f'<div style="{_FRAME}"><code>{escape(text)}</code><br>{escape(told)}</div>'
+        return Picture(html, not isinstance(error, ZooKeeperUnavailable))
 
 
 def _framed(status: Status, counts: dict[str, int]) -> str:
     all_of_them = max(1, sum(counts.values()))
     parts = "".join(
-        f'<span style="width:{100 * number / all_of_them:.2f}%;background:{_colour(state)}"></span>'
+        f'<span style="width:{100 * number / all_of_them:.2f}%;'
+        f'background:{colour_of(state)}"></span>'
         for state, number in counts.items()
         if number
     )
@@ -109,7 +111,3 @@ def _framed(status: Status, counts: dict[str, int]) -> str:
         f'<div style="{_BAR}" role="img" aria-label="{escape(told)}">{parts}</div>'
         f"{count(status.added, 'task')}{': ' if told else ''}{escape(told)}</div>"
     )
-
-
-def _colour(state: str) -> str:
-    return _COLOURS.get(state, _COLOURS["waiting"])

@@ -1,0 +1,82 @@
+"""What is looked at again and again costs ZooKeeper little while nothing of it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+import zkplan
+from zkplan import TaskSpec, ZooKeeperUnavailable
+from zkplan.inspection.changes import Changes
+from zkplan.leases import Leases, Renewal
+from zkplan.leases.giver import BATCH_MAX
+from zkplan.service.renewing import APART_S, Renewing
+
+from .support import Here
+
+STEP = zkplan.kind("step")
+
+
+def test_a_plan_is_read_again_only_when_it_has_changed_itself(here: Here) -> None:
+    with zkplan.connect(*here, serializer="json") as client, Leases(client) as leases:
+        plans = [client.create_plan(attempts=3, retry_delay=60) for _ in range(2)]
+        for plan in plans:
+            plan.add_tasks([TaskSpec(STEP, [n]) for n in range(2)])
+        plans[0].mark_ready()
+        first, second = (plan.number for plan in plans)
+        changes = Changes(client)
+        (held,) = leases.claim(kinds=["step"], wait=5)
+        known = changes.look([first, second])
+
+        def states() -> list[str]:
+            seen = known[first]
+            return sorted(seen.states.values()) if seen is not None else []
+
+        def changed() -> list[bool]:
+            before, now = dict(known), changes.look([first, second])
+            known.update(now)
+            return [now[each] is not before[each] for each in (first, second)]
+
+        assert (changed(), states()) == ([False, False], ["runnable", "running"])
+        assert leases.renew([held.id])[0].ok
+        assert changed() == [False, False], "a renewal changes nothing that is shown"
+        (other,) = leases.claim(kinds=["step"], wait=5)
+        assert changed() == [True, False]
+        assert leases.fail([zkplan.leases.Failed(other.id, "no")])[0].ok
+        assert (changed(), states()) == ([True, False], ["delayed", "running"])
+        plans[1].mark_ready()
+        assert changed() == [False, True]
+
+
+def renewal(text: str) -> Renewal:
+    return Renewal(text, True)
+
+
+def test_renewals_of_many_programs_go_together_a_few_times_a_second() -> None:
+    sent: list[list[str]] = []
+
+    async def send(ids: Sequence[str]) -> list[Renewal]:
+        sent.append(list(ids))
+        if "bad" in ids:
+            raise ZooKeeperUnavailable("away")
+        return [renewal(each) for each in ids]
+
+    async def story() -> None:
+        renewing = Renewing(send)
+        assert await renewing.renew(["a"]) == [renewal("a")]
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        answers = await asyncio.gather(*(renewing.renew([f"{n}", "both"]) for n in range(100)))
+        assert loop.time() - begin < 10 * APART_S
+        assert answers == [[renewal(f"{n}"), renewal("both")] for n in range(100)]
+        assert list(map(len, sent)) == [1, 101]
+        many = [[f"{part}.{n}" for n in range(BATCH_MAX)] for part in range(2)]
+        await asyncio.gather(*map(renewing.renew, many))
+        assert sent[2:] == many, "no more in one call than it takes"
+        with pytest.raises(ZooKeeperUnavailable):
+            await renewing.renew(["bad"])
+        assert await renewing.renew(["c"]) == [renewal("c")]
+
+    asyncio.run(story())

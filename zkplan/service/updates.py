@@ -1,0 +1,136 @@
+"""The route of updates: several tasks of a plan are changed together, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+
+from ..errors import UpdateRefused
+from ..leases import Add, Complete, Decide
+from ..leases.operations import Operation
+from ..plan import Plan
+from ..tasks import TaskSpec
+from .adding import specs_of
+from .asked import CallerOf, PlanOf, may
+from .problems import MEDIA_TYPE, Problem, documented
+from .task_models import AddedTask
+from .tokens import Caller, Role
+from .update_models import (
+    AddIn,
+    CompleteIn,
+    MoveIn,
+    OperationIn,
+    SkipIn,
+    UpdatedOut,
+    UpdateIn,
+    UpdateProblem,
+)
+
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    409: {
+        "model": UpdateProblem,
+        "description": "Nothing was written: some operations do not fit.",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/UpdateProblem"}}},
+    }
+}
+router = APIRouter(tags=["tasks"], responses=documented(404, 413, 422) | _REFUSED)
+_ROLES: dict[str, Role] = {"add": "author", "complete": "work", "check": "read"}
+
+
+@router.post("/plans/{plan}/update")
+def update_tasks(
+    request: Request,
+    plan: PlanOf,
+    caller: CallerOf,
+    wanted: UpdateIn,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=100,
+            pattern=r"^[!-~]+$",
+            description="The update is applied once: a repeat answers as the first time.",
+        ),
+    ] = None,
+) -> UpdatedOut:
+    """Add, complete, skip, cancel, retry, move and check tasks in one transaction, or do nothing.
+
+    Each operation needs its role: `add` author, `complete` work, `check` read, the others operate.
+    409: `refusals` names every operation that does not fit, and nothing was written.
+    """
+    _refuse_lacking(caller, wanted.operations)
+    adds = [(i, each) for i, each in enumerate(wanted.operations) if isinstance(each, AddIn)]
+    places = [f"operations[{index}].new" for index, _ in adds]
+    specs = iter(specs_of(plan, [each.new for _, each in adds], None, places))
+    operations = [_operation(each, specs) for each in wanted.operations]
+    body = blake2b(wanted.model_dump_json().encode(), digest_size=16).hexdigest()
+    try:
+        done = request.app.state.work.leases().update(plan, operations, idempotency_key, body)
+    except UpdateRefused as error:
+        raise _refused(plan, error) from None
+    names = [each.spec.called for each in operations if isinstance(each, Add)]
+    added = [
+        AddedTask(number=number, name=name, id=sent.new.id, existed=existed)
+        for number, existed, name, (_, sent) in zip(
+            done.tasks, done.existed, names, adds, strict=True
+        )
+    ]
+    return UpdatedOut(tasks=added, repeated=done.repeated)
+
+
+def _refuse_lacking(caller: Caller | None, operations: list[OperationIn]) -> None:
+    """Raises Problem for operations whose roles the caller has not got."""
+    lacking: dict[Role, list[str]] = {}
+    for index, each in enumerate(operations):
+        role = _ROLES.get(each.do, "operate")
+        if not may(caller, role):
+            lacking.setdefault(role, []).append(f"{index} ({each.do})")
+    if lacking:
+        told = "; ".join(
+            f"the role {role!r} for operations {', '.join(places[:20])}"
+            for role, places in lacking.items()
+        )
+        roles = " ".join(f"--role {role}" for role in lacking)
+        todo = f"Ask with a token that has them, too: `zkplan serve new-token {roles}`."
+        raise Problem(403, "role-missing", f"this needs {told}: the token has not got it", todo)
+
+
+def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
+    """`specs` are those of the tasks to add, in order."""
+    match sent:
+        case AddIn():
+            return Add(next(specs))
+        case CompleteIn():
+            return Complete(sent.id, sent.value)
+        case SkipIn():
+            return Decide(sent.task, sent.do, sent.expect or "", sent.value)
+        case MoveIn():
+            return Decide(sent.task, sent.do, sent.expect or "", priority=sent.priority)
+        case _:
+            return Decide(sent.task, sent.do, sent.expect or "")
+
+
+def _refused(plan: Plan, error: UpdateRefused) -> Problem:
+    refusals = [
+        {
+            "index": each.at,
+            "task": each.task,
+            "expected": each.expected,
+            "found": each.found,
+            "why": each.why,
+            "todo": each.todo,
+        }
+        for each in error.refusals
+    ]
+    number = int(plan.number)
+    return Problem(
+        409,
+        "update-refused",
+        str(error),
+        "Do what the refusals say, and send the update again.",
+        plan=number,
+        refusals=refusals,
+    )
