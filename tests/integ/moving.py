@@ -42,7 +42,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         seen["log"] = [line for line in seen["log"] if "progress note" not in line]
         details[task.number] = seen
     return {
-        "status": status._replace(path=""),
+        "status": status._replace(path="", ended=None),
         "tasks": tasks,
         "described": details,
         "dead": dict(plan.dead()),

@@ -75,7 +75,7 @@ class PlanStatus(NamedTuple):
     seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
     as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
     `weight` and `priority` are as they count now. `skipped` counts skipped tasks, since an import.
-    `ended` is when it was done, by the clock of ZooKeeper, and None before.
+    `ended` is when it was done, or imported as done, by the clock of ZooKeeper, and None before.
     """
 
     name: str
