@@ -27,15 +27,16 @@ _RUNNABLE = re.compile(r".*/runnable/(\d{4})-\d{10}([^/]+)")
 _QUEUED = re.compile(r".*/queues/([^/]+)/(\d{4})-\d{10}([^/]+)")
 _DELAYED = re.compile(r".*/delayed/(\d{13}-)\d{10}-(\d{4})-\d{10}([^/]+)")
 _GATED = re.compile(r".*/gates/\d{10}-(\d{4})-\d{10}([^/]+)")
+_TASK = re.compile(r"-(\d{10})\.")
 _DEAD = re.compile(r".*/dead/\d{10}")
+#: The letters of events that say where the task stands now.
+_MOVES = "rugmtfhlo"
 #: The letters of events that end a claim, and where behind the letter they name who had it.
 _ENDS = {"k": 6, "x": 4, "h": 2, "l": 2, "f": 0}
 
 
-def place_of(path: str) -> str:
-    """What the history calls the place of a task that stands at this znode."""
-    if found := _CLAIM.fullmatch(path):
-        return f"c {found[1]} {found[2]}"
+def entry_of(path: str) -> str:
+    """What the history calls the place of a task that stands at this entry; empty: it is none."""
     if found := _RUNNABLE.fullmatch(path):
         return f"r{found[1]}{found[2]}"
     if found := _QUEUED.fullmatch(path):
@@ -44,6 +45,15 @@ def place_of(path: str) -> str:
         return f"d{found[1]}{found[2]}{found[3]}"
     if found := _GATED.fullmatch(path):
         return f"g{found[1]}{found[2]}"
+    return ""
+
+
+def place_of(path: str) -> str:
+    """What the history calls the place of a task that stands at this znode."""
+    if found := _CLAIM.fullmatch(path):
+        return f"c {found[1]} {found[2]}"
+    if entry := entry_of(path):
+        return entry
     if _DEAD.fullmatch(path):
         return "x"
     raise Violation(f"S13 {path} is no place of a task")
@@ -61,6 +71,18 @@ def moved_waiting(ops: Sequence[Op]) -> set[str]:
             if dep not in made:
                 found.add(dep.rpartition("/")[0])
     return found
+
+
+def judge_places(created: Sequence[str], record: Record) -> None:
+    """A task is told to have moved to an entry only where its transaction has made that entry."""
+    placed = {
+        (int(found[1]), entry)
+        for path in created
+        if (entry := entry_of(path)) and (found := _TASK.search(path))
+    }
+    for letter, *rest in record.events:
+        if letter in _MOVES and rest[1] and tuple(rest[:2]) not in placed:
+            raise Violation(f"S13 of {rest[0]} {letter} to {rest[1]} is told, and it did not move")
 
 
 def told_place(task: TaskState) -> str:
@@ -133,12 +155,15 @@ class Historian:
                 self._removed.add(plan)
         if not self.judges:
             return
+        pairs = zip(ops, results, strict=True)
+        created = [result for op, result in pairs if type(op) is Create]
         moved = {each for each in moved_waiting(ops) if self._tells(each[: cut + 10])}
         for path, records in made.items():
             self._made(path, records, deleted, changed)
             if "/merged-" not in path:
                 plan = path.partition("/history/")[0]
                 judge_claims(tried, plan, records[0])
+                judge_places(created, records[0])
                 moves = [each for each in records[0].events if each[0] == "m" and not each[2]]
                 moved ^= {f"{plan}/task-{each[1]:010d}" for each in moves}
         if moved:

@@ -145,7 +145,7 @@ class Teller:
                     _entry(plans, op, name[14:24], name[25:], f"d{name[:13]}-")
             elif head == "gates":
                 name = path[cut + 6 :]
-                if len(name) > 26 and "/" not in name and type(op) is not SetData:
+                if len(name) > 26 and "/" not in name:
                     _entry(plans, op, name[:10], name[11:], "g")
             elif head == "worke" and type(op) is Create:
                 gone = path[cut + 8 :]
@@ -160,7 +160,7 @@ def _entry(plans: dict[str, _Plan], op: Op, number: str, entry: str, before: str
     move = plan.move(entry[5:15])
     if type(op) is Delete:
         move.left = before[0]
-    else:
+    elif type(op) is Create:
         move.place = f"{before}{entry[:4]}{entry[15:]}"
 
 
@@ -199,7 +199,7 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
             move = plan.move(name[5:15])
             if kind is Delete:
                 move.left = "r"
-            else:
+            elif kind is Create:
                 move.place = f"r{name[:4]}{name[15:]}{queue}"
     elif first == "dead" or first == "results":
         if len(name) != 10 or kind is Check:
