@@ -21,7 +21,6 @@ _CHECKOUT = Path(__file__).parents[2]
 _DONE = re.compile(r"^(\d+) programs, (\d+) answers", re.MULTILINE)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120 + PROGRAMS)
 def test_random_programs_get_the_same_answers_and_events_from_both() -> None:
     command = [sys.executable, "-m", "tests.differential"]

@@ -52,7 +52,6 @@ def run(files: list[Path], folder: Path, stack: ExitStack) -> Part:
     return Part(process, report)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT_S)
 def test_kazoos_own_suite_passes_on_the_embedded_server(tmp_path: Path) -> None:
     parts = [[_SUITE / name for name in names] for names in _PARTS]

@@ -15,7 +15,6 @@ SEEDS = int(os.environ.get("ZKPLAN_SIM_SEEDS", "20000"))
 SHOWN = 10
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(max(600, SEEDS // 20))
 def test_no_invariant_breaks_under_any_of_the_seeds() -> None:
     found = failures(0, SEEDS)
