@@ -10,12 +10,12 @@ from zkplan.protocol import compaction, history, telling
 from zkplan.protocol.history import Record
 from zkplan.protocol.layout import UPDATE, parse_lease
 from zkplan.protocol.recorder import _Recorded
-from zkplan.protocol.requests import Check, Create, Multi, Op
+from zkplan.protocol.requests import Create, Multi, Op
 
 from .mutant import Mutant, only
 
 _event, _build, _merged = telling._event, _Recorded.build, history.merged_to_bytes
-_events, _in_plan = telling.Teller.events, telling._in_plan
+_events = telling.Teller.events
 
 
 def _without(letter: str) -> Callable[..., Any]:
@@ -45,10 +45,6 @@ def _twice(recorded: Any) -> None:
     ops = recorded.multi.ops
     if ops and isinstance(ops[-1], Create) and ops[-1].path.endswith("/seg-"):
         recorded.multi = Multi([*ops, ops[-1]])
-
-
-def _checks_told(plan: Any, op: Op, rest: str) -> None:
-    _in_plan(plan, Create(op.path) if type(op) is Check else op, rest)
 
 
 def _without_updates(teller: Any, ops: Sequence[Op], *more: Any) -> Any:
@@ -99,7 +95,6 @@ OF_HISTORY = tuple(
             _lease("a lease's claim told without the lease", "c", list[Any].pop),
             _lease("a lease's completion told without the lease", "k", list[Any].pop),
             _lease("a lapse told as a hand-back", "l", _told_as_handed_back),
-            Mutant("a check told as a move", patches=((telling, "_in_plan", _checks_told),)),
             Mutant(
                 "an update that is not told",
                 patches=((telling.Teller, "events", _without_updates),),
