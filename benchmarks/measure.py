@@ -52,8 +52,8 @@ class Clock:
         return {name: round(max(0.0, now[name] - self._began[name]), 2) for name in now}
 
 
-def run_shape(pool: Pool, shape: Shape, server: int | None) -> Run:
-    """Run `shape` once on `pool`, check its results, remove the plan.
+def run_shape(pool: Pool, shape: Shape, server: int | None, history: bool = True) -> Run:
+    """Run `shape` once on `pool`, with or without a history, check its results, remove the plan.
 
     Raises WrongResult, PoolBroke, and what `Plan.wait` raises.
     """
@@ -62,7 +62,7 @@ def run_shape(pool: Pool, shape: Shape, server: int | None) -> Run:
     gc.collect()
     clock = Clock(pool.pids, server)
     began = time.perf_counter()
-    plan = client.create_plan(shape.name)
+    plan = client.create_plan(shape.name, history=history)
     tasks = plan.add_tasks(shape.build())
     submitted = time.perf_counter()
     plan.mark_ready()

@@ -101,6 +101,7 @@ _BOTH = {
     "test_clocks_that_are_wrong.py",
     "test_crash_at_every_step.py",
     "test_finished_plans_cost_nothing.py",
+    "test_history_says_what_happened.py",
     "test_leases.py",
     "test_limits_hold.py",
     "test_lost_answers_decide_nothing.py",

@@ -23,6 +23,7 @@ from .errors import (
     ForeignTask,
     FunctionNotAllowed,
     GateTimeout,
+    HistoryNotKept,
     InvalidPlanFile,
     InvalidSettings,
     InvalidTask,
@@ -63,6 +64,7 @@ from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
 from .functions.kinds import kind
 from .gates import When, when
+from .history.events import Event
 from .inspection.plan_progress import PlanProgress
 from .inspection.queues import QueueStatus
 from .inspection.task_info import TaskInfo
@@ -105,6 +107,7 @@ __all__ = [
     "local",
     "Client",
     "Plan",
+    "Event",
     "Task",
     "TaskSpec",
     "Schedule",
@@ -161,6 +164,7 @@ __all__ = [
     "TaskFailed",
     "ShellFailed",
     "GateTimeout",
+    "HistoryNotKept",
     "TaskCancelled",
     "PayloadError",
     "NotSerialisable",

@@ -80,18 +80,18 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         retry_if: Any = (),
         limits: Sequence[str] = (),
         max_running: int | None = None,
+        history: bool = True,
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
         `on_failure` says what happens when a task is out of attempts. With "hold" the task is kept
         as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
         dependents fail too, and the plan drains.
-
         A worker removes the plan `retention` seconds after it is done or cancelled: by default when
         `set_retention` says, or after 30 days; never with `math.inf`.
-
         A plan of `weight` 3 gets three times the slots of one of weight 1 while both have work of
         the same priority (1 to 1000). At most `max_running` of its tasks run at a time.
+        What happens to it is kept, unless `history` is False.
 
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
@@ -101,7 +101,6 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
 
         Workers do not begin before `not_before`, and cancel the plan at its `deadline`, by the
         server's clock: a datetime with a zone, or a delay from now, in seconds or as a timedelta.
-
         Raises InvalidTask for an option, a name or a key out of range, and BudgetSpent.
         """
         check_if_exists(if_exists, key)
@@ -114,7 +113,8 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         )
         more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
         more |= {"weight": weight, "max_running": max_running, "serializer": self.codec.serializer}
-        record = new_record(name, defaults, on_failure, retention=retention, **more)
+        more |= {"retention": retention, "history": history}
+        record = new_record(name, defaults, on_failure, **more)
         if key is None:
             number = self.transport.run(create_plan(self.paths, record, tell=self._warn))
             return Plan(self, self.paths.plan(number), record, new=True)

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Sequence
 
 from .errors import ZkplanError
+from .history.by import acting, person
 from .protection.guard import Guard
 from .protection.keys import Key
 from .protocol.layout import Paths
+from .protocol.recorder import Recorder
 from .protocol.records import Serializer
 from .serialization.codec import Codec
 from .settings import Settings
@@ -42,6 +44,9 @@ class Connection:
         self.keys = keys
         self.guard = Guard(keys, self.paths.root) if keys else None
         transport.guard = None if self.guard is None else self.guard.step
+        #: Writes the history of plans; who it says did something.
+        self.recorder = Recorder(self.paths.root, person(), acting=acting.get)
+        transport.recorder = self.recorder.step
         self.codec = Codec(serializer)
         #: The values of plans; large ones lie in the store, if one is given.
         self.values = Values(transport, self.codec, store)

@@ -3,6 +3,7 @@
 ZkplanError
 ├── PlanError                 the plan is not in a state that allows the call
 │   ├── PlanNotFound
+│   ├── HistoryNotKept        by a plan of an older zkplan, or with history=False
 │   ├── PlanExists            another plan has the key
 │   ├── PlanDrained
 │   ├── PlanCancelled
@@ -79,6 +80,10 @@ class PlanError(ZkplanError):
     def __init__(self, plan: str, message: str) -> None:
         super().__init__(message)
         self.plan = plan
+
+
+class HistoryNotKept(PlanError):
+    """The plan keeps no history: it was made with `history=False`, or by an older zkplan."""
 
 
 class PlanNotFound(PlanError):

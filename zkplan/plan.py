@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal
 
 from . import tracing
@@ -17,6 +18,9 @@ from .functions.mapping import MapResults, specs_for
 from .functions.moments import Moment
 from .functions.new_plan import check_share
 from .gates import When
+from .history.events import Event
+from .history.reading import follow as follow_history
+from .history.reading import read
 from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
 from .protocol import control
@@ -70,8 +74,8 @@ class Plan(WatchedPlan):
         By its key a task is found with one read, as long as its plan stands, finished or not, and
         whether its result is kept or not. What is no key is a name: it is searched for among the
         unfinished tasks, which reads all of them; if none has it, among the finished tasks whose
-        outcomes are kept. A finished task without a key whose result went to its dependents cannot
-        be found by its name. Raises InvalidTask if no task or several tasks have the name.
+        outcomes are kept, and in the history as far as that reaches. Raises InvalidTask if no task
+        or several tasks have the name.
         """
         number, name = find_task(self._client, self.path, which)
         return Task(self, number, name)
@@ -287,6 +291,32 @@ class Plan(WatchedPlan):
             open_plans.set(tuple(plan for plan in open_plans.get() if plan is not self))
             if self._new:  # the block or its adds have failed
                 self.remove()
+
+    # ---- history
+
+    def history(
+        self, task: Task | str | int | None = None, since: datetime | float | None = None
+    ) -> list[Event]:
+        """What happened, in the order in which ZooKeeper applied it, of one task or of all.
+
+        `since` is a datetime with a zone, or seconds since 1970. A history is bounded: the oldest
+        events of a plan with many tasks are let go. Raises HistoryNotKept, PayloadUndecodable.
+        """
+        after = since.timestamp() if isinstance(since, datetime) else since or 0.0
+        found = read(self._client.transport, self.path)[1]
+        number = ""
+        if task is not None:
+            number = task.number if isinstance(task, Task) else self.task(task).number
+        return [each for each in found if each.when >= after and number in ("", each.task)]
+
+    def events(self, *, follow: bool = True) -> Iterator[Event]:
+        """The events from the first on, and with `follow` those to come, until the plan has ended.
+
+        It waits for the next one by a watch. Raises as `history`.
+        """
+        if follow:
+            return follow_history(self._client.transport, self.path)
+        return iter(self.history())
 
     # ---- control
 

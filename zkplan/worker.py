@@ -135,6 +135,7 @@ class Worker:
             __version__,
             Collector(client),
             check_policy(share),
+            client.recorder,
             max_abandoned,
             kinds,
         )

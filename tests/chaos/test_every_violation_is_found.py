@@ -23,10 +23,12 @@ from .validate.checks import DONE, EVERY, STOPPED
 from .validate.evidence import PlanEvidence
 from .validate.snapshot import is_quiet
 from .violations import TABLE as OF_CHAOS
+from .violations_of_histories import TABLE as OF_HISTORIES
+from .violations_of_histories import told
 from .violations_of_stress import TABLE as OF_STRESS
 from .violations_of_stress import StressRun, stressed
 
-TABLE = {**OF_CHAOS, **OF_STRESS}
+TABLE = {**OF_CHAOS, **OF_STRESS, **OF_HISTORIES}
 ROWS = [
     pytest.param(check, *row, id=f"{check}: {row[2] or 'allowed'}")
     for check, rows in TABLE.items()
@@ -35,7 +37,7 @@ ROWS = [
 SHAPES = ["adding", "failing", "random", "growing", "hub", "huge join", "pure chain"]
 HONEST: dict[str, Callable[[Path], Any]] = {
     **{f"{shape} {seed}": done(shape, seed) for shape in SHAPES for seed in range(5)},
-    **{each.__name__: each for each in (held, cancelled, removed, stressed)},
+    **{each.__name__: each for each in (held, cancelled, removed, stressed, told)},
 }
 
 

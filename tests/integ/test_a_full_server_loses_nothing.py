@@ -167,8 +167,9 @@ def refuse(
         if len(refused) == times or not made or not is_meant(made):
             return real(self, request, done)
         refused.append(request)
-        at = max(at for at, op in enumerate(ops) if type(op) is Create)
-        answer = Refused(at, Reason.FULL, made[-1])
+        # What is refused is an operation of the step: without room for the history it would go on.
+        at = max(at for at, op in enumerate(ops) if type(op) is Create and op.path[-5:] != "/seg-")
+        answer = Refused(at, Reason.FULL, ops[at].path)
         return real(self, Multi([Check("/")]), lambda _, error: done(answer, error))
 
     monkeypatch.setattr(Transport, "submit", submit)

@@ -82,13 +82,13 @@ def every_kind(client: zkplan.Client, folder: Path, hosts: str, **options: Any) 
             plan.add_task(len, (first,))
         waiting = client.create_plan("waits")
         waiting.add_task(len, ("x",))
-        made, number = f"{waiting.path}/task-0000000005", f"{client.paths.claims}/"
+        made, number = f"{waiting.path}/task-0000000006", f"{client.paths.claims}/"
         raw = client.transport.client
         # Kinds that last for a moment only. The same code makes every znode.
         for name in ("dep-0", "arg-0", "log-", "result", "delivered", "incomplete", "started-1"):
             client.transport.run(_create(f"{made}/{name}", sequence=name.endswith("-")))
         client.transport.run(_create(f"{made}/retry-1"))
-        client.transport.run(_create(f"{waiting.path}/dead/0000000005"))
+        client.transport.run(_create(f"{waiting.path}/dead/0000000006"))
         (worker,) = raw.get_children(client.paths.claims)
         wait_until(lambda: raw.get_children(f"{number}{worker}"), "a task runs")
         client.transport.run(_create(f"{number}{worker}/pending-ff"))

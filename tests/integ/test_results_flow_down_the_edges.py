@@ -74,7 +74,7 @@ def test_a_specification_stands_for_its_task_in_the_same_call(zkplan_client: Cli
     tasks = plan.add_tasks([first, second, third])
     plan.mark_ready()
     assert tasks[2].result(30) == {"second": [21], "first": 20}
-    assert [task.number for task in tasks] == ["0000000005", "0000000006", "0000000007"]
+    assert [task.number for task in tasks] == ["0000000006", "0000000007", "0000000008"]
     assert tasks[1].name == "second"
 
 

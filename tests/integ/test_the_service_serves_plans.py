@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -51,6 +52,51 @@ def until(events: Iterator[Event], **wanted: Any) -> Event:
         if event.name == "plan" and wanted.items() <= event.data.items():
             return event
     raise AssertionError(f"the stream ended before {wanted}")
+
+
+def test_what_happened_is_told_in_pages_and_as_a_time_line(
+    here: tuple[str, str], service: Service
+) -> None:
+    number = service.ask("POST", "/v1/plans", {"name": "told"}).data["number"]
+    history, step = f"/v1/plans/{number}/history", f"{HERE}:add"
+    first = {"id": "one", "function": step, "args": [1, 2], "name": "one"}
+    last = {"function": step, "args": [{"$task": "one"}, 4], "name": "last"}
+    service.ask("POST", f"/v1/plans/{number}/tasks", {"tasks": [first, last]})
+    service.ask("POST", f"/v1/plans/{number}/ready")
+    with worker_of(here) as worker:
+        wait_until(
+            lambda: service.ask("GET", f"/v1/plans/{number}").data["state"] == "done", "it is done"
+        )
+    whole = service.ask("GET", f"{history}?limit=500")
+    events = whole.data["items"]
+    told = [(event["kind"], event["name"]) for event in events]
+    assert told[:3] == [("added", "one"), ("added", "last"), ("ready", "")]
+    assert told[-3:] == [("claimed", "last"), ("committed", "last"), ("done", "")]
+    assert {event["worker"] for event in events} == {"", worker.id}
+    assert re.fullmatch(r"one-time \(token [0-9a-f]{8}\)", events[0]["by"])
+    pages: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:  # one by one, also within a transaction of several events
+        page = service.ask("GET", f"{history}?limit=1{cursor and f'&cursor={cursor}'}").data
+        pages += page["items"]
+        cursor = page["next"]
+    assert pages == events
+    behind = service.ask("GET", f"{history}?cursor={whole.data['behind']}").data
+    assert (behind["items"], behind["next"], behind["behind"]) == ([], None, whole.data["behind"])
+    tag = {"If-None-Match": whole.headers["etag"]}
+    assert service.ask("GET", f"{history}?limit=500", None, tag).status == 304
+    task = next(event["task"] for event in events if event["name"] == "last")
+    of_last = service.ask("GET", f"{history}?task={task}").data["items"]
+    assert of_last == [event for event in events if event["task"] == task]
+    drawn = service.ask("GET", f"/v1/plans/{number}/timeline").data
+    assert [(row["name"], row["state"], row["critical"]) for row in drawn["rows"]] == [
+        ("one", "committed", True),
+        ("last", "committed", True),
+    ]
+    assert [row["name"] for row in drawn["path"]] == ["one", "last"]
+    assert all(drawn["first"] <= row["started"] <= row["ended"] for row in drawn["rows"])
+    silent = service.ask("POST", "/v1/plans", {"history": False}).data["number"]
+    assert service.ask("GET", f"/v1/plans/{silent}/history").status == 409
 
 
 def test_a_plan_is_made_runs_and_fails_and_is_mended_over_http(

@@ -15,7 +15,7 @@ from zkplan import Client, TaskSpec
 from .support import Here, WorkerProcess, pass_gate, stall_nothing, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
-FIXED = {"add-count", "add-ids", "runnable", "dead", "results"}
+FIXED = {"add-count", "add-ids", "runnable", "dead", "results", "history"}
 NUMBER = r"\d{10}"
 
 
@@ -76,14 +76,17 @@ def test_added_tasks_have_ready_and_an_edge_on_either_side(
     assert znodes.get(f"{plan.path}/add-count")[1].version == 3
 
 
-def test_marking_ready_adds_two_znodes(zkplan_client: Client, znodes: KazooClient) -> None:
+def test_marking_ready_adds_two_znodes_and_tells_it(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
     plan = zkplan_client.create_plan()
     plan.add_task(int)
     before = tree(znodes, zkplan_client.root)
     plan.mark_ready()
     plan.mark_ready()
     name = plan.path.rpartition("/")[2]
-    made = {f"/{name}/ready", f"/active/{plan.number}"}
+    # Of the history one was made with the plan, and one tells of the task.
+    made = {f"/{name}/ready", f"/active/{plan.number}", f"/{name}/history/seg-0000000002"}
     assert tree(znodes, zkplan_client.root) - before == made
     assert before <= tree(znodes, zkplan_client.root)
     assert json.loads(znodes.get(f"{plan.path}/ready")[0]) == {"state": "running"}

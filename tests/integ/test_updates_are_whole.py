@@ -78,6 +78,11 @@ class Planned:
     def result(self, number: int) -> Any:
         return self.service.get(f"{self.path}/results/{number}")
 
+    def last_told(self) -> list[dict[str, Any]]:
+        """What its history tells of its last transaction."""
+        events = self.service.get(f"{self.path}/history?limit=500")["items"]
+        return [each for each in events if each["position"] == events[-1]["position"]]
+
 
 def done(what: str, **of: Any) -> dict[str, Any]:
     return {"do": what, **of}
@@ -117,6 +122,46 @@ def test_all_kinds_of_operations_are_applied_together(service: Service) -> None:
         claimed |= {each["task"]: each["args"] for each in found}
     assert claimed[join] == [1, 2]
     assert claimed[new] == [1], "it got the result of a task that ended with its add"
+
+
+def test_the_history_tells_of_each_operation_in_the_transaction_that_does_it(
+    service: Service,
+) -> None:
+    waits = {"args": [{"$task": "a"}, {"$task": "b"}]}
+    free: list[dict[str, Any]] = [{}, {}, {}]
+    plan = Planned(service, {"id": "a"}, {"id": "b"}, {"attempts": 1}, *free, waits)
+    a, b, dead, cancelled, moved, checked, join = plan.tasks
+    claims = {each["task"]: each["id"] for each in plan.claim(3)}
+    service.post("/leases/fail", {"failures": [{"id": claims[dead], "message": "broken"}]})
+    answer = plan.update(
+        done("complete", id=claims[a], value=1),
+        done("skip", task=b, value=2),
+        done("cancel", task=cancelled),
+        done("retry", task=dead),
+        done("move", task=moved, priority=3),
+        done("move", task=join, priority=7),
+        done("check", task=checked, expect="runnable"),
+        done("add", new={**JSON, "name": "new", "args": [{"$task": join}]}),
+    )
+    assert answer.status == 200, answer
+    events = plan.last_told()
+    assert sorted((each["kind"], each["task"], each["detail"]) for each in events) == [
+        ("added", answer.data["tasks"][0]["number"], "waits for 1"),
+        ("committed", a, ""),
+        ("decided", b, "skipped"),
+        ("decided", cancelled, "cancelled"),
+        ("moved", moved, ""),
+        ("moved", join, "waits for 2, priority 7"),
+        ("retried", dead, ""),
+    ]
+    (committed,) = (each for each in events if each["kind"] == "committed")
+    assert (committed["worker"], committed["attempt"]) == (claims[a].partition("/")[0], 0)
+    assert committed["seconds"] is not None
+    assert {each["name"] for each in events if each["kind"] == "added"} == {"new"}
+    assert all(re.fullmatch(r"one-time \(token [0-9a-f]{8}\)", each["by"]) for each in events)
+    assert plan.task(join)["version"] == "waiting.1.2.4993"
+    assert plan.update(done("check", task=checked, expect="runnable")).status == 200
+    assert plan.last_told() == events, "what is only checked is not told"
 
 
 def test_every_refusal_is_told_and_nothing_is_written(service: Service) -> None:

@@ -317,8 +317,8 @@ def test_the_commands_show_and_set_what_holds_for_a_root(zkplan_client: Client, 
     assert zkplan_client.bounds().archive
     run("root", "retention", "rm", "--yes")
     assert (zkplan_client.bounds().archive, zkplan_client.bounds().retention) == (False, 2592000)
-    facts = run("root", "budget", "set", "--znodes", "12", "--bytes", "1MB", "-o", "json").data
-    assert (facts["znodes"], facts["bytes"], facts["used"]["plans"]) == (12, 1_000_000, 1)
+    facts = run("root", "budget", "set", "--znodes", "16", "--bytes", "1MB", "-o", "json").data
+    assert (facts["znodes"], facts["bytes"], facts["used"]["plans"]) == (16, 1_000_000, 1)
     ended(zkplan_client, "second")
     spent = run("root", "budget", "show", "--count", "-o", "json")
     assert (spent.code, spent.data["share"] >= 1) == (1, True)

@@ -1,9 +1,7 @@
-"""The invariants S1 to S12, S14 to S22 and L1, judged after every accepted transaction on what it
-touched.
+"""The invariants S1 to S22 and L1, judged after every accepted transaction on what it touched.
 
-The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
-of where each task stands, so that judging a transaction costs as much as the transaction, not as
-the tree.
+The auditor knows the tree, and the history of what the tree accepted. It keeps an index of where
+each task stands, so that judging a transaction costs as much as the transaction, not as the tree.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from . import expiry, gates
+from .history import Historian
 from .index import Index
 from .limits import Judge
 from .network import Fiber
@@ -29,10 +28,9 @@ from .sealing import Sealing
 from .shares import Controls
 from .store import Blobs, sealed
 from .story import FAILED, Meant, Violation
-from .transaction import Transaction
+from .transaction import CLEARS, Transaction
 
-#: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
-CLEARS = "clear"
+#: Kinds of fibers that delete plans, and that fix outcomes for an operator.
 REMOVES = "remove"
 DECIDES = "decide"
 
@@ -62,6 +60,7 @@ class Auditor:
         #: By claims node, the queues that its worker serves.
         self.served: Callable[[str], Sequence[str]] = lambda claims_node: ()
         self._gates = f"{root}/gates/"
+        self.history = Historian(root, self.nodes, self.tasks, self.opened)
 
     def expect(self, task: Meant) -> None:
         """Announce a task before anybody sends it."""
@@ -125,6 +124,7 @@ class Auditor:
                 task.alive = False
                 if not task.removed:
                     judge_end(self.nodes, task)
+        self.history.applied(made, ops, results)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
         found = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zkplan.protocol.layout import PLAN_FIXED, QUEUES, queue_path
+from zkplan.protocol.layout import HISTORY, PLAN_FIXED, QUEUES, queue_path
 from zkplan.protocol.shared import pending_dependents
 
 from . import gates
@@ -48,7 +48,7 @@ def _judge_plan(world: World, plan: Plan, held: set[str]) -> None:
     running = [task for task in world.names.values() if task.alive and task.name not in held]
     if running:
         raise Violation(f"L3 {[task.name for task in running]} never finished")
-    if not tasks and children - {QUEUES} != {*PLAN_FIXED, "ready", "done"} - {"add-count"}:
+    if not tasks and children - {QUEUES, HISTORY} != {*PLAN_FIXED, "ready", "done"} - {"add-count"}:
         raise Violation(f"L3 plan {plan.number} has no task, and these children: {children}")
     path = world.paths.plan(plan.number)
     nodes = [world.nodes.get(queue_path(path, queue)) for queue in NAMES]
@@ -74,6 +74,7 @@ def _judge_task(task: Meant, held: set[str]) -> None:
 
 def _judge_what_is_left(world: World) -> None:
     world.auditor.permits.judge_end()
+    world.auditor.history.judge_end()
     paths = world.paths
     if world.nodes[paths.delayed].children:
         raise Violation("L3 delayed entries are left")

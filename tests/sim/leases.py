@@ -16,6 +16,7 @@ from . import intents, updates
 from .auditor import DECIDES
 from .network import Fiber
 from .story import Violation
+from .transaction import CLEARS
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ SHARE, SERVICES = 0.3, 0.6
 RENEWED, ADOPTED = 0.3, 0.1
 #: Steps for which a lease counts while faults happen, and once they have stopped.
 SHORT, LONG = (10, 200), 5000
-CLEARS = "clear"
 
 
 def drawn(seed: int) -> random.Random | None:

@@ -24,6 +24,8 @@ class Mutant:
 
     Only worlds that `needs` takes are run: others cannot have what it breaks. `mix` draws their
     faults and features where what it breaks is too rare in others (`mixes.py`).
+    What is dropped from a transaction after it was told contradicts the history: S13 judges only
+    mutants `of_history`.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Mutant:
     patches: tuple[Patch, ...] = ()
     needs: Callable[[World], bool] = lambda world: True
     mix: Callable[[random.Random], Mix] | None = None
+    of_history: bool = False
 
     @contextmanager
     def mixed(self) -> Iterator[None]:
@@ -46,6 +49,7 @@ def first_seed_that_finds(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, st
             world = World(seed)
             if not mutant.needs(world):
                 continue
+            world.auditor.history.judges = mutant.of_history
             if mutant.rewrite is not None:
                 world.network.rewrite = _rewriter(mutant.rewrite, world)
             try:

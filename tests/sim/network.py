@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from zkplan.embedded import records as server
 from zkplan.embedded.tree import Tree
+from zkplan.protocol.recorder import Recorder
 from zkplan.protocol.requests import (
     Applied,
     Await,
@@ -124,8 +125,10 @@ class Late(NamedTuple):
 class Network:
     """The tree, the queues and the faults. `note` receives a line per event, for a replay."""
 
-    def __init__(self, rng: random.Random, note: Callable[[str], None] | None = None) -> None:
-        self.rng = rng
+    def __init__(
+        self, rng: random.Random, root: str, note: Callable[[str], None] | None = None
+    ) -> None:
+        self.rng, self.root = rng, root
         self.tree = Tree()
         self.observer: Observer | None = None
         self.faults = CALM
@@ -141,6 +144,7 @@ class Network:
         #: A mutant changes operations here; it must keep their number, answers are by position.
         self.rewrite: Callable[[Fiber, Sequence[Op]], Sequence[Op]] | None = None
         self._sessions = 0
+        self._recorders: dict[str, Recorder] = {}
 
     # Sessions.
 
@@ -184,6 +188,9 @@ class Network:
     # Steps.
 
     def start(self, client: Client, kind: str, step: Step[Any], under: dict[str, str]) -> Fiber:
+        if client.name not in self._recorders:
+            self._recorders[client.name] = Recorder(self.root, client.name, lambda: 0.0)
+        step = self._recorders[client.name].step(step)
         if self.sealing is not None:
             step = self.sealing.guarded(client.name, step)
         fiber = Fiber(client, kind, step, under)

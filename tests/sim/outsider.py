@@ -49,7 +49,7 @@ class Run:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.network = Network(self.rng)
+        self.network = Network(self.rng, ROOT)
         self.tree, self.paths = self.network.tree, Paths(ROOT)
         self.network.sealing = Sealing(seed, ROOT, self.network.read_now, alone=False)
         self.network.observer = self

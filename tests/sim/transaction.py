@@ -7,6 +7,9 @@ from typing import NamedTuple
 from .network import Fiber
 from .story import Meant
 
+#: The kind of fibers whose deletions of claims are releases, of a lost worker or a lapsed lease.
+CLEARS = "clear"
+
 
 class Transaction(NamedTuple):
     """One accepted transaction: who sent it, and what it touched, as far as that is known.

@@ -23,6 +23,7 @@ from . import authors, decisions, expiry, gates, keyed, leases, limits, queues, 
 from .auditor import DECIDES, REMOVES
 from .authors import Plan
 from .ending import judge
+from .merging import Merging
 from .mix import NARROW, draw_mix, replaced
 from .network import CALM, Client, Network
 from .sealing import SHARE, Sealing
@@ -51,7 +52,7 @@ class World:
 
     def __init__(self, seed: int, note: Callable[[str], None] | None = None) -> None:
         self.rng = rng = random.Random(seed)
-        self.network = Network(rng, note)
+        self.network = Network(rng, ROOT, note)
         self.paths = Paths(ROOT)
         if random.Random(f"sealing {seed}").random() < SHARE:
             self.network.sealing = Sealing(seed, ROOT, self.network.read_now)
@@ -81,15 +82,14 @@ class World:
         self.lease_count, self.lease_queues = 0, dict[str, list[str]]()
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.gated = random.Random(f"gates {seed}").random() < gates.SHARE
-        self.now = 0
+        self.merging = Merging(self, seed)
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
         self.all_workers: list[Worker] = []
         self.clients: list[Client] = []
         self.dying: list[int] = []
-        self.seed = seed
-        self.pending: list[Callable[[], None]] = []
-        self.writers: list[Client] = []
+        self.seed, self.now = seed, 0
+        self.pending, self.writers = list[Callable[[], None]](), list[Client]()
         self.calm = self.expires = False
         self.slow, self._names = set[str](), 0
         self._set_up()
@@ -136,8 +136,7 @@ class World:
         self._new_worker()
 
     def _set_up(self) -> None:
-        rng = self.rng
-        paths = self.paths
+        rng, paths = self.rng, self.paths
         for path in (ROOT, paths.workers, paths.claims, paths.delayed, paths.active):
             self.network.tree.apply(server.Create(path))
         if self.gated:
@@ -300,7 +299,7 @@ class World:
 
     def run(self) -> None:
         """Run to the end; raises Violation."""
-        with replaced(NARROW if self.mix.narrow else ()):
+        with replaced((*(NARROW if self.mix.narrow else ()), *self.merging.patches)):
             self._run()
 
     def _run(self) -> None:
@@ -309,6 +308,7 @@ class World:
                 break
             if self.gated:
                 gates.storm(self)
+            self.merging.storm()
         self._say("the faults stop")
         self.calm = True
         self.network.faults = CALM

@@ -1,8 +1,7 @@
 """Every decoder of what is read from ZooKeeper gives a value or its documented error.
 
-Whatever comes, and in bounded memory.
-
-A decoder without a fuzz test here makes a test fail: see `found_decoders`.
+Whatever comes, and in bounded memory. A decoder without a fuzz test here makes a test fail: see
+`found_decoders`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,18 @@ import zkplan
 from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable, ZkplanError
+from zkplan.history.events import Events
+from zkplan.history.state import KINDS
+from zkplan.history.timeline import timeline
 from zkplan.inspection import neighbours, unfinished
 from zkplan.leases import leased
 from zkplan.protocol import (
     bounds,
+    compaction,
     edges,
     fields,
     gates,
+    history,
     layout,
     limits,
     records,
@@ -68,6 +72,9 @@ READERS = ("loads", "unpack", "unpack_from", "b64decode")
 CODEC = Codec()
 #: What shows a record to people must be able to write it.
 CLAIM = layout.ClaimName("0000000001", "0000000002", 9_999_999_999, "u")
+SPAN = history.Span(7, 9, "merged-0000000007-0000000009.1", 1)
+#: Of a segment that is not packed, of one that is, and of none.
+HEADS = (history.MAGIC + b"j", history.MAGIC + b"z", b"")
 
 
 class Fuzzed(NamedTuple):
@@ -150,6 +157,13 @@ DECODERS: dict[str, Fuzzed] = {
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
     ),
+    "protocol.history.parse_span": Fuzzed(history.parse_span, NAMES),
+    "protocol.history.records_from_bytes": Fuzzed(
+        lambda data: [history.records_from_bytes(SPAN, head + data, 0) for head in HEADS],
+        BODIES,
+        RECORD,
+    ),
+    "protocol.compaction.Cut.from_bytes": Fuzzed(compaction.Cut.from_bytes, BODIES, RECORD),
     "protocol.bounds.Bounds.from_bytes": Fuzzed(bounds.Bounds.from_bytes, BODIES, RECORD),
     "retention.archived.described": Fuzzed(
         lambda data: [archived.described("a", each) for each in (data, gzip.compress(data))], BODIES
@@ -168,6 +182,7 @@ DECODERS: dict[str, Fuzzed] = {
 }
 #: Decoders whose fuzz test is not of that shape: where it is.
 ELSEWHERE_FUZZED = {
+    "protocol.history._unpack": "one of records_from_bytes",
     "archive.file._Lines._line": "test_a_line_of_an_archive_is_a_record_or_refused",
     "archive.file._Lines._znode": "test_a_line_of_an_archive_is_a_record_or_refused",
     "archive.file._Lines._piece": "test_a_line_of_an_archive_is_a_record_or_refused",
@@ -325,6 +340,32 @@ def test_a_wake_publishes_only_entries_that_workers_take(data: bytes) -> None:
     for dependent in shared.pending_dependents(data):
         assert layout.parse_entry(dependent.entry.name) == dependent.entry
         assert dependent.k >= 0
+
+
+#: Events near to real ones: each letter, and fields of any kind.
+_WORDS = st.sampled_from(["", "r5.1.0", "d", "x", "running"])
+FIELDS = st.none() | st.integers(-(10**13), 10**13) | _WORDS
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(sorted(KINDS)), st.integers(-1, 3)).flatmap(
+        lambda head: st.lists(FIELDS | st.lists(FIELDS, max_size=3), max_size=7).map(
+            lambda rest: [*head, *rest]
+        )
+    ),
+    max_size=8,
+)
+
+
+@given(EVENTS)
+def test_what_a_history_tells_is_shown_or_refused(events: list[list[Any]]) -> None:
+    data = history.merged_to_bytes([history.Record(7, 1_700_000_000_000, "w", events)])
+    told = Events()
+    try:
+        for event in told.of(history.records_from_bytes(SPAN, data, 0)):
+            repr(event).encode()
+    except PayloadUndecodable:
+        return
+    assert list(timeline(told.state))
+    assert told.state.has_ended in (True, False)
 
 
 class _Unpacked:

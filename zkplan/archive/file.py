@@ -55,7 +55,7 @@ _LIMITS = "(~[a-z0-9._-]{1,40}){0,8}"
 _ENTRY = rf"[0-9]{{4}}-{_NUMBER}\.(0|[1-9][0-9]{{0,9}})\.(0|[1-9][0-9]{{0,9}})"
 _QUEUE = r"(?!\.\.?(/|$))[a-z0-9._-]{1,40}"
 _SHAPE = re.compile(
-    rf"|add-count|done|ready|(runnable|queues/{_QUEUE})/{_ENTRY}{_LIMITS}|queues(/{_QUEUE})?|"
+    rf"|add-count|done|history|ready|(runnable|queues/{_QUEUE})/{_ENTRY}{_LIMITS}|queues(/{_QUEUE})?|"
     rf"(delayed/[0-9]{{13}}-|gates/){_ENTRY}(\.{_QUEUE}{_LIMITS})?|"
     rf"dead/{_NUMBER}|results/{_NUMBER}|"
     rf"add-ids/key-[0-9a-f]{{32}}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",

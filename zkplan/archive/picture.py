@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from ..errors import PlanError, PlanNotFound
 from ..protocol.adding import next_number
+from ..protocol.compaction import Cut
 from ..protocol.layout import (
+    HISTORY,
     PENDING,
     QUEUES,
     TASK_KEY,
@@ -155,7 +157,7 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     entries |= dict.fromkeys(runnable, 0)
     dead = sorted(dead or ())
     placed = {entry.task for _, entry in entries}.union(dead)
-    walk = _Walk(path, sink, ranks, entries, placed, queues)
+    walk = _Walk(path, sink, ranks, entries, placed, queues, HISTORY in names)
     standing = sorted(f"{queue}/{entry.name}" for queue, entry in entries)
     walk.note(*control, "", *queues, "", *standing, "", *dead, "")
     waiting = [entry.name for (_, entry), due_ms in entries.items() if due_ms == GATED]
@@ -188,6 +190,7 @@ class _Walk:
     entries: dict[tuple[str, Entry], int]
     placed: set[str]
     queues: list[str]
+    has_history: bool
     digest: hashlib.blake2b = field(default_factory=hashlib.blake2b)
 
     def note(self, *words: str) -> None:
@@ -258,6 +261,9 @@ class _Walk:
             self.sink(Znode(QUEUES))
         for queue in self.queues:
             self.sink(Znode(f"{QUEUES}/{queue}"))
+        if self.has_history:
+            # It begins anew with the import, whose tasks it does not tell of.
+            self.sink(Znode(HISTORY, Cut(imported=True).to_bytes()))
         entries = list(self.entries.items())
         for start in range(0, len(entries), READS_PER_REQUEST):
             batch = entries[start : start + READS_PER_REQUEST]

@@ -57,7 +57,8 @@ def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
         raise key_taken(paths, record.key, held.number)
     if record.key:
         yield from ensure_keys(paths)
-    half = replace(record, name=f"{record.name} {HALF}".strip(), uid=os.urandom(12).hex(), key="")
+    name, uid = f"{record.name} {HALF}".strip(), os.urandom(12).hex()
+    half = replace(record, name=name, uid=uid, key="", history=False)
     number = yield from create_plan(paths, half, [name for name in PLAN_FIXED if name not in LAST])
     return number, half.to_bytes()
 

@@ -36,6 +36,7 @@ from .common import (
 )
 from .gc import gc
 from .graph import graph
+from .history import history, timeline
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
@@ -52,6 +53,8 @@ def plan() -> None:
 
 plan.add_command(gc)
 plan.add_command(graph)
+plan.add_command(history)
+plan.add_command(timeline)
 
 
 def status_row(found: PlanStatus, output: str) -> dict[str, Any]:

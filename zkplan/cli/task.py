@@ -16,6 +16,7 @@ from .common import (
     print_why,
 )
 from .imports import set_import_path
+from .replay import replay
 from .task_control import cancel, retry, set_, skip
 from .task_ls import list_tasks
 
@@ -67,5 +68,5 @@ def why(plan: str, task: str, output: str, settings: Settings) -> None:
         print_why(client.plan(plan).task(task).why(), output)
 
 
-for _command in (list_tasks, skip, cancel, retry, set_):
+for _command in (list_tasks, skip, cancel, retry, set_, replay):
     task.add_command(_command)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import click
 
 from ..client import Client
+from ..history.reading import ended_tasks
 from ..inspection.across import STATES, Filter, FoundTask, find_tasks
 from ..inspection.outcomes import OutcomeSummary
 from ..inspection.unfinished import TaskSummary
@@ -39,6 +40,12 @@ from .durations import seconds
     "--limit", type=click.IntRange(1), help="List at most this many tasks; by default all."
 )
 @click.option(
+    "--all",
+    "with_ended",
+    is_flag=True,
+    help="Also the tasks that have ended, as far as the history of the plan reaches.",
+)
+@click.option(
     "--outcomes",
     is_flag=True,
     help="List the kept results and failures instead of the unfinished tasks.",
@@ -50,6 +57,7 @@ def list_tasks(
     all_plans: bool,
     limit: int | None,
     outcomes: bool,
+    with_ended: bool,
     output: str,
     settings: Settings,
     **given: Any,
@@ -66,8 +74,12 @@ def list_tasks(
         raise click.UsageError("give a PLAN, or --all-plans")
     if outcomes and (all_plans or wanted != Filter()):
         raise click.UsageError("--outcomes lists the outcomes of one PLAN, without a filter")
+    if with_ended and (all_plans or outcomes or wanted != Filter()):
+        raise click.UsageError("--all lists the tasks of one PLAN, without a filter")
     with open_client(settings) as client:
         listing = _listing(client, plan, wanted, outcomes)
+        if with_ended and plan is not None:
+            listing = _with_ended(client, plan, listing)
         rows = (_row(each._asdict(), output) for each in islice(listing.rows, limit))
         shown = print_rows(rows, output, listing.columns)
         if plan is None:
@@ -84,7 +96,7 @@ def list_tasks(
 class _Listing(NamedTuple):
     """`total` is None where nobody knows it before the end."""
 
-    rows: Iterator[OutcomeSummary | TaskSummary | FoundTask]
+    rows: Iterator[OutcomeSummary | TaskSummary | FoundTask | _EndedTask]
     columns: tuple[str, ...]
     total: int | None
 
@@ -102,8 +114,40 @@ def _listing(client: Client, plan: str | None, wanted: Filter, outcomes: bool) -
     return _Listing(iter(found.tasks()), TaskSummary._fields, status.tasks)
 
 
+class _EndedTask(NamedTuple):
+    """A task that has ended, as the history of its plan tells it."""
+
+    number: str
+    name: str
+    state: str
+    attempts: int
+    worker: str
+    started: float | None
+    seconds: float | None
+    error: str
+
+
+def _with_ended(client: Client, plan: str, listing: _Listing) -> _Listing:
+    found = client.plan(plan)
+    ended = ended_tasks(client.transport, found.path)
+    if ended is None:
+        raise click.UsageError(f"{found.path} keeps no history: --all has nothing to show")
+    rows = (
+        _EndedTask(
+            *(f"{task.number:010d}", task.name, task.state, task.claims, task.worker),
+            task.started_ms / 1000 if task.started_ms else None,
+            task.ran_ms / 1000 if task.ran_ms >= 0 else None,
+            task.error,
+        )
+        for task in ended
+    )
+    more = [each for each in _EndedTask._fields if each not in listing.columns]
+    columns = (*listing.columns, *more)
+    return _Listing(chain(rows, listing.rows), columns, (listing.total or 0) + len(ended))
+
+
 def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
-    for name in ("due", "when", "since"):
+    for name in ("due", "when", "since", "started"):
         if facts.get(name) is not None:
             facts[name] = date_time(facts[name], output != "json")
     if facts["name"] is None and output != "json":

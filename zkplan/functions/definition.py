@@ -195,6 +195,7 @@ def _new_task(
         key=spec.key or "",
         not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
         takes_failures=options.run_if != RUN_IF[0],
+        name=options.name or function_name(spec.fn),
     )
     return spec._new
 

@@ -109,4 +109,13 @@ class Gates:
         codec = self._values.codec
         gate = sealed_condition(codec, when.condition._replace(take=take))
         record = codec.seal(codecs.TASK, body)
-        return NewTask(label, rank, record, [], keep=options.keep, queue=options.queue, gate=gate)
+        return NewTask(
+            label,
+            rank,
+            record,
+            [],
+            keep=options.keep,
+            queue=options.queue,
+            gate=gate,
+            name=options.name or repr(when),
+        )

@@ -32,6 +32,7 @@ def new_record(
     serializer: Serializer = "pickle",
     weight: int = 1,
     max_running: int | None = None,
+    history: bool = True,
 ) -> PlanRecord:
     """Raises InvalidTask for an option, a name or a key out of range."""
     check_options(defaults, "the plan's defaults")
@@ -55,6 +56,7 @@ def new_record(
         serializer=serializer,
         weight=weight,
         max_running=max_running or 0,
+        history=history,
         **times,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..connection import Connection
 from ..errors import InvalidTask
+from ..history.reading import ended_tasks
 from ..protocol.layout import number_of, task_key
 from ..protocol.requests import ReadData
 from ..protocol.unproven import require_proven
@@ -37,6 +38,9 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
             unread += kept.kind == "undecodable"
             if kept.name == name:
                 found.add(kept.number)
+    if not found:
+        ended = ended_tasks(client.transport, plan_path)
+        found = {f"{task.number:010d}" for task in ended or () if task.name == name}
     if len(found) == 1:
         return found.pop(), name
     if found:
@@ -53,7 +57,7 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
         )
     else:
         told = (
-            f"{plan_path} has no unfinished task named {name!r}, and no kept outcome of one: a "
-            "finished task whose result went to its dependents leaves nothing (keep=True, or a key)"
+            f"{plan_path} has no unfinished task named {name!r}, no kept outcome of one, and none "
+            "in its history, as far as that reaches (keep=True, or a key, stay)"
         )
     raise InvalidTask(name, told)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable
+from ..history.reading import ended_tasks
 from ..protocol.layout import number_of
 from ..protocol.records import Failure
 from ..protocol.requests import Node
@@ -35,12 +36,16 @@ def describe_task(
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     read = read_task(client, plan_path, number)
     info, outcome = info_of(codec, number, read), read.outcome
-    if read.summary is None and outcome is None:
-        raise InvalidTask(number, f"{task_path} does not exist: finished without a kept result")
+    ended = _ended(client, plan_path, number, people) if read.summary is None else {}
+    if read.summary is None and outcome is None and not ended:
+        raise InvalidTask(
+            number,
+            f"{task_path} does not exist: finished without a kept result, and not in the history",
+        )
     facts: dict[str, Any] = {"path": task_path}
     shown = _Values(client.values, plan_path) if values else None
     if read.summary is None:
-        facts["state"] = info.state
+        facts |= {"state": info.state, **ended}
     else:
         neighbours = neighbours_of(client, task_path, read, people)
         if not neighbours:
@@ -54,6 +59,24 @@ def describe_task(
         facts |= {name: "\n".join(facts[name]) for name in _LISTS if name in facts}
     if shown is not None:
         facts["undecoded"] = shown.failed
+    return facts
+
+
+def _ended(client: Connection, plan_path: str, number: str, people: bool) -> dict[str, Any]:
+    """What the history tells of a task that has ended; empty if it does not reach so far."""
+    tasks = ended_tasks(client.transport, plan_path) or ()
+    task = next((each for each in tasks if each.number == int(number)), None)
+    if task is None:
+        return {}
+    facts: dict[str, Any] = {"name": task.name, "ended": task.state, "queue": task.queue}
+    facts |= {"worker": task.worker, "attempts_used": task.claims, "size": task.size}
+    moments = {"added": task.added_ms, "claimed": task.claimed_ms, "started": task.started_ms}
+    for name, ms in moments.items():
+        if ms:
+            facts[name] = date_time(ms / 1000, people)
+    facts["seconds"] = task.ran_ms / 1000 if task.ran_ms >= 0 else None
+    if task.error:
+        facts["error"] = task.error
     return facts
 
 

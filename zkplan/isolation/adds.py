@@ -21,6 +21,7 @@ def to_plain(tasks: Sequence[NewTask]) -> tuple[list[Any], list[bytes]]:
     plain = [
         [
             task.label,
+            task.name,
             task.rank,
             task.keep,
             task.feeds,
@@ -39,18 +40,18 @@ def from_plain(plain: Any, bodies: Sequence[Bytes], codec: Codec) -> list[NewTas
     tasks: list[NewTask] = []
     try:
         for fields, body in zip(plain, bodies, strict=True):
-            label, rank, keep, feeds, lane, at_ms, takes, deps = fields
+            label, name, rank, keep, feeds, lane, at_ms, takes, deps = fields
             found: list[str | NewTask] = []
             for dep in deps:
                 is_number = type(dep) is str and len(dep) == 10 and dep.isdecimal()
                 found.append(dep if is_number else tasks[_place(dep)])
-            fits = type(label) is str and type(rank) is str and rank.isalnum()
+            fits = type(label) is type(name) is str and type(rank) is str and rank.isalnum()
             fits = fits and type(at_ms) is int and parse_lane(lane) is not None
             fits = fits and type(takes) is bool
             if not fits or keep not in (None, True, False) or type(feeds) is not bool:
                 raise Garbled("a task that it adds has no right form")
             record = codec.seal(TASK, bytes(body))
-            tasks.append(NewTask(label, rank, record, found, keep=keep, feeds=feeds))
+            tasks.append(NewTask(label, rank, record, found, keep=keep, feeds=feeds, name=name))
             tasks[-1].queue, tasks[-1].not_before_ms, tasks[-1].takes_failures = lane, at_ms, takes
     except (TypeError, ValueError, IndexError):
         raise Garbled("the tasks that it adds have no right form") from None

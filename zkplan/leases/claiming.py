@@ -110,6 +110,7 @@ class Claiming:
                 self._avoid(told)
                 given.ended.append(told)
             else:
+                job.started = time.monotonic()
                 given.tasks.append((told, job))
         return given
 

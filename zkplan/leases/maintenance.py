@@ -1,5 +1,5 @@
 """What a service does beside its calls, so that tasks come back where no worker runs: it releases
-leases and lost workers, and makes delayed tasks runnable when they are due.
+leases and lost workers, makes delayed tasks runnable when they are due, and tidies histories up.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from ..connection import Connection
 from ..errors import ZkplanError
 from ..log import get_logger
 from ..protocol.clearing import clear_claims, orphaned_claims
+from ..protocol.compaction import compact
 from ..protocol.layout import parse_delayed
 from ..protocol.look import promote
 from ..protocol.requests import ReadChildren, Step
 from ..runtime.lapses import Lapses
+from ..runtime.tidying import Written
 from ..text import count
 from .registered import Registered
 
@@ -34,6 +36,7 @@ class Maintenance:
         self._transport, self._paths = connection.transport, connection.paths
         self._registered = registered
         self._lapses = Lapses(self._paths, registered.clock)
+        self._written = Written(connection.recorder)
         self._first_seen: dict[str, float] = {}
         self._is_due, self._is_over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._loop, name="zkplan-leases", daemon=True)
@@ -84,7 +87,9 @@ class Maintenance:
             if now - self._first_seen.setdefault(worker, now) >= HEAD_START_S or not seen.living:
                 run(clear_claims(paths, worker))
         are_delayed = run(self._promote(not seen.living))
-        return bool(seen.leases or seen.vacant or are_delayed)
+        if (plan := self._written.take(now)) is not None:
+            run(compact(paths.plan(plan)))
+        return bool(seen.leases or seen.vacant or are_delayed or self._written)
 
     def _promote(self, alone: bool) -> Step[bool]:
         """Workers see to it where there are some. Returns whether entries are left."""

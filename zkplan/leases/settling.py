@@ -15,7 +15,7 @@ from ..protocol.ending import hand_back
 from ..protocol.load import load
 from ..protocol.part import Part
 from ..protocol.publish import publish
-from ..protocol.requests import Delete, Multi, Step
+from ..protocol.requests import Delete, Fact, Multi, Step
 from ..protocol.shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
@@ -58,6 +58,8 @@ class Settling:
     def settle(self, ended: Sequence[Ended], emptied: Sequence[str]) -> list[Settled]:
         """Settle the claims of these attempts, each once. `emptied` leases have no other claims."""
         jobs = [each.job for each in ended]
+        for job in jobs:
+            measure(job)
         return self._carry_out(
             [settle(each, self._codec, self._paths) for each in ended], jobs, emptied
         )
@@ -191,6 +193,13 @@ class Settling:
     def hand_back(self, claims: Sequence[Claim]) -> int:
         """Returns how many of them stood."""
         return self._run(hand_back(claims)) if claims else 0
+
+
+def measure(job: Job) -> None:
+    """Measure an attempt that has just ended, for the history of its plan."""
+    if job.started:
+        now = time.monotonic()
+        job.claim.fact = Fact(ran_ms=round(1000 * (now - job.started)), ended=now)
 
 
 def _first_group(waiting: list[tuple[Part, Job]]) -> list[tuple[Part, Job]]:

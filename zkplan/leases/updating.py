@@ -22,7 +22,7 @@ from ..serialization.codec import Codec
 from .leased import Outcome, parse_id
 from .operations import Add, Complete, Decide, Operation, Refused, Updated, refused_decision
 from .registered import Registered
-from .settling import Settling
+from .settling import Settling, measure
 
 #: How many operations one update takes.
 OPERATIONS_MAX = 500
@@ -101,6 +101,7 @@ class Updating:
         """What is committed of an attempt that has ended; None if it is no result."""
         if ended.failure is not None or ended.not_before or ended.cannot_run or ended.store_away:
             return None
+        measure(ended.job)
         found = settle(ended, self._codec, self._paths)
         return found if isinstance(found, Part) else None
 

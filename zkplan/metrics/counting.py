@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..protocol.active import list_active
 from ..protocol.layout import (
     DEFAULT_QUEUE,
+    HISTORY,
     QUEUES,
     SERVICE,
     Entry,
@@ -138,7 +139,7 @@ def _count_ended(
 
 
 def _read_active(paths: Paths, active: Sequence[str], counts: RootCounts) -> Step[list[_Plan]]:
-    names = ("ready", "runnable", "dead", QUEUES)
+    names = ("ready", "runnable", "dead", QUEUES, HISTORY)
     reads: list[ReadData] = []
     for number in active:
         path = paths.plan(number)
@@ -146,12 +147,13 @@ def _read_active(paths: Paths, active: Sequence[str], counts: RootCounts) -> Ste
     nodes = yield from read_all(reads)
     plans = []
     for at, number in enumerate(active):
-        plan, ready, runnable, dead, queues = nodes[5 * at : 5 * at + 5]
+        plan, ready, runnable, dead, queues, history = nodes[6 * at : 6 * at + 6]
         if plan is None:
             continue  # removed meanwhile
         state = "defining" if ready is None else control_from_bytes(ready.data)
         counts.plans[state] += 1
-        fixed = _OTHER_FIXED + sum(each is not None for each in (ready, runnable, dead, queues))
+        read = (ready, runnable, dead, queues, history)
+        fixed = _OTHER_FIXED + sum(each is not None for each in read)
         if dead is not None and dead.child_count:
             counts.with_dead += 1
             counts.tasks["dead"] += dead.child_count

@@ -322,4 +322,4 @@ def _with_plan(place: Place) -> bytes:
 
 
 def _is_unnumbered(place: Place) -> bool:
-    return place.rest.endswith(("/prov", "/log"))
+    return place.rest.endswith(("/prov", "/log", "/seg"))

@@ -6,6 +6,7 @@ A place is text without null bytes, after the uid of the root:
     plan-NUMBER@CZXID/…                         what lies in a plan: the path, with these exceptions
     plan-NUMBER@CZXID/task-NUMBER/prov          each `prov-` and each `log-` of a task: their
     plan-NUMBER@CZXID/task-NUMBER/log           numbers are given by the server
+    plan-NUMBER@CZXID/history/seg               each segment of its history, likewise
     plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Place.ordered`
     workers/ID@CZXID.VERSION                    what a worker was told: each version but the first
     …                                           the path, for anything else below the root
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..protocol.layout import PLAN_FIXED, TASK_KEY, UPDATE
+from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE
 
 #: Rooms whose names alone count, and whose data no key covers.
 _OPEN_ROOMS = frozenset(("claims", "delayed", "active", "limits"))
@@ -82,6 +83,8 @@ class Places:
             if kind in _OPEN_IN_TASK:
                 return None
             return Place(head, f"{first}/{kind if kind in _UNNUMBERED else last}")
+        if first == HISTORY and last.startswith(SEGMENT):
+            return Place(head, f"{first}/seg")
         if first in _OPEN_IN_PLAN:
             # What names the task of a key, and what an update has done: others have no data.
             is_sealed = last.startswith((TASK_KEY, UPDATE))

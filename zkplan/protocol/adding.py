@@ -23,7 +23,7 @@ from .layout import (
     task_key,
 )
 from .records import control_from_bytes, ready_to_bytes
-from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
+from .requests import Create, Fact, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 from .unproven import require_proven
 
@@ -36,7 +36,8 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
-    `takes_failures`: it runs also if tasks that it waits for fail for good.
+    `takes_failures`: it runs also if tasks that it waits for fail for good. `name` is what its
+    history calls it.
     With a `key`, the plan has one task of that key; `existed` says that it had it before.
     `not_before_ms` is the wall-clock time before which it does not run, or 0.
     `gate` is the sealed condition of a task that is a gate; it has no `deps`, and no
@@ -58,6 +59,7 @@ class NewTask:
     gate: bytes = b""
     implied: bool = False
     takes_failures: bool = False
+    name: str = ""
 
     @property
     def k(self) -> int:
@@ -136,7 +138,7 @@ def _first_place(plan_path: str, task: NewTask, number: str) -> str:
 def added_ops(
     plan_path: str, tasks: list[NewTask], first: int, finishing: dict[str, bytes]
 ) -> list[Op]:
-    """Create the tasks that a function added, numbered from `first`.
+    """Create the tasks that a function added, numbered from `first`. See `names_of`.
 
     `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
     more edges, so their dependents get the value at once.
@@ -160,6 +162,14 @@ def added_ops(
     return ops
 
 
+def names_of(plan_path: str, tasks: Sequence[NewTask], first: int) -> dict[str, Fact]:
+    """What the history tells of tasks that are numbered from `first`."""
+    return {
+        f"{plan_path}/task-{number:010d}": Fact(task.name)
+        for number, task in enumerate(tasks, first)
+    }
+
+
 def next_number(plan: Node) -> int:
     """The number that the counter gives next: the creates so far.
 
@@ -169,9 +179,10 @@ def next_number(plan: Node) -> int:
     return (plan.cversion + plan.child_count) // 2
 
 
-def task_count(plan: Node, has_ready: bool, has_queues: bool) -> int:
-    """The number of unfinished tasks: the plan's children without the fixed ones."""
-    return plan.child_count - len(PLAN_FIXED) - has_ready - has_queues
+def task_count(plan: Node, *others: Node | None) -> int:
+    """The number of unfinished tasks: the plan's children without the fixed ones, and without those
+    of `others` that stand."""
+    return plan.child_count - len(PLAN_FIXED) - sum(each is not None for each in others)
 
 
 def settle_all(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:

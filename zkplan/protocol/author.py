@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -16,8 +16,10 @@ from .decide import tell_failures
 from .foreign import skip_number
 from .layout import (
     DEFAULT_QUEUE,
+    HISTORY,
     OWN_LIMIT,
     PLAN_FIXED,
+    UNTOLD,
     Paths,
     limit_path,
     number_of,
@@ -28,9 +30,11 @@ from .limits import ensure_limits
 from .queues import make_queues
 from .records import PlanRecord
 from .requests import (
+    NO_FACTS,
     Applied,
     Await,
     Create,
+    Fact,
     Multi,
     Node,
     Op,
@@ -89,12 +93,13 @@ def create_plan_with(
     more: Callable[[str], list[Op]],
     children: Sequence[str] = PLAN_FIXED,
     tell: Callable[[str], None] = lambda warning: None,
+    facts: Callable[[str], Mapping[str, Fact]] = lambda number: NO_FACTS,
 ) -> Step[str | Refused]:
     """Create a plan, and do `more` in the same transaction, given its number.
 
-    `tell` is warned of a budget that is nearly spent. Returns its number, or the refusal of an
-    operation of `more`. Nothing was written then, not even by an earlier copy: its fixed children
-    would refuse this copy before. Raises BudgetSpent.
+    `facts` are those of the same operations. `tell` is warned of a budget that is nearly spent.
+    Returns its number, or the refusal of an operation of `more`. Nothing was written then, not even
+    by an earlier copy: its fixed children would refuse this copy before. Raises BudgetSpent.
     """
     bounds = refuse_if_spent(paths, (yield from ensure_root(paths)))
     if bounds is not None and (warning := warning_of(paths, bounds)):
@@ -112,10 +117,12 @@ def create_plan_with(
             Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True, becomes=path)
         ]
         ops += [Create(f"{path}/{name}") for name in children]
+        if record.history:
+            ops += [Create(f"{path}/{HISTORY}"), Create(f"{path}/{HISTORY}/{UNTOLD}")]
         if record.max_running:
             size = b"%d" % record.max_running
             ops.append(Create(limit_path(paths.root, number, OWN_LIMIT), size))
-        answer = yield Multi([*ops, *more(number)])
+        answer = yield Multi([*ops, *more(number)], facts(number))
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
         refused: Refused = answer
@@ -242,11 +249,12 @@ class Author(AddChain):
                 break
             known[task] = number = f"{first + len(chosen):010d}"
             draft.ops += task_ops(self.plan_path, task, number, known)
+            draft.facts[f"{self.plan_path}/task-{number}"] = Fact(task.name)
             draft.own(len(chosen))
             chosen[task] = number
             size += task.size
         failpoints.reach("add.before")
-        return _Batch(identity, chosen, draft, (yield Send(Multi(draft.ops))))
+        return _Batch(identity, chosen, draft, (yield Send(draft.multi)))
 
     def _settle(self, batch: _Batch) -> None:
         for task, number in batch.numbers.items():

@@ -15,6 +15,7 @@ from .active import cleared, entering
 from .cycles import Feeds, place_of
 from .decide import tell_failures
 from .layout import (
+    HISTORY,
     PLAN_FIXED,
     QUEUES,
     TAKES_FAILURES,
@@ -99,7 +100,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     tasks = array("Q", sorted(int(found) for name in names if (found := parse_task(name))))
     del names
     report.tasks = len(tasks)
-    for name in sorted(others.difference(PLAN_FIXED, ("ready", QUEUES)))[:STRANGE_MAX]:
+    for name in sorted(others.difference(PLAN_FIXED, ("ready", QUEUES, HISTORY)))[:STRANGE_MAX]:
         report.problems.append(
             f"{name}: is not a znode of zkplan, and counts as a task that never ends: delete it"
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, ZkplanError
 from . import failpoints
-from .adding import added_ops, being_removed, next_number, settle_all
+from .adding import added_ops, being_removed, names_of, next_number, settle_all
 from .claim import new_claim, stands_any, take_ops
 from .edges import delivery_ops, is_added, publish_ops
 from .foreign import with_below
@@ -23,7 +23,6 @@ from .requests import (
     Applied,
     Create,
     Delete,
-    Multi,
     ReadChildren,
     Reason,
     Refused,
@@ -83,6 +82,8 @@ class _Commit(Draft):
         guarded: dict[str, int] = {}
         for index, part in enumerate(parts):
             self._finish(part, allowance, guarded)
+            for each in (part, *part.run):
+                self.facts[each.ended_by] = each.fact
             self.own(index)
         for claim in self.inherited:
             self.ops += take_ops(me, claim)
@@ -133,6 +134,7 @@ class _Commit(Draft):
                     if other.loaded.claim.plan_path == path
                 }
                 self.ops += added_ops(path, part.adds, counts[path], finishing)
+                self.facts |= names_of(path, part.adds, counts[path])
                 self.own(index)
                 counts[path] += len(part.adds)
 
@@ -180,7 +182,7 @@ def commit(
         draft.settle_pending(pending_records)
         failpoints.reach("commit.before")
         try:
-            answer = yield Multi(draft.ops)
+            answer = yield draft.multi
         except PayloadTooLarge:
             # It needs kept results that were found only now. Built again, it is delivered wide.
             largest = max(rest, key=lambda part: part.size)

@@ -22,7 +22,7 @@ from .fields import to_json
 from .foreign import below, delete_below
 from .gates import remove_waiting
 from .keys import freeing
-from .layout import PLAN_FIXED, QUEUES, active_entry
+from .layout import HISTORY, PLAN_FIXED, QUEUES, active_entry
 from .limits import remove_own_limit
 from .queues import read_queues
 from .records import (
@@ -107,7 +107,7 @@ class PlanStatus(NamedTuple):
 def status(plan_path: str) -> Step[PlanStatus]:
     """Read the status, mostly with one batch of reads. Raises PlanNotFound. Never says `failed`,
     but `running`."""
-    names = ("ready", "done", *PLAN_FIXED, QUEUES)
+    names = ("ready", "done", *PLAN_FIXED, QUEUES, HISTORY)
     around = [ReadData(f"{plan_path}/{name}") for name in names]
     while True:
         # A batch of reads need not be a snapshot, and some servers only take single reads. Tasks
@@ -115,23 +115,13 @@ def status(plan_path: str) -> Step[PlanStatus]:
         # deleted between two reads, the count would be off by one. So they are read before and
         # after the plan, until both agree. Each of them is made once and deleted once, so this
         # ends.
-        (
-            *before,
-            plan,
-            ready,
-            done,
-            adds,
-            authors,
-            runnable,
-            dead,
-            outcomes,
-            queues,
-        ) = yield ReadMany([*around, ReadData(plan_path), *around])
+        nodes = yield ReadMany([*around, ReadData(plan_path), *around])
+        before, plan, after = nodes[: len(names)], nodes[len(names)], nodes[len(names) + 1 :]
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-        after = (ready, done, adds, authors, runnable, dead, outcomes, queues)
         if [node is None for node in before] == [node is None for node in after]:
             break
+    ready, done, adds, _, runnable, dead, outcomes, queues, _ = after
     try:
         record = PlanRecord.from_bytes(plan.data)
     except PayloadUndecodable:
@@ -280,16 +270,16 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     Raises PayloadRefused if `done` stands and nobody with a key has made it.
     """
     # The queues are read after the plan: if they were made in between, the plan did not count them.
-    parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}")
+    parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}", f"/{HISTORY}")
     reads = [*(ReadData(plan_path + name) for name in parts), ReadData(active_entry(plan_path))]
     for _ in range(REFUSALS_MAX):
-        adds, plan, ready, done, dead, queues, entry = yield ReadMany(reads)
+        adds, plan, ready, done, dead, queues, history, entry = yield ReadMany(reads)
         if done is not None:
             require_proven(done.data)
             return True
         if adds is None or plan is None or ready is None:
             return False
-        if task_count(plan, True, queues is not None) > 0:
+        if task_count(plan, ready, queues, history) > 0:
             return False
         # The count assumes that all fixed children exist, but another client may have made only
         # some.
@@ -331,6 +321,8 @@ def remove(plan_path: str) -> Step[int]:
             raise
     removed, root = 0, plan_path.rpartition("/")[0]
     yield Multi([Delete(f"{plan_path}/add-count")])
+    # First of all: what is deleted from now on, no history tells.
+    yield from _remove([f"{plan_path}/{HISTORY}"])
     for _ in range(REMOVALS_MAX):
         plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
         if plan is None or names is None:

@@ -18,6 +18,7 @@ from .requests import (
     Applied,
     Create,
     Delete,
+    Fact,
     Multi,
     Op,
     ReadData,
@@ -54,7 +55,8 @@ def decide(
             return ""
         place = place._replace(permits=tuple(each for each in place.permits if each not in gone))
         failpoints.reach("decide.between")
-        answer = yield Multi(decide_ops(plan_path, task, place, sealed, skips=skips))
+        ops = decide_ops(plan_path, task, place, sealed, skips=skips)
+        answer = yield Multi(ops, decide_facts(plan_path, task, skips=skips))
         if isinstance(answer, Applied):
             return place.state
         if answer.repeated:
@@ -79,6 +81,11 @@ def decide_ops(plan_path: str, task: str, place: Place, sealed: bytes, *, skips:
         ops.append(SetData(f"{plan_path}/results"))  # its version counts the skipped tasks
     entry = Entry(place.rank, task, place.next_n, place.a)
     return [*ops, Create(entry_path(plan_path, place.queue, entry))]
+
+
+def decide_facts(plan_path: str, task: str, *, skips: bool) -> dict[str, Fact]:
+    """What the history tells of a decision besides its operations."""
+    return {f"{plan_path}/task-{task}/result": Fact(skips=skips)}
 
 
 def tell_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[str]]:

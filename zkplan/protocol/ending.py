@@ -12,7 +12,19 @@ from ..errors import ZkplanError
 from .foreign import skip_number, with_below
 from .layout import Entry, delayed_name, entry_path
 from .records import Dead
-from .requests import Applied, Check, Create, Delete, Multi, Op, Reason, Refused, SetData, Step
+from .requests import (
+    NO_FACT,
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Fact,
+    Op,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
 from .shared import GUARD, REFUSALS_MAX, Claim, Draft, or_error, rejected
 
 #: How many claims one transaction ends.
@@ -37,6 +49,7 @@ class Ending:
     permits: Sequence[str] = ()
     #: Znodes that somebody else made below the claim or the mark.
     below: list[str] = field(default_factory=list)
+    fact: Fact = NO_FACT
 
     @property
     def ops(self) -> list[Op]:
@@ -62,8 +75,9 @@ def end_claims(endings: Sequence[Ending], guard: Sequence[Op] = ()) -> Step[bool
             draft.own(GUARD)
             for index, ending in enumerate(todo):
                 draft.ops += ending.ops
+                draft.facts[ending.claim] = ending.fact
                 draft.own(index)
-            answer = yield Multi(draft.ops)
+            answer = yield draft.multi
             if isinstance(answer, Applied):
                 for ending in todo:
                     ending.held = bool(ending.then)
@@ -121,7 +135,8 @@ def _over(made: Op) -> Op:
 
 def _ending(claim: Claim, then: list[Op], log: bytes) -> Ending:
     logs: list[Op] = [Create(f"{claim.task_path}/log-", log, sequence=True)] if log else []
-    return Ending(claim.path, claim.task_path, logs + then, permits=[*filter(None, claim.permits)])
+    permits = [*filter(None, claim.permits)]
+    return Ending(claim.path, claim.task_path, logs + then, permits=permits, fact=claim.fact)
 
 
 def _end(endings: list[Ending]) -> Step[int]:

@@ -28,6 +28,12 @@ UPDATE = "update-"
 DEFAULT_QUEUE = "default"
 #: The child of a plan below which the other queues lie. The first add that needs one makes it.
 QUEUES = "queues"
+#: The child of a plan below which its history lies. A plan without one keeps none.
+HISTORY = "history"
+#: Below it: what one transaction did, and what many before did, by the first and last number.
+SEGMENT, MERGED = "seg-", "merged-"
+#: Below it: its version counts transactions that a full server, or an access list, left untold.
+UNTOLD = "untold"
 #: The limit that a plan has for itself. It lies with the others, as `plan-NUMBER`.
 OWN_LIMIT = "plan"
 PERMIT = "permit-"

@@ -8,7 +8,7 @@ from .adding import NewTask, dep_number
 from .edges import Edge
 from .layout import DEFAULT_QUEUE, DELIVERED, queue_in
 from .load import Loaded
-from .requests import Create, Delete, Op, SetData
+from .requests import Create, Delete, Fact, Op, SetData
 from .shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, OP_OVERHEAD
 
 
@@ -69,6 +69,18 @@ class Part:
     def last(self) -> Part:
         """The part whose outcome goes down edges: the last of the run, or this one."""
         return self.run[-1] if self.run else self
+
+    @property
+    def fact(self) -> Fact:
+        """What the history tells of it."""
+        fact = self.loaded.claim.fact
+        return fact._replace(skips=True) if self.skips else fact
+
+    @property
+    def ended_by(self) -> str:
+        """The znode whose deletion ends the attempt."""
+        claim = self.loaded.claim
+        return claim.path if self.holds else claim.task_path
 
     @property
     def may_end_plan(self) -> bool:

@@ -45,6 +45,7 @@ class PlanRecord:
     it, `due` is the time for which it did, in the schedule's `timezone`.
     `serializer` is what the tasks are written as that are added to it. `weight` is what the plan
     begins with: see `Share`. `max_running` is the size of its own limit, 0 without one.
+    `history`: what happens to it is kept below it, from its creation on.
     """
 
     name: str
@@ -63,6 +64,7 @@ class PlanRecord:
     serializer: Serializer = "pickle"
     weight: int = 1
     max_running: int = 0
+    history: bool = True
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
@@ -74,6 +76,8 @@ class PlanRecord:
             value["retention"] = lasting_to_json(self.retention)
         if not self.max_running:
             del value["max_running"]
+        if self.history:
+            del value["history"]
         if self.serializer == "pickle":
             del value["serializer"]
         if self.weight == 1:
@@ -106,6 +110,7 @@ class PlanRecord:
             serializer="json" if value.get("serializer") == "json" else "pickle",
             weight=_as_weight(value.get("weight")) or 1,
             max_running=max(0, as_whole(value.get("max_running", 0), "a plan record")),
+            history=value.get("history") is not False,
         )
 
 

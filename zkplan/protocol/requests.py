@@ -7,7 +7,8 @@ socket, so the same step runs on ZooKeeper and in the simulation.
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -54,10 +55,33 @@ class Check(NamedTuple):
 Op = Create | Delete | SetData | Check
 
 
+class Fact(NamedTuple):
+    """What an operation does not say itself, for the history of its plan.
+
+    `name` is that of a task that is added. Of an attempt: `ran_ms` is how long it ran, `ended` the
+    monotonic time of its worker at its end, and `error` the type of its failure. `skips`: the
+    outcome is that of a task that is skipped.
+    """
+
+    name: str = ""
+    ran_ms: int = -1
+    ended: float = 0.0
+    error: str = ""
+    skips: bool = False
+
+
+NO_FACT = Fact()
+NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
+
+
 class Multi(NamedTuple):
-    """One transaction: all operations or none. Answer: Applied or Refused."""
+    """One transaction: all operations or none. Answer: Applied or Refused.
+
+    `facts` has what the history tells besides the operations, by the path of the operation.
+    """
 
     ops: Sequence[Op]
+    facts: Mapping[str, Fact] = NO_FACTS
 
 
 class ReadData(NamedTuple):

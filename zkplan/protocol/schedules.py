@@ -22,6 +22,7 @@ from .requests import (
     Applied,
     Create,
     Delete,
+    Fact,
     Multi,
     Node,
     Op,
@@ -261,6 +262,8 @@ def fire(
     """
     definition = schedule.definition
     give_key = key_ops(paths, record.key, None)
+    # The fixed children come first, so this is the number of the first task.
+    first = len(PLAN_FIXED) + record.history
 
     def more(number: str) -> list[Op]:
         path = paths.plan(number)
@@ -270,14 +273,16 @@ def fire(
             SetData(schedule.next_path, moved.to_bytes(), schedule.version),
             *give_key(number),
             SetData(f"{path}/add-count"),
-            # The fixed children come first, so this is the number of the first task.
-            *task_ops(path, task, f"{len(PLAN_FIXED):010d}", {}),
+            *task_ops(path, task, f"{first:010d}", {}),
             Create(f"{path}/ready", control_to_bytes("running")),
             Create(active_entry(path)),
         ]
 
+    def facts(number: str) -> dict[str, Fact]:
+        return {f"{paths.plan(number)}/task-{first:010d}": Fact(definition.name)}
+
     while True:
-        made = yield from create_plan_with(paths, record, more)
+        made = yield from create_plan_with(paths, record, more, facts=facts)
         if isinstance(made, str):
             return _moved(schedule, firing._replace(plan=made), due_ms)
         if made.path == schedule.next_path:

@@ -16,7 +16,19 @@ from .layout import (
     limits_in,
     parse_lane,
 )
-from .requests import Check, Delete, Op, Reason, Refused, Request, Step, T
+from .requests import (
+    NO_FACT,
+    Check,
+    Delete,
+    Fact,
+    Multi,
+    Op,
+    Reason,
+    Refused,
+    Request,
+    Step,
+    T,
+)
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
@@ -78,6 +90,8 @@ class Claim:
     permits: tuple[str, ...] = ()
     #: Of rates, the paths of its permits, with the versions that they are taken over at; -1: new.
     starts: tuple[tuple[str, int], ...] = ()
+    #: What the history tells of its attempt, once that has ended.
+    fact: Fact = NO_FACT
 
     @property
     def name(self) -> str:
@@ -195,6 +209,11 @@ class Draft:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.owners: list[int] = []
+        self.facts: dict[str, Fact] = {}
+
+    @property
+    def multi(self) -> Multi:
+        return Multi(self.ops, self.facts)
 
     def own(self, owner: int) -> None:
         """All operations that have no owner yet belong to `owner`."""

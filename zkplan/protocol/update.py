@@ -16,9 +16,9 @@ from ..errors import (
 )
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, added_ops, next_number, settle_finished
+from .adding import NewTask, added_ops, names_of, next_number, settle_finished
 from .commit import commit_draft
-from .decide import CUT, RACES
+from .decide import CUT, RACES, decide_facts
 from .fields import from_json, to_json
 from .foreign import skip_number
 from .layout import DEFAULT_QUEUE, PENDING, queue_in, task_key
@@ -29,7 +29,6 @@ from .queues import make_queues
 from .requests import (
     Applied,
     Create,
-    Multi,
     ReadData,
     ReadMany,
     Reason,
@@ -147,7 +146,7 @@ class Update:
             failpoints.reach("update.before")
             draft, full_of = self._draft(first)
             try:
-                answer = yield Multi(draft.ops)
+                answer = yield draft.multi
             except PayloadTooLarge as error:
                 raise UpdateTooLarge(len(draft.ops), error.size, OPS_MAX, error.limit) from None
             if isinstance(answer, Applied):
@@ -302,12 +301,16 @@ class Update:
             change = self._changes[index]
             draft.ops += ops_of(self._me, self._plan, change, found, meeting)
             draft.own(index)
+            if change.sealed:
+                skips = change.verb == "skip"
+                draft.facts |= decide_facts(self._path, change.task, skips=skips)
         before = len(draft.ops)
         draft.ops += body.ops
         draft.owners += [completed[owner] for owner in body.owners]
         ended = {part.loaded.claim.task: part.outcome for part in parts}
         draft.ops += added_ops(self._path, new, first, ended)
         draft.own(_ADDS)
+        draft.facts |= body.facts | names_of(self._path, new, first)
         if body.named:
             self._named.update({(each.plan, each.task): each for each in body.named})
             draft.ops.append(Create(self._pending, pending_bytes(body.named)))

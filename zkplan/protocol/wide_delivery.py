@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
 from . import failpoints
-from .adding import added_ops, being_removed, next_number, settle_all
+from .adding import added_ops, being_removed, names_of, next_number, settle_all
 from .edges import Edge, delivery_ops
 from .foreign import with_below
 from .layout import DELIVERED, PENDING
@@ -107,6 +107,7 @@ def _fix_result(part: Part) -> Step[bool]:
             Check(claim.path),
             Create(f"{claim.task_path}/result", part.outcome),
         ]
+        facts = {f"{claim.task_path}/result": part.fact}
         if part.adds:
             queues = part.lacks_queues()
             plan, part.queues_made = yield from make_and_count(claim.plan_path, queues)
@@ -114,7 +115,8 @@ def _fix_result(part: Part) -> Step[bool]:
             ops.append(SetData(f"{claim.plan_path}/add-count"))
             # Their edges to this task are ordinary edges: the task exists until all are delivered.
             ops += added_ops(claim.plan_path, part.adds, first, {})
-        answer = yield Multi(ops)
+            facts |= names_of(claim.plan_path, part.adds, first)
+        answer = yield Multi(ops, facts)
         if isinstance(answer, Applied):
             loaded.result = part.outcome
             return True
@@ -225,7 +227,9 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
 def _finish(part: Part) -> Step[bool | None]:
     """Delete the task. True: done. False: the claim was lost. None: it must be read again."""
     loaded, claim = part.loaded, part.loaded.claim
-    answer = yield Multi([*loaded.release_ops(), *part.end_ops()])
+    # `result` has told how long it ran.
+    fact = part.fact._replace(ran_ms=-1, ended=0.0)
+    answer = yield Multi([*loaded.release_ops(), *part.end_ops()], {part.ended_by: fact})
     if isinstance(answer, Applied):
         return True
     if answer.reason is Reason.FULL:

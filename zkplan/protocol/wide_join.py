@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..errors import PlanNotFound
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, dep_number, key_ops, settle_finished
+from .adding import NewTask, dep_number, key_ops, names_of, settle_finished
 from .edges import edge_ops, publish_ops
 from .layout import TAKES_FAILURES
 from .records import ready_to_bytes
@@ -64,7 +64,7 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
         ]
         if task.takes_failures:
             ops.append(Create(f"{path}/{TAKES_FAILURES}"))
-        answer = yield Multi(ops)
+        answer = yield Multi(ops, names_of(chain.plan_path, [task], int(number)))
         applied = isinstance(answer, Applied)
         if not applied and answer.repeated:
             applied = identity in ((yield ReadChildren(f"{chain.plan_path}/add-ids")) or ())

@@ -17,6 +17,7 @@ from ..backoff import Backoff
 from ..errors import ServerRolledBack, ZkplanError
 from ..log import get_logger
 from ..protocol.layout import Paths
+from ..protocol.recorder import Recorder
 from ..protocol.requests import Delete, Multi
 from ..protocol.shared import Registration
 from ..protocol.worker_record import WorkerState
@@ -54,6 +55,7 @@ from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
+from .tidying import Tidying, Written
 from .vitals import Vitals
 from .wear import Wear
 
@@ -84,12 +86,12 @@ class Loop:
         version: str,
         collector: Collector,
         share: Policy,
+        recorder: Recorder,
         max_abandoned: int | None = None,
         kinds: Collection[str] = (),
     ) -> None:
         self._transport, self._paths = transport, paths
-        self._inbox: Mailbox[Callable[[], None]] = Mailbox()
-        self._ended: deque[Ended] = deque()
+        self._inbox, self._ended = Mailbox[Callable[[], None]](), deque[Ended]()
         self._told = self._all_told = False
         self.ready: Callable[[str], None] = lambda worker: None
         self.counters = counters = Counters()
@@ -136,7 +138,7 @@ class Loop:
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             self.poller.times,
             *self._of_watches(values),
-            *self._of_finished_plans(collector),
+            *self._of_finished_plans(collector, recorder),
             IdlePoll(backoff, claims, self.poller.look_again),
         ]
 
@@ -148,13 +150,15 @@ class Loop:
         self.gates = GateWatch(steps, paths, membership, values.codec)
         return self.promotion, self.gates, self.schedules
 
-    def _of_finished_plans(self, collector: Collector) -> tuple[Duty, Duty]:
-        """What finds them, and what removes them."""
+    def _of_finished_plans(self, collector: Collector, recorder: Recorder) -> tuple[Duty, ...]:
+        """What finds them, what removes them, and what tidies up what is told of them."""
         steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
         bounds = RootBounds(
             *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
         )
-        return IndexScan(steps, membership, self.candidates, scan, bounds.learn), bounds
+        recorder.by = membership.worker
+        tidying = Tidying(steps, self._paths, membership, Written(recorder))
+        return IndexScan(steps, membership, self.candidates, scan, bounds.learn), bounds, tidying
 
     # ---- the loop
 

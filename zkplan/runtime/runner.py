@@ -25,6 +25,7 @@ from ..inspection.slots import worker_here
 from ..log import get_logger, task_here
 from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
+from ..protocol.requests import Fact
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization.functions import is_json
@@ -95,7 +96,9 @@ class Runner:
             ended = ended_by(error, job, self._codec)
         finally:
             task_here.reset(token)
-        ended.seconds = time.monotonic() - started
+        now = time.monotonic()
+        ended.seconds = now - started
+        job.claim.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
         if job.span is not None:
             job.span.end(ended)
         return ended

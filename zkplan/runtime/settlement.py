@@ -26,6 +26,8 @@ from .retry_delay import retry_delay_s
 logger = get_logger("zkplan.worker")
 #: The kind of the failure of a task that an operator has cancelled.
 CANCELLED = "TaskCancelled"
+#: The most of the type of a failure that the history keeps.
+ERROR_CHARS_MAX = 60
 
 
 class End(NamedTuple):
@@ -105,6 +107,7 @@ def settle_failure(
     plan whose `on_failure` says so. `shown`: see `failures.for_log`.
     """
     claim, options = job.claim, job.options
+    claim.fact = claim.fact._replace(error=failure.kind[:ERROR_CHARS_MAX])
     sealed = codec.seal(FAILURE, failure.to_bytes())
     if not final and claim.a + 1 < options.attempts:
         logger.info(

@@ -18,6 +18,7 @@ from . import (
     caller,
     graphs,
     health,
+    histories,
     plan_actions,
     plans,
     results,
@@ -56,6 +57,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     updates.router,
     schedules.router,
     graphs.router,
+    histories.router,
     znodes.router,
     stream.router,
 )

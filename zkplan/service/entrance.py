@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..history.by import CHARS_MAX, acting
 from ..log import get_logger
 from .options import Options
 from .problems import Problem
@@ -47,7 +48,8 @@ class Entrance:
             return
         begin, told = time.monotonic(), _Told(send, scope)
         try:
-            scope.setdefault("state", {})["caller"] = self._caller(scope)
+            caller = scope.setdefault("state", {})["caller"] = self._caller(scope)
+            acting.set(_in_histories(caller))
         except Problem as problem:
             if scope["method"] not in ("GET", "HEAD"):
                 # Its body is not read: nobody need wait for the end of it.
@@ -148,6 +150,13 @@ class _Told:
             # Nothing of a plan stays in a cache that others use; the page may, if it is fresh.
             headers.setdefault("Cache-Control", "no-cache, private")
         await self._send(message)
+
+
+def _in_histories(caller: Caller | None) -> str:
+    """What the histories of plans call who asks; empty where nobody knows."""
+    if caller is None or not caller.id:
+        return ""
+    return f"{caller.name[: CHARS_MAX - 20]} (token {caller.id})"
 
 
 def _record(scope: Scope, status: int, seconds: float) -> None:

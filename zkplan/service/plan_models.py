@@ -27,6 +27,7 @@ class PlanIn(TaskOptionsIn):
     max_running: Annotated[int, Field(ge=1, le=SIZE_MAX)] | None = None
     not_before: MomentIn | None = None
     deadline: MomentIn | None = None
+    history: bool = True
 
 
 class PlanShareIn(Strict):

@@ -15,6 +15,7 @@ from pathlib import Path
 import zkplan
 
 from ..processes.worker import worker_command, worker_environment
+from ..protocol.compaction import read_history
 from ..protocol.layout import number_of, parse_claim, parse_delayed
 from ..protocol.queues import read_names
 from ..protocol.requests import ReadChildren, ReadMany
@@ -275,6 +276,7 @@ def remains_of(client: zkplan.Client, path: str) -> Remains:
     return Remains(
         plan=children,
         runnable=runnable,
+        told=client.transport.run(read_history(path)),
         dead=dead,
         outcomes=outcomes,
         delayed=[name for name in delayed if (due := parse_delayed(name)) and due.plan == number],

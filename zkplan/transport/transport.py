@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kazoo.client import KazooClient
 
 from ..errors import ClientClosed, ServerRolledBack, ZooKeeperUnavailable
-from ..protocol.requests import ReadMany, Request, Step
+from ..protocol.requests import Multi, ReadMany, Request, Step
 from ..protocol.shared import ask
 from . import kazoo_private
 from .calls import Call, Done
@@ -47,6 +47,8 @@ class Transport:
         self.patience_s = patience_s
         #: With keys: what seals the requests of each step, and opens its answers.
         self.guard: Callable[[Step[Any]], Step[Any]] | None = None
+        #: What has each transaction of a step tell its history.
+        self.recorder: Callable[[Step[Any]], Step[Any]] | None = None
         #: An error in a callback on a thread of kazoo: somebody waits in vain. A worker ends by it.
         self.broken: BaseException | None = None
         self._owns = owns
@@ -120,7 +122,7 @@ class Transport:
 
     def ask(self, request: Request) -> Any:
         """Send one request and wait for its answer; raises ZooKeeperUnavailable, ZooKeeperError."""
-        if self.guard is not None:
+        if self.guard is not None or type(request) is Multi:
             return self.run(ask(request))
         return self._wait(self._post(request), self.patience_s)
 
@@ -130,9 +132,9 @@ class Transport:
         `for_ever`: wait for ZooKeeper as long as it takes, as a task of a worker does.
         """
         patience_s = None if for_ever else self.patience_s
-        if self.guard is not None:
-            step = self.guard(step)
-        return run_step(step, self._post, lambda posted: self._wait(posted, patience_s))
+        return run_step(
+            self._wrapped(step), self._post, lambda posted: self._wait(posted, patience_s)
+        )
 
     def start(
         self,
@@ -141,7 +143,13 @@ class Transport:
         done: Callable[[T | None, BaseException | None], None],
     ) -> None:
         """Run a step in the background of a loop: `post` has the loop go on with each answer."""
-        start_step(step if self.guard is None else self.guard(step), self.submit, post, done)
+        start_step(self._wrapped(step), self.submit, post, done)
+
+    def _wrapped(self, step: Step[T]) -> Step[T]:
+        """The step, as its requests are recorded, and then sealed."""
+        if self.recorder is not None:
+            step = self.recorder(step)
+        return step if self.guard is None else self.guard(step)
 
     def _post(self, request: Request) -> _Posted:
         if type(request) is ReadMany and request.strict is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from zkplan.stress.validate.attempts import attempts_are_unique, only_losses_and_failures_repeat
 from zkplan.stress.validate.remains import nothing_is_left
+from zkplan.stress.validate.told import the_history_agrees
 from zkplan.stress.validate.values import (
     arguments_are_exact,
     nothing_acknowledged_is_lost,
@@ -48,6 +49,7 @@ EVERY: Checks = (
 )
 DONE: Checks = (
     ("S7", nothing_is_left),
+    ("S13", the_history_agrees),
     ("L2", of_plans.tasks_start_soon),
     ("S7", of_plans.waiters_hear_the_truth),
     ("S7", of_plans.authors_hear_the_truth),
@@ -59,6 +61,7 @@ STOPPED: Checks = (
     ("S9", of_operators.it_stays_cancelled),
     ("S3", of_operators.what_waits_has_not_run),
     ("S1", of_operators.every_task_is_in_one_place),
+    ("S13", the_history_agrees),
     ("S2", of_operators.every_edge_has_two_ends),
 )
 

@@ -81,6 +81,10 @@ class PlanEvidence(Evidence[Execution]):
         return without_dropped(self.plan.executions, kept, unknown)
 
     @property
+    def runs_ahead(self) -> bool:  # type: ignore[override]
+        return self.plan.workload.has_pure
+
+    @property
     def name(self) -> str:
         """For a violation."""
         how = "" if self.ending == "done" else f", {self.ending}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from ...protocol.compaction import History
 from ..history import Execution
 
 #: How a task ends. A `cut` task depends on a dead one and is never executed.
@@ -43,7 +44,7 @@ class Kept(NamedTuple):
 class Remains:
     """What is in ZooKeeper at the end: names below the plan, and claims of all workers.
 
-    `kept` are the results that were read.
+    `kept` are the results that were read, `told` its history, if it keeps one.
     """
 
     plan: list[str] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Remains:
     delayed: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
+    told: History | None = None
 
 
 class Evidence(ABC, Generic[E_co]):
@@ -63,6 +65,8 @@ class Evidence(ABC, Generic[E_co]):
     """
 
     remains: Remains
+    #: Whether tasks may run without a claim of their own: pure ones, behind another.
+    runs_ahead: bool = False
 
     @property
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...protocol.layout import PLAN_FIXED, QUEUES
+from ...protocol.layout import HISTORY, PLAN_FIXED, QUEUES
 from ..history import Execution
 from .evidence import Evidence
 
@@ -28,6 +28,6 @@ def strangers(names: Iterable[str], besides: str) -> Iterator[str]:
     The queues of a plan stay as long as the plan; what stands in them is runnable.
     """
     expected = {*PLAN_FIXED, "ready"} - {"add-count"}
-    known = {*expected, besides, QUEUES}
+    known = {*expected, besides, QUEUES, HISTORY}
     yield from (f"{name} is left" for name in names if name not in known)
     yield from (f"`{name}` is missing" for name in sorted(expected - {*names}))

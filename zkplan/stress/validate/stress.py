@@ -17,6 +17,7 @@ from ..workload import Workload, key_of
 from .attempts import attempts_are_unique, only_losses_and_failures_repeat
 from .evidence import Evidence, Expected, Remains
 from .remains import nothing_is_left
+from .told import the_history_agrees
 from .values import (
     arguments_are_exact,
     nothing_acknowledged_is_lost,
@@ -194,6 +195,7 @@ CHECKS: tuple[tuple[str, str, tuple[CheckFunction, ...]], ...] = (
     ("S3", "dependents started after their dependencies", (values_come_from_executions,)),
     ("S3", "no task failed", (no_execution_failed,)),
     ("S7", "nothing ran after the plan was done", (nothing_runs_when_done,)),
+    ("S13", "the history agrees with the tree and with the tasks", (the_history_agrees,)),
     ("S6", "nothing is left of the plan but outcomes", (nothing_is_left, only_sinks_are_kept)),
     ("-", "workers ended only when they were killed", (workers_lived,)),
 )

@@ -6,17 +6,17 @@ import { Empty, Panel } from "../parts.js";
 import { ProgressChart } from "../chart.js";
 import { overview } from "../overview.js";
 import { useWatched } from "../store.js";
+import { PlanTimeline } from "./plan_timeline.js";
 
 function forecastMissing(plan) {
   if (!plan.tasks) return "it has no task left";
   return plan.dead ? "none while tasks are dead: what waits for them cannot run" : "none while nothing ends";
 }
 
-// The time line of attempts belongs here once the service tells the history of a plan.
-export function PlanProgress({ plan, track }) {
+export function PlanProgress({ plan, track, tick }) {
   const seen = useWatched(overview)?.plans.get(plan.number);
   const end = seen?.left ? Date.now() / 1000 + seen.left : null;
-  return html`<${Panel} title="Progress and forecast">
+  return html`<${PlanTimeline} number=${plan.number} tick=${tick} /><${Panel} title="Progress and forecast">
     <div class="pile">
       <dl class="facts">
         <dt>Finished</dt><dd>${count(plan.finished)} of ${count(plan.added)}</dd>

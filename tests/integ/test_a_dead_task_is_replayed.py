@@ -1,0 +1,62 @@
+"""`zkplan task replay`: the function of a dead task runs here, and nothing of it is committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, TaskError
+from zkplan.replay import replay
+
+from .support import Here, Run, tree, wait_until, working
+
+pytestmark = pytest.mark.usefixtures("nothing_stalls")
+
+
+def divide(a: int, b: int) -> float:
+    zkplan.current().log({"a": a})
+    zkplan.current().plan.add_task(int)
+    if Path("there").exists():
+        return a / 1
+    return a / b
+
+
+def test_a_dead_task_runs_here_with_its_arguments_and_commits_nothing(
+    here: Here,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with zkplan_client.create_plan("p", attempts=1) as plan:
+        bad = plan.add_task(divide, [plan.add_task(int, ["6"]), 0], name="bad")
+    with working(*here):
+        wait_until(lambda: plan.status().dead, "it is dead")
+    before = tree(znodes, zkplan_client.root)
+    failed = run("task", "replay", "p", "bad")
+    assert failed.code == 1
+    assert "ZeroDivisionError" in failed.err
+    assert "log: {'a': 6}" in failed.err
+    monkeypatch.chdir(tmp_path)
+    Path("there").touch()
+    logs: list[object] = []
+    assert replay(plan, bad, logs.append) == (6.0, 1)
+    assert logs == [{"a": 6}]
+    assert replay(plan, bad, logs.append, lambda function, *args: args)[0] == (6, 0)
+    assert tree(znodes, zkplan_client.root) == before
+
+
+def test_what_has_finished_or_waits_is_not_replayed(here: Here, zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        first = plan.add_task(int)
+        last = plan.add_task(str, [first])
+    with pytest.raises(TaskError, match="still missing"):
+        replay(plan, last)
+    with working(*here):
+        plan.wait(30)
+    with pytest.raises(TaskError, match="has finished"):
+        replay(plan, first)

@@ -1,0 +1,214 @@
+"""S13 on real servers: the history of a plan says what happened, and the tree agrees."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, Event, HistoryNotKept
+from zkplan.history.reading import missing, read
+from zkplan.leases import Leases
+from zkplan.protocol.compaction import compact, read_history
+from zkplan.protocol.layout import HISTORY
+from zkplan.protocol.requests import Create, Multi
+
+from .support import Here, Run, pass_gate, wait_until, working
+
+pytestmark = pytest.mark.usefixtures("nothing_stalls")
+
+
+def fails() -> None:
+    raise ValueError("secret words")
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def test_a_task_tells_of_its_whole_life(here: Here, zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=2, retry_delay=0.0) as plan:
+        first = plan.add_task(int, ["7"], name="first")
+        second = plan.add_task(str, [first], name="second")
+        bad = plan.add_task(fails, after=[second], name="bad")
+    with working(*here) as worker:
+        wait_until(lambda: plan.status().dead, "it is dead")
+        bad.skip(0)
+        plan.wait(30)
+    assert kinds(plan.history(first)) == ["added", "claimed", "committed"]
+    told = plan.history("bad")
+    assert kinds(told) == [
+        *("added", "claimed", "attempt failed", "claimed", "dead", "decided", "claimed"),
+        "skipped",
+    ]
+    assert [event.error for event in told if event.error] == ["ValueError", "ValueError"]
+    assert "secret" not in str(told)
+    done = plan.history(first)[-1]
+    assert (done.worker, done.by, done.attempt, done.name) == (worker.id, worker.id, 0, "first")
+    assert done.seconds is not None
+    assert done.seconds < 5
+    assert done.size
+    assert told[5].by != worker.id
+    assert "@" in told[5].by
+    of_plan = [event.kind for event in plan.history() if not event.task]
+    assert of_plan == ["ready", "done"]
+    assert [e.position for e in plan.history()] == sorted(e.position for e in plan.history())
+    assert plan.history(since=done.when + 3600) == []
+
+
+def test_finished_tasks_are_found_listed_and_shown(
+    here: Here, zkplan_client: Client, run: Run
+) -> None:
+    with zkplan_client.create_plan("many") as plan:
+        first = plan.add_task(int, ["7"], name="first")
+        plan.add_task(str, [first], name="second")
+    with working(*here) as worker:
+        plan.wait(30)
+    assert plan.task("first").number == first.number
+    rows = run("task", "ls", "many", "--all", "-o", "json").data
+    assert [(row["name"], row["state"], row["worker"]) for row in rows] == [
+        ("first", "committed", worker.id),
+        ("second", "committed", worker.id),
+    ]
+    facts = run("task", "show", "many", "first", "-o", "json").data
+    assert (facts["state"], facts["ended"], facts["queue"]) == ("finished", "committed", "default")
+    assert facts["worker"] == worker.id
+    assert facts["seconds"] >= 0
+    drawn = run("plan", "timeline", "many").out
+    assert "first" in drawn
+    assert worker.id[:20] in drawn
+    assert "critical path: 2 tasks" in drawn
+    before = run("plan", "history", "many", "--at", "1h", "-o", "json").data
+    assert (before["state"], before["tasks"]) == ("defining", {})
+    now = run("plan", "history", "many", "--at", "0", "-o", "json").data
+    assert (now["state"], now["tasks"]) == ("done", {"committed": 2})
+    followed = run("plan", "history", "many", "--follow", "-o", "json").out
+    assert [json.loads(line)["kind"] for line in followed.splitlines()][-1] == "done"
+
+
+def test_a_follower_hears_of_each_event_until_the_end(
+    here: Here, zkplan_client: Client, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    plan = zkplan_client.create_plan()
+    plan.add_task(pass_gate, [str(gate)], name="waits")
+    heard: list[Event] = []
+    listener = threading.Thread(target=lambda: heard.extend(plan.events()), daemon=True)
+    listener.start()
+    live = plan.events()
+    assert next(live).kind == "added"
+    plan.mark_ready()
+    assert next(live).kind == "ready"
+    with working(*here):
+        assert next(live).kind == "claimed"
+        gate.touch()
+        assert [event.kind for event in live] == ["committed", "done"]
+    listener.join(30)
+    assert kinds(heard) == ["added", "ready", "claimed", "committed", "done"]
+
+
+def test_a_lease_tells_of_its_claims_its_lapse_and_its_completion(here: Here) -> None:
+    with zkplan.connect(*here, serializer="json") as client:
+        client.prepare()
+        plan = client.create_plan()
+        plan.add_task(zkplan.kind("shrink"), [1], name="small")
+        plan.mark_ready()
+        with Leases(client) as leases:
+            (lost,) = leases.claim(lease=1, wait=20)
+            (done,) = leases.claim(lease=60, wait=20)
+            assert [each.ok for each in leases.complete([(done.id, 7)])] == [True]
+        told = [event for event in plan.history("small") if event.kind != "started"]
+        assert kinds(told) == ["added", "claimed", "lapsed", "claimed", "committed"]
+        first, second = (each.id.partition("/")[0] for each in (lost, done))
+        assert [event.worker for event in told] == ["", first, first, second, second]
+        assert [event.attempt for event in told] == [None, 0, 0, 1, 1]
+        assert told[-1].seconds is not None
+
+
+def test_what_is_merged_tells_the_same_and_a_bound_says_what_is_gone(
+    here: Here, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    run = zkplan_client.transport.run
+    plan = zkplan_client.create_plan()
+    for index in range(30):
+        plan.add_task(int, [index])
+    plan.mark_ready()
+    with working(*here):
+        plan.wait(30)
+    before = plan.history()
+    assert run(compact(plan.path)) > 30
+    names = set(znodes.get_children(f"{plan.path}/{HISTORY}"))
+    assert len(names) == 2
+    assert any(name.startswith("merged-") for name in names)
+    assert plan.history() == before
+    assert run(compact(plan.path)) == 0
+
+
+def test_a_bound_lets_the_oldest_go(zkplan_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zkplan.protocol.compaction.FULL_BYTES", 1)
+    run = zkplan_client.transport.run
+    plan = zkplan_client.create_plan()
+    for index in range(6):
+        plan.add_task(int, [index], name=f"task {index}")
+        plan.add_task(int, [index])
+        run(compact(plan.path))
+    whole = run(read_history(plan.path))
+    assert whole is not None
+    assert len(whole.records) == 12
+    run(compact(plan.path, most=1))
+    _, events, left = read(zkplan_client.transport, plan.path)
+    assert len(events) + left.cut.events == 12
+    assert left.cut.events == 10
+    assert 0 < left.cut.until * 1000 <= left.records[0].ms
+    assert "its first 10 events were let go" in missing(left)[0]
+
+
+def test_a_plan_without_a_history_runs_and_says_so(here: Here, zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(history=False) as plan:
+        tasks = [plan.add_task(int, [n]) for n in range(3)]
+        total = plan.add_task(sum, [tasks])
+    with working(*here):
+        assert total.result(30) == 3
+    with pytest.raises(HistoryNotKept, match="keeps no history"):
+        plan.history()
+
+
+def test_a_history_that_somebody_deletes_stops_nothing(
+    here: Here, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan()
+    first = plan.add_task(int, ["1"])
+    znodes.delete(f"{plan.path}/{HISTORY}", recursive=True)
+    last = plan.add_task(str, [first])
+    plan.mark_ready()
+    with working(*here):
+        assert last.result(30) == "1"
+    assert plan.status().state == "done"
+
+
+def test_a_name_that_somebody_took_is_passed_over(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_task(int)
+    znodes.create(f"{plan.path}/{HISTORY}/seg-0000000003", b"not ours")
+    plan.add_task(int)
+    plan.add_task(int)
+    _, events, found = read(zkplan_client.transport, plan.path)
+    assert Counter(kinds(events)) == {"added": 3}
+    assert found.damaged == ["seg-0000000003"]
+
+
+def test_the_segment_is_part_of_the_very_transaction(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_task(int)
+    answer = zkplan_client.transport.ask(
+        Multi([Create(f"{plan.path}/dead/0000000006"), Create(f"{plan.path}/dead/0000000006")])
+    )
+    assert answer.at == 1  # the operation of the step itself, as it counts them
+    assert kinds(plan.history()) == ["added"]

@@ -1,0 +1,191 @@
+"""Tidy a history up: put many segments into one znode, and let go of the oldest beyond a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import PayloadUndecodable
+from .fields import as_seconds, as_whole, from_json, to_json
+from .history import (
+    Record,
+    Span,
+    history_path,
+    merged_name,
+    merged_to_bytes,
+    parse_span,
+    records_from_bytes,
+)
+from .layout import UNTOLD
+from .load import read_all
+from .requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    SetData,
+    Step,
+)
+from .shared import REFUSALS_MAX, too_busy
+
+#: The most that a plan's history takes, as its znodes hold it.
+BYTES_MAX = 1024 * 1024
+#: How many segments one transaction merges, and how many bytes of them.
+SEGMENTS_MAX, SEGMENT_BYTES_MAX = 400, 256 * 1024
+#: A merged znode that is smaller is merged once more with what follows.
+FULL_BYTES = 64 * 1024
+
+
+class Cut(NamedTuple):
+    """What a bounded history does not hold any more: how many events, and until when, in seconds
+    since 1970 by the clock of ZooKeeper. `imported`: nor what happened before it was imported."""
+
+    events: int = 0
+    until: float = 0.0
+    imported: bool = False
+
+    def to_bytes(self) -> bytes:
+        return to_json(self._asdict())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Cut:
+        """Raises PayloadUndecodable."""
+        what = "a cut of a history"
+        value = from_json(data, what) if data else {}
+        events, until = value.get("events", 0), value.get("until", 0.0)
+        imported = value.get("imported") is True
+        return cls(as_whole(events, what), as_seconds(until, what), imported)
+
+
+class History(NamedTuple):
+    """What is read of a history: `records` in order, and what is missing.
+
+    `untold` counts transactions that a full server or an access list left untold. `damaged` are the
+    names of znodes that cannot be read.
+    """
+
+    records: list[Record]
+    cut: Cut
+    untold: int
+    damaged: list[str]
+
+
+def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[History | None]:
+    """Read the records behind number `after`; None where the plan keeps no history.
+
+    With `watch` the next one wakes the client. It shows the history as it was at one moment: what
+    is merged meanwhile is read again.
+    """
+    path = history_path(plan_path)
+    for _ in range(REFUSALS_MAX):
+        names = yield ReadChildren(path, watch)
+        if names is None:
+            return None
+        spans = [span for span in _spans(names) if span.last > after]
+        reads = [ReadData(f"{path}/{span.name}") for span in spans]
+        own, untold = yield ReadMany([ReadData(path), ReadData(f"{path}/{UNTOLD}")])
+        nodes = yield from read_all(reads)
+        if own is None or any(node is None for node in nodes):
+            continue
+        records, damaged = list[Record](), list[str]()
+        for span, node in zip(spans, nodes, strict=True):
+            found = _decoded(span, node)
+            if found is None:
+                damaged.append(span.name)
+            else:
+                records += [record for record in found if record.number > after]
+        return History(records, _cut(own), untold.version if untold is not None else 0, damaged)
+    raise too_busy(f"reading {path}")
+
+
+def compact(plan_path: str, most: int = BYTES_MAX) -> Step[int]:
+    """Merge the segments of a history, and keep it below `most` bytes. Returns how many were
+    merged.
+
+    Whoever else does so at the same time is refused: each deletes what it has read.
+    """
+    path = history_path(plan_path)
+    merged = 0
+    for _ in range(REFUSALS_MAX):
+        spans = _spans((yield ReadChildren(path)) or ())
+        yield from _bound(path, [span for span in spans if span.is_merged], most)
+        segments = [span for span in spans if not span.is_merged][:SEGMENTS_MAX]
+        if len(segments) < 2:
+            return merged
+        small = [s for s in spans if s.is_merged and s.last < segments[0].first][-1:]
+        if small and small[0].size < FULL_BYTES:
+            segments.insert(0, small[0])
+        took = yield from _merge(path, segments)
+        if not took:
+            return merged
+        merged += took
+    return merged
+
+
+def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
+    """Merge the first of `spans` that can be read, one behind the other. Returns how many."""
+    nodes = yield from read_all([ReadData(f"{path}/{span.name}") for span in spans])
+    chosen, records, size = list[Span](), list[Record](), 0
+    for span, node in zip(spans, nodes, strict=True):
+        found = _decoded(span, node) if node is not None else None
+        if found is None:
+            if len(chosen) > 1:
+                break
+            chosen, records, size = [], [], 0  # a damaged one stays where it is
+            continue
+        if len(chosen) > 1 and size + len(node.data) > SEGMENT_BYTES_MAX:
+            break
+        chosen.append(span)
+        records += found
+        size += len(node.data)
+    if len(chosen) < 2:
+        return 0
+    data = merged_to_bytes(records)
+    name = merged_name(chosen[0].first, chosen[-1].last, len(data))
+    ops: list[Op] = [Create(f"{path}/{name}", data)]
+    ops += [Delete(f"{path}/{span.name}") for span in chosen]
+    answer = yield Multi(ops)
+    return len(chosen) if isinstance(answer, Applied) else 0
+
+
+def _bound(path: str, merged: list[Span], most: int) -> Step[None]:
+    """Delete the oldest merged znodes, but the last, until the others take less than `most`."""
+    while len(merged) > 1 and sum(span.size for span in merged) > most:
+        oldest = merged.pop(0)
+        own, node = yield ReadMany([ReadData(path), ReadData(f"{path}/{oldest.name}")])
+        if own is None or node is None:
+            return
+        cut, found = _cut(own), _decoded(oldest, node) or []
+        events = cut.events + sum(len(record.events) for record in found)
+        until = max([cut.until, *(record.ms / 1000 for record in found)])
+        answer = yield Multi(
+            [
+                SetData(path, cut._replace(events=events, until=until).to_bytes(), own.version),
+                Delete(f"{path}/{oldest.name}"),
+            ]
+        )
+        if not isinstance(answer, Applied):
+            return  # another one does it
+
+
+def _spans(names: Sequence[str]) -> list[Span]:
+    return sorted(span for name in names if (span := parse_span(name)) is not None)
+
+
+def _decoded(span: Span, node: Node) -> list[Record] | None:
+    try:
+        return records_from_bytes(span, node.data, node.created_ms)
+    except PayloadUndecodable:
+        return None
+
+
+def _cut(own: Node) -> Cut:
+    try:
+        return Cut.from_bytes(own.data)
+    except PayloadUndecodable:
+        return Cut()

@@ -1,0 +1,149 @@
+"""The znodes of a plan's history: their names, and events to bytes and back.
+
+A transaction that changes a plan creates one `seg-` with its events. Maintenance puts many into one
+`merged-FIRST-LAST.BYTES`. Their order is that of the numbers, which ZooKeeper gives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import PayloadUndecodable
+from .layout import HISTORY, MERGED, SEGMENT
+from .telling import Told
+
+#: What every segment begins with: format 1; then `j` for JSON or `z` for JSON in zlib.
+MAGIC = b"h1"
+#: Shorter ones are not compressed: it would cost more time than it saves bytes.
+COMPRESSED_FROM = 200
+#: What a damaged or malicious segment may take at most when it is unpacked.
+UNPACKED_MAX = 32 * 1024 * 1024
+#: Those of a time in ms, with some to spare.
+DIGITS_MAX = 14
+_SEGMENT = re.compile(f"{SEGMENT}([0-9]{{10}})")
+_MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
+
+
+class Record(NamedTuple):
+    """What one transaction did. `number` is its place in the order, `ms` the server's time.
+
+    `by` did it: the ID of a worker, or a person, a machine and a command.
+    """
+
+    number: int
+    ms: int
+    by: str
+    events: Sequence[Told]
+
+
+def history_path(plan_path: str) -> str:
+    return f"{plan_path}/{HISTORY}"
+
+
+class Span(NamedTuple):
+    """A znode of the history, by its name: the first and the last number that it holds, and about
+    how many bytes, if it is a merged one."""
+
+    first: int
+    last: int
+    name: str
+    size: int = 0
+
+    @property
+    def is_merged(self) -> bool:
+        return self.name.startswith(MERGED)
+
+
+def parse_span(name: str) -> Span | None:
+    """
+    >>> parse_span("seg-0000000007"), parse_span("untold")
+    (Span(first=7, last=7, name='seg-0000000007', size=0), None)
+    """
+    if found := _SEGMENT.fullmatch(name):
+        return Span(int(found[1]), int(found[1]), name)
+    if found := _MERGED.fullmatch(name):
+        return Span(int(found[1]), int(found[2]), name, int(found[3]))
+    return None
+
+
+def merged_name(first: int, last: int, size: int) -> str:
+    return f"{MERGED}{first:010d}-{last:010d}.{size}"
+
+
+def segment_to_bytes(by: str, events: Sequence[Told]) -> bytes:
+    """The data of a `seg-`: one transaction."""
+    return _pack([by, events])
+
+
+def merged_to_bytes(records: Sequence[Record]) -> bytes:
+    """The data of a `merged-`."""
+    return _pack([list(record) for record in records], always=True)
+
+
+def records_from_bytes(span: Span, data: bytes, created_ms: int) -> list[Record]:
+    """What a znode of the history tells. Raises PayloadUndecodable."""
+    value = _unpack(data)
+    if not span.is_merged:
+        value = [[span.first, created_ms, *value]]
+    try:
+        return [_record(each) for each in value]
+    except (TypeError, ValueError) as error:
+        raise PayloadUndecodable(f"{span.name} of a history is damaged: {error}") from None
+
+
+def _record(value: Any) -> Record:
+    number, ms, by, events = value
+    if type(number) is not int or type(ms) is not int or type(by) is not str:
+        raise TypeError("no number, time or name")
+    for event in events:
+        if type(event) is not list or not event or type(event[0]) is not str:
+            raise TypeError("an event has no letter")
+    return Record(number, ms, by, events)
+
+
+def _pack(value: Any, always: bool = False) -> bytes:
+    body = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    plain = body.encode(errors="replace")
+    if always or len(plain) > COMPRESSED_FROM:
+        packed = zlib.compress(plain, 6 if always else 1)
+        if len(packed) < len(plain):
+            return b"%bz%b" % (MAGIC, packed)
+    return b"%bj%b" % (MAGIC, plain)
+
+
+def _unpack(data: bytes) -> list[Any]:
+    if data[:2] != MAGIC:
+        raise PayloadUndecodable("a history is damaged, or written by a later zkplan")
+    body = data[3:]
+    if data[2:3] == b"z":
+        unpacking = zlib.decompressobj()
+        try:
+            body = unpacking.decompress(body, UNPACKED_MAX)
+        except zlib.error as error:
+            raise PayloadUndecodable(f"a history is damaged: {error}") from None
+        if not unpacking.eof:
+            raise PayloadUndecodable("a history is cut short, or unpacks to more than it may")
+    try:
+        value = json.loads(
+            body, parse_int=_whole, parse_float=_no_number, parse_constant=_no_number
+        )
+    except (ValueError, RecursionError) as error:
+        raise PayloadUndecodable(f"a history is not JSON: {error}") from None
+    if not isinstance(value, list):
+        raise PayloadUndecodable("a history is no list")
+    return value
+
+
+def _whole(text: str) -> int:
+    """All numbers of a history are whole, and can be reckoned with as times."""
+    if len(text) > DIGITS_MAX:
+        raise ValueError("a number of a history is too large")
+    return int(text)
+
+
+def _no_number(text: str) -> int:
+    raise ValueError(f"a history has no number {text[:20]}")

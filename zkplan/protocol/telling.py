@@ -1,0 +1,323 @@
+"""What a transaction does to a plan, told as events: they follow from its operations alone.
+
+So no step can forget to tell, and none can tell what it does not do. An event is a list, as it is
+written: a letter, the number of the task, and more. `history` writes them, `history/` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .edges import Edge
+from .layout import HISTORY
+from .records import (
+    UNCHANGED,
+    control_from_bytes,
+    count_from_bytes,
+    queue_from_bytes,
+    share_from_bytes,
+)
+from .requests import NO_FACT, Check, Create, Delete, Fact, Op, SetData
+
+Told = list[Any]
+
+
+class _Move:
+    """What becomes of one task in one transaction.
+
+    `left` is the letter of the place that it leaves, `place` where it stands afterwards; `rank` is
+    that of its edges, where they are written anew.
+    """
+
+    # Defaults of the class: most transactions change few of them, and there is one move a task.
+    left = place = worker = lane = ""
+    added = cut = dead = deleted = fixed = kept = False
+    logged = retried = started = unkept = False
+    rank = ""
+    k = n = size = 0
+    fact = NO_FACT
+    deps: list[int] | None = None
+
+    def __init__(self, task: int) -> None:
+        self.task = task
+
+
+class _Plan:
+    """What becomes of one plan in one transaction.
+
+    `closed` has, for each task, the dependents that one of its edges was taken from. `is_untold`:
+    no event tells of this transaction.
+    """
+
+    __slots__ = ("closed", "is_untold", "moves", "own", "sizes")
+
+    def __init__(self) -> None:
+        self.moves: dict[str, _Move] = {}
+        self.own: list[Told] = []
+        self.closed: dict[str, list[str]] = {}
+        #: The size of what each task has delivered.
+        self.sizes: dict[str, int] = {}
+        self.is_untold = False
+
+    def deliver(self, task: str, dependent: str, size: int) -> None:
+        if not (task.isdecimal() and dependent.isdecimal()):
+            return
+        self.closed.setdefault(task, []).append(dependent)
+        self.sizes[task] = size
+
+    def move(self, task: str) -> _Move:
+        found = self.moves.get(task)
+        if found is None:
+            if not task.isdecimal():
+                return _Move(-1)  # a znode that zkplan did not make: nothing is told of it
+            found = self.moves[task] = _Move(int(task))
+        return found
+
+
+class Teller:
+    """Tells transactions under one root."""
+
+    def __init__(self, root: str) -> None:
+        self._prefix = f"{root}/"
+        self._cut = len(root) + 1
+
+    def events(
+        self, ops: Sequence[Op], facts: Mapping[str, Fact], by: str, now: float = 0.0
+    ) -> Iterator[tuple[str, list[Told]]]:
+        """The number of each plan that the transaction changes, and its events in order.
+
+        `by` is left out where it is the worker of a claim. `now` is monotonic.
+        """
+        plans: dict[str, _Plan] = {}
+        prefix, cut = self._prefix, self._cut
+        #: The worker or lease that this transaction proves to be gone, and the dependent of the
+        #: last edge; the task that lost the record of an edge which was not delivered.
+        gone = last_dep = unsaid = ""
+        argument = 0
+        kind: type[Op]
+        for op in ops:
+            path, kind = op.path, type(op)
+            head = path[cut : cut + 5]
+            if head == "plan-":
+                # Of a child of a task. The first ones are by far the most frequent.
+                first = path[cut + 32 : cut + 33] if path[cut + 16 : cut + 21] == "task-" else ""
+                if first:
+                    if type(op) is Create:
+                        if first == "a":
+                            argument = len(op.data)
+                            continue
+                        if first == "o" or (first == "p" and path[:-6] != unsaid):
+                            continue
+                    elif first == "d" and kind is Delete and len(path) == cut + 46:
+                        last_dep = path[cut + 21 : cut + 31]
+                        continue
+                    elif first != "p" or kind is not Delete:
+                        continue
+                    elif not last_dep:
+                        unsaid = path[: cut + 31]
+                        continue
+                rest = path[cut + 16 :]
+                if path.startswith(prefix) and len(path) >= cut + 15:
+                    number = path[cut + 5 : cut + 15]
+                    plan = plans.get(number) or plans.setdefault(number, _Plan())
+                    if type(op) is Create and first == "p":
+                        edge = Edge.from_bytes(op.data)  # another rank for who waits
+                        plan.move(edge.task).rank = edge.rank
+                    elif first == "p":
+                        plan.deliver(rest[5:15], last_dep, argument)
+                        last_dep = ""
+                    elif not rest:
+                        # An import, whose plan has no history yet; a key that is taken away.
+                        plan.is_untold = plan.is_untold or kind is SetData
+                    elif rest[:5] == "task-":
+                        _in_task(plan, op, path, rest, facts)
+                    else:
+                        _in_plan(plan, op, rest)
+            elif head == "claim":
+                if kind is Check and "/" not in path[cut + 7 :]:
+                    gone = path[cut + 7 :]  # a lease whose time is over
+                else:
+                    _claim(plans, op, path, facts)
+            elif head == "delay":
+                name = path[cut + 8 :]
+                if len(name) > 40 and "/" not in name:
+                    _entry(plans, op, name[14:24], name[25:], f"d{name[:13]}-")
+            elif head == "gates":
+                name = path[cut + 6 :]
+                if len(name) > 26 and "/" not in name:
+                    _entry(plans, op, name[:10], name[11:], "g")
+            elif head == "worke" and type(op) is Create:
+                gone = path[cut + 8 :]
+        for number, plan in plans.items():
+            if not plan.is_untold and (told := list(_told(plan, by, gone, now))):
+                yield number, told
+
+
+def _entry(plans: dict[str, _Plan], op: Op, number: str, entry: str, before: str) -> None:
+    """An entry of `delayed` or `gates`: RANK-TASK.N.A and the rest."""
+    plan = plans.get(number) or plans.setdefault(number, _Plan())
+    move = plan.move(entry[5:15])
+    if type(op) is Delete:
+        move.left = before[0]
+    elif type(op) is Create:
+        move.place = f"{before}{entry[:4]}{entry[15:]}"
+
+
+def _claim(plans: dict[str, _Plan], op: Op, path: str, facts: Mapping[str, Fact]) -> None:
+    kind = type(op)
+    if kind is not Create and kind is not Delete:
+        return
+    node, _, name = path.rpartition("/")
+    # Not of the claims node itself, nor of a pending record or what lies below a claim.
+    if node.endswith("/claims") or len(name) < 24 or name[10] != "-" or not name[:10].isdecimal():
+        return
+    number, end = name[:10], name.find(".", 22)
+    if not name[22:end].isdecimal():
+        return
+    plan = plans.get(number) or plans.setdefault(number, _Plan())
+    move = plan.move(name[11:21])
+    move.worker = node.rpartition("/")[2]
+    move.n = int(name[22:end])
+    if kind is Create:
+        move.place = "c"
+    else:
+        move.left = "c"
+        if facts:
+            move.fact = facts.get(path, NO_FACT)
+
+
+def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
+    first, _, name = rest.partition("/")
+    kind = type(op)
+    if first == "runnable" or first == "queues":
+        queue = ""
+        if first == "queues":
+            queue, _, name = name.partition("/")
+            queue = f"/{queue}"
+        if len(name) > 15 and "/" not in name:
+            move = plan.move(name[5:15])
+            if kind is Delete:
+                move.left = "r"
+            elif kind is Create:
+                move.place = f"r{name[:4]}{name[15:]}{queue}"
+    elif first == "dead" or first == "results":
+        if len(name) != 10 or kind is Check:
+            return
+        move = plan.move(name)
+        if first == "results":
+            move.kept, move.unkept = kind is not Delete, kind is Delete
+            if type(op) is Create or type(op) is SetData:
+                move.size = len(op.data)
+        elif kind is Delete:
+            move.left = "x"
+        else:
+            move.place, move.dead = "x", True
+    elif first == "ready" and not name and (type(op) is Create or type(op) is SetData):
+        share = share_from_bytes(op.data)
+        event: Told = ["S", control_from_bytes(op.data)]
+        if share != UNCHANGED:
+            event += share
+        plan.own.append(event)
+    elif first == "done" and kind is Create:
+        plan.own.append(["D"])
+    elif first == HISTORY and kind is Delete:
+        plan.is_untold = True  # a removal, or what only tidies the history up
+
+
+def _in_task(plan: _Plan, op: Op, path: str, rest: str, facts: Mapping[str, Fact]) -> None:
+    kind = type(op)
+    number, child = rest[5:15], rest[16:]
+    if not child:
+        if type(op) is Create and op.becomes:
+            move = plan.move(op.becomes[-10:])
+            move.added, move.fact = True, facts.get(op.becomes, NO_FACT)
+        elif kind is Delete:
+            move = plan.move(number)
+            move.deleted = True
+            if facts:
+                move.fact = facts.get(path, move.fact)
+    elif type(op) is not Create:
+        pass
+    elif child[:4] == "dep-":
+        if op.data:
+            move = plan.move(number)
+            move.deps = move.deps or []
+            move.deps.append(int(op.data))
+    else:
+        _made(plan.move(number), child, op, path, facts)
+
+
+def _made(move: _Move, child: str, op: Op, path: str, facts: Mapping[str, Fact]) -> None:
+    if child == "ready" and type(op) is Create:
+        move.k, move.lane = count_from_bytes(op.data), queue_from_bytes(op.data)
+    elif child == "result" and type(op) is Create:
+        move.fixed, move.size = True, len(op.data)
+        move.fact = facts.get(path, move.fact)
+    elif child == "cut":
+        move.cut = True
+    elif child[:4] == "log-":
+        move.logged = True
+    elif child[:6] == "retry-":
+        move.retried = True
+    elif child[:8] == "started-":
+        move.started = True
+
+
+def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
+    moves = plan.moves
+    for source, targets in plan.closed.items():
+        # The end of a task delivers along all its edges, and a decision cuts all of a task.
+        found = moves.get(source)
+        if found is None or not found.deleted:
+            of = [int(each) for each in targets if each not in moves or not moves[each].fixed]
+            if of:
+                yield ["e", int(source), of]
+    for number, move in moves.items():
+        move.size = move.size or plan.sizes.get(number, 0)
+        event = _event(move, by, gone, now)
+        if event is not None:
+            while event[-1] in ("", -1, None, []):
+                event.pop()
+            yield event
+    yield from plan.own
+
+
+def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
+    place, fact, task = move.place, move.fact, move.task
+    worker = "" if move.worker == by else move.worker
+    ago_ms = int(1000 * (now - fact.ended)) if fact.ended else -1
+    if move.added:
+        lane = "" if move.lane == "default" else move.lane
+        return ["a", task, fact.name, place, move.deps or [], lane, move.k or None]
+    if move.deleted:
+        flags = move.kept + 2 * fact.skips + 4 * bool(fact.error) + 8 * move.dead
+        return ["k", task, flags, move.size, fact.ran_ms, ago_ms, fact.error, worker]
+    if move.fixed and place[:1] == "r":
+        return ["o", task, place, move.left, int(fact.skips) or None]
+    if move.fixed:
+        return ["v", task, move.size, fact.ran_ms, ago_ms]
+    if move.left == "c":
+        if place == "x":
+            return ["x", task, fact.error, fact.ran_ms, ago_ms, worker]
+        if fact.error:
+            return ["f", task, place, fact.error, fact.ran_ms, ago_ms]
+        if not place:
+            return None  # the task is gone, and its claim with it
+        return ["l" if gone and gone == move.worker else "h", task, place, worker]
+    if place == "c":
+        return ["c", task, move.n or None, worker]
+    if place:
+        if move.left == "x":
+            return ["t", task, place]
+        letter = {"d": "u", "g": "g", "r": "m"}.get(move.left, "r")
+        return ["m" if place[0] == move.left else letter, task, place]
+    if move.rank:
+        return ["m", task, "", move.rank]
+    if move.deps:
+        return ["j", task, move.deps]
+    if move.started:
+        return ["s", task]
+    if move.logged:
+        return ["n", task]
+    return None

@@ -1,0 +1,117 @@
+"""Run a task that stands once more, here, with its recorded arguments; commit nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import Any, cast
+
+from .client import Client
+from .errors import TaskError
+from .plan import Plan
+from .protocol.load import Reading, read_names
+from .protocol.places import find_place
+from .protocol.records import Failure, TaskRecord
+from .protocol.requests import ReadChildren, ReadData, ReadMany
+from .protocol.shared import Claim
+from .runtime.context import Context, running
+from .runtime.job import Job
+from .runtime.plan_within import PlanWithin
+from .serialization.codec import FAILURE, TASK, VALUE, task_options
+from .serialization.failures import dump_failure
+from .tasks import Task
+
+#: Calls the function with its arguments; a debugger may do so in another way.
+Call = Callable[..., Any]
+
+
+class Replayed(Context):
+    """What `zkplan.current()` is meanwhile: its logs and the tasks that it adds go nowhere."""
+
+    #: Gets what the function logs.
+    told: Callable[[Any], object] = print
+
+    def log(self, value: Any) -> Awaitable[None]:
+        """See Context. It is shown, and stored nowhere."""
+        self._refuse_if_pure("logs")
+        self.told(value)
+        return _Told()
+
+
+class _Told:
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+def replay(
+    plan: Plan, task: Task, told: Callable[[Any], object] = print, call: Call | None = None
+) -> tuple[Any, int]:
+    """Call the function of a task with the arguments that were delivered to it.
+
+    `told` gets what it logs, `call(function, *args, **kwargs)` calls it in place of a plain call.
+    Returns its result, and how many tasks it would have added. Raises what it raises, and TaskError
+    if it has finished or waits for results. Nothing of it is written to ZooKeeper; what the
+    function does elsewhere, it does.
+    """
+    client = cast("Client", plan._client)
+    job = _read(client, plan, task)
+    record = TaskRecord.from_bytes(client.codec.open(TASK, job.loaded.record)[1])
+    job.options, job.function = task_options(record), record.function
+    values = client.values
+    bodies = [_opened(client, job, sealed) for sealed in job.loaded.arguments]
+    function = client.codec.function(record.function, partial(values.load_function, plan.path))
+    args, kwargs = values.load_call(plan.path, record.arguments, values.load_all(plan.path, bodies))
+    context = Replayed(job, client.transport, client.codec, partial(_plan_within, client, plan))
+    context.told = told
+    token = running.set(context)
+    try:
+        result = function(*args, **kwargs) if call is None else call(function, *args, **kwargs)
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
+    finally:
+        running.reset(token)
+    return result, len(job.adds)
+
+
+def _read(client: Client, plan: Plan, task: Task) -> Job:
+    run, path = client.transport.run, task.path
+    node, names = client.transport.ask(ReadMany([ReadData(path), ReadChildren(path)], strict=True))
+    if node is None or names is None:
+        raise TaskError(
+            task.number,
+            f"{path} has finished, and took its definition and arguments with it: a task can be "
+            "replayed while it stands, as a dead one does",
+        )
+    reading = Reading(path, node.data, names)
+    run(read_names([reading], []))
+    place = run(find_place(client.paths, plan.number, task.number))
+    n, a = (place.n, place.a) if place is not None else (0, 0)
+    fence = f"{client.paths.claims}/replay/{plan.number}-{task.number}.{max(0, n)}.0"
+    claim = Claim(plan.number, task.number, "5000", max(0, n), a, fence, plan.path, path)
+    reading.result = None  # an outcome that was decided does not matter here
+    loaded = reading.loaded(claim)
+    if loaded.refused is not None:
+        raise loaded.refused
+    if loaded.damage:
+        raise TaskError(task.number, f"{path} cannot be replayed: {loaded.damage}")
+    return Job(loaded, plan=plan.record)
+
+
+def _opened(client: Client, job: Job, sealed: bytes) -> bytes:
+    kind, body = client.codec.open(VALUE + FAILURE, sealed)
+    if kind != FAILURE:
+        return body
+    failure = Failure.from_bytes(body)
+    if job.options.run_if == "all_succeeded":
+        raise TaskError(
+            job.claim.task,
+            f"{job.name} was not called: a task it depends on failed: {failure.summary}",
+        )
+    return dump_failure(failure)
+
+
+def _plan_within(client: Client, plan: Plan, job: Job) -> Plan:
+    return PlanWithin(client, plan.path, job.plan, job.claim.task, job.adds)
