@@ -37,7 +37,7 @@ from .shared import REFUSALS_MAX, too_busy
 BYTES_MAX = 1024 * 1024
 #: How many segments one transaction merges, and how many bytes of them.
 SEGMENTS_MAX, SEGMENT_BYTES_MAX = 400, 256 * 1024
-#: A merged znode that is smaller is merged once more with what follows.
+#: A merged znode that is smaller may be merged once more with what follows.
 FULL_BYTES = 64 * 1024
 
 
@@ -117,14 +117,26 @@ def compact(plan_path: str, most: int = BYTES_MAX) -> Step[int]:
         segments = [span for span in spans if not span.is_merged][:SEGMENTS_MAX]
         if len(segments) < 2:
             return merged
-        small = [s for s in spans if s.is_merged and s.last < segments[0].first][-1:]
-        if small and small[0].size < FULL_BYTES:
-            segments.insert(0, small[0])
-        took = yield from _merge(path, segments)
+        before = [span for span in spans if span.is_merged and span.last < segments[0].first]
+        took = yield from _merge(path, [*_worth_merging(before, len(segments)), *segments])
         if not took:
             return merged
         merged += took
     return merged
+
+
+def _worth_merging(before: list[Span], count: int) -> list[Span]:
+    """The last merged znodes that are merged once more with `count` new segments: small ones that
+    hold not much more. So each record is read and written a few times, not at each merge: a
+    log-structured merge tree does the same."""
+    chosen: list[Span] = []
+    for span in reversed(before):
+        holds = span.last - span.first + 1
+        if span.size >= FULL_BYTES or holds > 2 * count:
+            break
+        chosen.insert(0, span)
+        count += holds
+    return chosen
 
 
 def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
