@@ -162,6 +162,9 @@ def test_every_command_of_the_reference_works(
         run("plan wait fails --timeout 30", code=1)
         run("plan check keeps")
         assert "kept" in run("task show keeps one --values").out
+        run("plan history keeps")
+        run("plan timeline keeps")
+        run("task replay fails one", code=1)
         run("task retry fails one")
         run("plan wait fails --timeout 30", code=1)
         run("plan retry fails")

@@ -264,6 +264,7 @@ def update(closed: Closed, *operations: Any) -> None:
 CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.PlanNotFound: lambda c: c.client.plan("no such plan"),
     errors.PlanExists: take_a_key_twice,
+    errors.HistoryNotKept: lambda c: c.client.create_plan(history=False).history(),
     errors.ScheduleNotFound: lambda c: c.client.find_schedule("none"),
     errors.PlanDrained: lambda c: c.plans["done"].add_task(str, [ARGUMENT]),
     errors.PlanCancelled: lambda c: c.plans["cancelled"].add_task(str, [ARGUMENT]),

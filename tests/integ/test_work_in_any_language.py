@@ -187,6 +187,11 @@ def test_programs_in_three_languages_commit_each_task_once_whatever_dies(
     values = [task.result() for task in tasks]
     assert sorted(value["twice"] for value in values) == [2 * n for n in range(TASKS)]
     assert {number_of_claim(value["by"]) for value in values} == set(last.items())
+    told = plan.history()
+    lapsed = {int(event.task) for event in told if event.kind == "lapsed"}
+    assert {number_of_claim(task["id"])[0] for task in lost} <= lapsed
+    ended = [(int(event.task), event.attempt) for event in told if event.kind == "committed"]
+    assert sorted(ended) == sorted(last.items())
 
 
 def test_a_lapsed_lease_is_released_by_a_worker_though_its_service_is_dead(

@@ -147,10 +147,9 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
     Raises PayloadUndecodable where this process lacks something that another may have (a module,
     the author's Python version), otherwise whatever the user's own classes raise.
     """
-    encoding = blob[:1]
-    if encoding in MARKS:
+    if bytes(blob[:1]) in MARKS:  # a set takes no bytearray, which a store gives
         blob = split_name(bytes(blob))[1]
-        encoding = blob[:1]
+    encoding = blob[:1]
     _loading.values = values
     try:
         if encoding == b"P":
@@ -240,7 +239,7 @@ class Codec:
         """See `load` of this module."""
         if self.serializer == PICKLE:
             return load(blob, values, buffers)
-        if blob[:1] in MARKS:
+        if bytes(blob[:1]) in MARKS:
             blob = split_name(bytes(blob))[1]
         return load_failure(blob) if blob[:1] == FAILED else load_json(blob)
 

@@ -57,7 +57,7 @@ def trace_of(body: bytes) -> str:
 
 def split_name(body: bytes) -> tuple[str, bytes]:
     """(name, body) of what `named` made; the name is empty where none was given."""
-    if body[:1] not in MARKS:
+    if bytes(body[:1]) not in MARKS:
         return "", body
     if body[:1] == _TRACED:
         body = body[_TRACE_BYTES:]
