@@ -87,6 +87,7 @@ class Commands:
 FIRST = (
     *("root init", "root show", "root lock", "metrics"),
     *("plan ls", "plan show keeps", "task ls keeps"),
+    *("plan history keeps", "plan timeline keeps", "task replay keeps one"),
     *("task show keeps one", "task why keeps one", "plan why keeps", "plan graph keeps"),
     *("plan mark-ready keeps", "plan mark-ready fails", "plan pause keeps", "plan resume keeps"),
     "plan set keeps --weight 2",
@@ -162,9 +163,6 @@ def test_every_command_of_the_reference_works(
         run("plan wait fails --timeout 30", code=1)
         run("plan check keeps")
         assert "kept" in run("task show keeps one --values").out
-        run("plan history keeps")
-        run("plan timeline keeps")
-        run("task replay fails one", code=1)
         run("task retry fails one")
         run("plan wait fails --timeout 30", code=1)
         run("plan retry fails")
