@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+
+from tests.crash.server import not_available
 
 #: Without a sandbox, for tests may run as root; and with nothing that asks other machines.
 _ARGUMENTS = (
@@ -24,7 +25,7 @@ def chromium(folder: Path) -> Iterator[Chrome]:
     """A browser of its own, with an empty profile in the folder."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
-        pytest.skip("Chromium is missing: apt-get install chromium chromium-driver")
+        not_available("Chromium is missing: apt-get install chromium chromium-driver")
     options = ChromeOptions()
     options.binary_location = browser
     for argument in (*_ARGUMENTS, f"--user-data-dir={folder / 'profile'}"):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import pytest
 
@@ -120,7 +120,7 @@ def require_strace() -> None:
         not_available(f"strace may not trace here: {tried.stderr.decode().strip()}")
 
 
-def not_available(reason: str) -> None:
+def not_available(reason: str) -> NoReturn:
     """A skip here would say in CI that all is well, so there it is a failure."""
     if os.environ.get("CI"):
         pytest.fail(f"{reason} (a failure, not a skip, because CI is set)", pytrace=False)

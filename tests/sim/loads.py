@@ -6,24 +6,41 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.protocol import load as loading
-from zkplan.protocol.load import Loaded, Reading
+from zkplan.protocol.load import FirstReads, Loaded, Reading
 from zkplan.protocol.part import Part
+from zkplan.protocol.shared import Claim
 
+from .network import Client
 from .story import Violation
 
 if TYPE_CHECKING:
     from .world import World
 
 
-def judge_loaded(world: World, item: Loaded) -> None:
-    """The claim stands, nothing is damaged, the arguments are right; raises Violation."""
+def load_judged(
+    world: World, client: Client, claims: list[Claim], read: FirstReads | None = None
+) -> Generator[Any, Any, list[Loaded]]:
+    """Load the tasks of these claims; raises Violation."""
+    sealing = world.network.sealing
+    met = sealing.met(client.name) if sealing is not None else None
+    loaded: list[Loaded] = yield from loading.load(claims, read)
+    # The first time that a client opens data of a plan, it reads where they lie: after the tasks.
+    learned = sealing is not None and sealing.met(client.name) != met
+    for item in loaded:
+        judge_loaded(world, item, learned)
+    return loaded
+
+
+def judge_loaded(world: World, item: Loaded, learned: bool = False) -> None:
+    """The claim stands, nothing is damaged, the arguments are right; raises Violation.
+
+    `learned`: there were reads after those of the task, so its claim may be gone.
+    """
     task = world.auditor.tasks[item.claim.task_path]
     if item.damage:
         raise Violation(f"S3 {task.name} was loaded with damage: {item.damage}")
-    # The edges of a plan of plain creates take reads after that moment. So do sealed data of a plan
-    # that this client has not met before: its guard learns where they lie.
-    learns = world.network.sealing is not None and len(world.plans) > 1
-    delayed_reads = learns or any(plan.foreign for plan in world.plans)
+    # The edges of a plan of plain creates take reads after that moment, too.
+    delayed_reads = learned or any(plan.foreign for plan in world.plans)
     if item.claim.path not in world.nodes and not delayed_reads:
         raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
     if item.result is None:  # else its function does not run

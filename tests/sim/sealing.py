@@ -39,6 +39,11 @@ class Sealing:
             self._guards[client] = Guard(self.keys, self.root)
         return self._guards[client].step(step)
 
+    def met(self, client: str) -> set[str]:
+        """The plans of which that client knows where their data lie; the first time it reads it."""
+        guard = self._guards.get(client)
+        return set() if guard is None else {*guard._lives}
+
     def sealed(self, op: Create) -> Create:
         """The same, as a holder of the key writes it."""
         step = self._auditor.step(ask(Multi([op])))

@@ -15,7 +15,6 @@ from zkplan.errors import PlanCancelled, ResultNotKept, ServerFull
 from zkplan.protocol import claim as claiming
 from zkplan.protocol import commit as committing
 from zkplan.protocol import ending, look, membership, publish, wide_delivery
-from zkplan.protocol import load as loading
 from zkplan.protocol.load import FirstReads, Loaded, Reading
 from zkplan.protocol.part import Part
 from zkplan.protocol.requests import ReadData, Step
@@ -24,7 +23,7 @@ from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Re
 
 from . import duties, gates, maintenance, store
 from .limits import choose_entries
-from .loads import judge_arguments, judge_loaded, read_ahead
+from .loads import judge_arguments, load_judged, read_ahead
 from .network import Client
 from .parts import part_of, tells
 from .queues import draw_served, served
@@ -242,9 +241,7 @@ class Worker:
             self.to_load += claims
 
     def _load(self, claims: list[Claim], read: FirstReads | None = None) -> Script:
-        loaded = yield from loading.load(claims, read)
-        for item in loaded:
-            judge_loaded(self.world, item)
+        loaded = yield from load_judged(self.world, self.client, claims, read)
         for item in loaded:
             if item.claim.n > item.claim.a and item.result is None:
                 if not (yield from mark_started(item.claim)):
@@ -259,10 +256,10 @@ class Worker:
                 self._run(item)
 
     def _reload(self, parts: list[Part]) -> Script:
-        again = yield from loading.load([part.loaded.claim for part in parts])
+        claims = [part.loaded.claim for part in parts]
+        again = yield from load_judged(self.world, self.client, claims)
         for part in parts:
             for item in (each for each in again if each.claim is part.loaded.claim):
-                judge_loaded(self.world, item)
                 part.loaded = item
                 self.finished.append(part)
 
