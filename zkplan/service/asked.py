@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias
 
-from fastapi import Depends, Path, Request, Security
+from fastapi import Depends, Header, Path, Request, Security
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
@@ -20,6 +20,11 @@ _BEARER = HTTPBearer(auto_error=False, description="A token; `zkplan serve new-t
 NUMBER_MAX = 2**31 - 1
 PlanNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of the plan.")]
 TaskNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of the task.")]
+
+
+def idempotency_key_header(description: str, max_length: int = 100) -> Any:
+    """The header `Idempotency-Key` of the contract: visible ASCII characters."""
+    return Header(min_length=1, max_length=max_length, pattern=r"^[!-~]+$", description=description)
 
 
 def needs(role: Role) -> Any:

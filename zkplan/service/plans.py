@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from ..client import Client
 from ..errors import PlanNotFound, ZkplanError
@@ -14,7 +14,7 @@ from ..inspection.together import together
 from ..protocol.control import PlanStatus, status
 from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord
-from .asked import ClientOf, PlanOf, needs, record_of
+from .asked import ClientOf, PlanOf, idempotency_key_header, needs, record_of
 from .etags import NotModified, Tagged
 from .fields import given_in
 from .paging import Cursor, Limit, Page, cursor_of, parts_of
@@ -116,11 +116,9 @@ def create_plan(
     response: Response,
     idempotency_key: Annotated[
         str | None,
-        Header(
-            min_length=1,
+        idempotency_key_header(
+            "Becomes the key of the plan: a repeat gives the plan of the first time.",
             max_length=200,
-            pattern=r"^[!-~]+$",
-            description="Becomes the key of the plan: a repeat gives the plan of the first time.",
         ),
     ] = None,
 ) -> PlanOut:

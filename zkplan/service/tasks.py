@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Query
 
 from ..decisions import Decisions
 from ..inspection.across import STATES, Filter, FoundTask, find_tasks
 from .adding import specs_of
-from .asked import ClientOf, PlanOf, TaskOf, TaskPlace, existing, needs
+from .asked import ClientOf, PlanOf, TaskOf, TaskPlace, existing, idempotency_key_header, needs
 from .etags import NotModified, Tagged
 from .paging import Cursor, Limit, Page, cursor_of, page_of, parts_of
 from .problems import documented
@@ -85,12 +85,7 @@ def add_tasks(
     wanted: TasksIn,
     idempotency_key: Annotated[
         str | None,
-        Header(
-            min_length=1,
-            max_length=100,
-            pattern=r"^[!-~]+$",
-            description="Gives each task a key: a repeat of the request adds nothing.",
-        ),
+        idempotency_key_header("Gives each task a key: a repeat of the request adds nothing."),
     ] = None,
 ) -> AddedTasks:
     """Add tasks, all checked before the first is written. The plan takes JSON alone.

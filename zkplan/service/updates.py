@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Request
 
 from ..errors import UpdateRefused
 from ..leases import Add, Complete, Decide
@@ -14,7 +14,7 @@ from ..leases.operations import Operation
 from ..plan import Plan
 from ..tasks import TaskSpec
 from .adding import specs_of
-from .asked import CallerOf, PlanOf, may
+from .asked import CallerOf, PlanOf, idempotency_key_header, may
 from .problems import MEDIA_TYPE, Problem, documented
 from .task_models import AddedTask
 from .tokens import Caller, Role
@@ -48,12 +48,7 @@ def update_tasks(
     wanted: UpdateIn,
     idempotency_key: Annotated[
         str | None,
-        Header(
-            min_length=1,
-            max_length=100,
-            pattern=r"^[!-~]+$",
-            description="The update is applied once: a repeat answers as the first time.",
-        ),
+        idempotency_key_header("The update is applied once: a repeat answers as the first time."),
     ] = None,
 ) -> UpdatedOut:
     """Add, complete, skip, cancel, retry, move and check tasks in one transaction, or do nothing.
