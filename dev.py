@@ -33,7 +33,7 @@ NOTHING_SELECTED, INTERRUPTED = 5, 2
 #: How many runs of `test` go on at a time: they wait a good deal, and two processors take them.
 AT_ONCE = 4
 #: What a run of `test` takes fewer of than the command of the folder.
-FEWER = {"ZKPLAN_SIM_SEEDS": "1500", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "60"}
+FEWER = {"ZKPLAN_SIM_SEEDS": "800", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "40"}
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
 ARCHITECTURE = TOP / "docs" / "internals" / "architecture.md"
 MODULES_BEGIN, MODULES_END = "<!-- modules -->\n", "<!-- end of modules -->"
@@ -73,7 +73,7 @@ def test(arguments: list[str]) -> None:
             tests("tests/embedded", "tests/crash", "tests/chaos", embedded, *marked),
             *(tests(embedded, *marked, *some) for some in shares("tests/unit", 2)),
             tests("tests/sim", *marked),
-            tests("tests/differential", "tests/kazoo_suite", *marked),
+            tests("tests/differential", *marked),
         ],
         at_once=AT_ONCE,
     )

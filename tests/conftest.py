@@ -31,9 +31,7 @@ SAMPLE = {
     ("test_every_fault.py", "embedded-link cut"),
     ("test_every_fault.py", "embedded-commit answer lost"),
     ("test_every_fault.py", "embedded-worker expired"),
-    ("test_every_fault.py", "embedded-worker paused"),
     ("test_every_fault.py", "embedded-server killed"),
-    ("test_mutants_are_caught.py", "release keeps N, death_in_a_task"),
     ("test_mutants_are_caught.py", "add without identity, answer_to_an_add_lost"),
 }
 #: The modules of integ that show what a command or a call says, or what workers decide among
@@ -90,27 +88,17 @@ _EITHER = {
     "test_work_in_any_language.py",
     "test_workers_are_told_from_elsewhere.py",
 }
-#: The modules of integ whose promises depend on what the server does: on sessions, watches, access
-#: lists, its clock, its limits, its return. `dev.py test` runs them on both kinds of server. What
-#: is in neither set runs there on the real ZooKeeper alone; `dev.py integ` runs all on both.
+#: The modules of integ about a server in trouble: full, restored, killed, shut by access lists,
+#: with a wrong clock. `dev.py test` runs them on both kinds of server. What is in neither set runs
+#: there on the real ZooKeeper alone; `dev.py integ` runs all on both.
 _BOTH = {
     "test_a_full_server_loses_nothing.py",
     "test_a_restored_server_is_noticed.py",
     "test_access_lists_refuse_aloud.py",
     "test_an_access_list_that_changes.py",
     "test_clocks_that_are_wrong.py",
-    "test_crash_at_every_step.py",
-    "test_finished_plans_cost_nothing.py",
-    "test_history_says_what_happened.py",
-    "test_leases.py",
-    "test_limits_hold.py",
-    "test_lost_answers_decide_nothing.py",
     "test_no_work_is_lost.py",
     "test_other_users_run_nothing.py",
-    "test_results_flow_down_the_edges.py",
-    "test_stress.py",
-    "test_tasks_wait_for_znodes.py",
-    "test_the_service_outlives_zookeeper.py",
 }
 _KINDS = ("zookeeper", "embedded")
 

@@ -33,7 +33,14 @@ FAULTS = {
 FAILS_S_MAX = 60.0
 
 
-@pytest.mark.parametrize("name", FAULTS)
+#: The faults that run with every change: of a write, of a flush, and of a disk that is full.
+OFTEN = ("a flush of the log fails", "a write to the database fails", "the disk is full")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in FAULTS],
+)
 def test_a_failing_disk_ends_the_server_and_loses_nothing(tmp_path: Path, name: str) -> None:
     require_strace()
     with loaded(tmp_path, 5) as load:
@@ -46,6 +53,7 @@ def test_a_failing_disk_ends_the_server_and_loses_nothing(tmp_path: Path, name: 
     assert "start" in message, "it does not say what to do"
 
 
+@pytest.mark.slow
 def test_a_write_cut_short_ends_the_server_and_loses_nothing(tmp_path: Path) -> None:
     """The limit on the size of a file lets the write that crosses it be made in part."""
     with loaded(tmp_path, 6) as load:

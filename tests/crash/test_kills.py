@@ -42,6 +42,7 @@ def loaded(folder: Path, seed: int, *program: str, durability: str = "durable") 
         load.end()
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_every_kind_of_kill(tmp_path: Path) -> None:
     require_strace()
     with loaded(tmp_path, 1) as load:
@@ -63,6 +64,7 @@ def test_what_was_acknowledged_survives_kills_of_a_fast_server(
     assert load.faults == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_server_with_a_defect_is_found_out(tmp_path: Path, defect: str) -> None:
     require_strace()

@@ -22,6 +22,7 @@ MODULES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.finder])
 def test_a_planted_bug_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "ANSWER_S_MAX", SILENCE_S)

@@ -16,6 +16,8 @@ import pytest
 
 from .skips import SKIPPED, may_be_skipped
 
+pytestmark = pytest.mark.slow
+
 _CHECKOUT = Path(__file__).parents[2]
 _SUITE = Path(find_spec("kazoo.tests").submodule_search_locations[0])  # type: ignore
 #: Parts that take about as long and run side by side, each on a server of its own: most of the time
