@@ -7,12 +7,16 @@ can pin it.
 from __future__ import annotations
 
 import math
+import os
 import random
 from dataclasses import dataclass
 
-#: The system's generator, not the shared one of `random`: tasks may seed that one alike, and then
-#: their workers would retry at the same time. A fork would copy a generator of our own.
-CHANCE = random.SystemRandom()
+#: Not the shared generator of `random`: tasks may seed that one alike, and then their workers would
+#: retry at the same time. Nor the system's: kazoo draws six times for a task of a chain, each time
+#: with a system call.
+CHANCE = random.Random()
+if hasattr(os, "register_at_fork"):  # a child would draw what its parent draws
+    os.register_at_fork(after_in_child=CHANCE.seed)
 
 
 @dataclass(frozen=True, slots=True)

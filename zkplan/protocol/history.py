@@ -106,8 +106,7 @@ def _record(value: Any) -> Record:
 
 
 def _pack(value: Any, always: bool = False) -> bytes:
-    body = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    plain = body.encode(errors="replace")
+    plain = _ENCODER.encode(value).encode(errors="replace")
     if always or len(plain) > COMPRESSED_FROM:
         packed = zlib.compress(plain, 6 if always else 1)
         if len(packed) < len(plain):
@@ -128,14 +127,16 @@ def _unpack(data: bytes) -> list[Any]:
         if not unpacking.eof:
             raise PayloadUndecodable("a history is cut short, or unpacks to more than it may")
     try:
-        value = json.loads(
-            body, parse_int=_whole, parse_float=_no_number, parse_constant=_no_number
-        )
+        value = (_DECODER if _LONG.search(body) is None else _CAREFUL).decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise PayloadUndecodable(f"a history is not JSON: {error}") from None
     if not isinstance(value, list):
         raise PayloadUndecodable("a history is no list")
     return value
+
+
+def _no_number(text: str) -> int:
+    raise ValueError(f"a history has no number {text[:20]}")
 
 
 def _whole(text: str) -> int:
@@ -145,5 +146,9 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _no_number(text: str) -> int:
-    raise ValueError(f"a history has no number {text[:20]}")
+#: Digits in a row that are too many for a number. A text may have as many.
+_LONG = re.compile(rb"[0-9]{%d}" % (DIGITS_MAX + 1))
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_DECODER = json.JSONDecoder(parse_float=_no_number, parse_constant=_no_number)
+#: It calls Python for each number, which takes most of the time of a merge.
+_CAREFUL = json.JSONDecoder(parse_int=_whole, parse_float=_no_number, parse_constant=_no_number)

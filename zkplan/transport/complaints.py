@@ -27,7 +27,7 @@ class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if level < logging.INFO:
-            if not self.isEnabledFor(level):  # some fifteen lines for each round trip
+            if not self.logger.isEnabledFor(level):  # some fifteen lines for each round trip
                 return
             args = tuple(map(without_values, args))
         super().log(level, msg, *args, **kwargs)

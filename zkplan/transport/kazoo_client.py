@@ -17,6 +17,7 @@ from ..backoff import CHANCE
 from ..log import get_logger
 from .complaints import ComplaintLogger
 from .kazoo_private import draw_from, session_timeout_s
+from .socket_io import read_and_write_at_once
 
 #: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
 #: handler, Python would print its warnings in programs that never set up logging.
@@ -45,7 +46,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             poller.register(item, select.POLLIN)
         for item in wlist:
             poller.register(item, select.POLLOUT)
-        ready = {fd for fd, _ in poller.poll(None if timeout is None else timeout * 1000)}
+        ready = dict(poller.poll(None if timeout is None else timeout * 1000))
         # A hang-up or an error counts as ready, so that kazoo's next call meets it.
         readable = [item for item in rlist if item.fileno() in ready]
         return readable, [item for item in wlist if item.fileno() in ready], []
@@ -57,7 +58,9 @@ def make_client(
     """A client that is not started. Raises ValueError for malformed hosts."""
     handler = {"handler": Handler()} if hasattr(select, "poll") else {}
     told = {"logger": ComplaintLogger(logger, {})}
-    return KazooClient(hosts, timeout=session_timeout_s, **{**handler, **options, **told})
+    client = KazooClient(hosts, timeout=session_timeout_s, **{**handler, **options, **told})
+    read_and_write_at_once(client)
+    return client
 
 
 def stop(client: KazooClient) -> None:

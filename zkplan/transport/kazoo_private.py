@@ -33,6 +33,10 @@ OF_CONNECTION = {
     "_read_sock": "take back the wake-ups of requests that kazoo has failed",
     "_write_sock": "wake up kazoo's thread without waiting for room",
     "_connection_routine": "notice that kazoo's thread has ended",
+    "_socket": "read and write without asking first whether it is ready",
+    "_socket_error_handling": "tell a broken connection from other errors at less cost",
+    "_read": "read an answer that is there without asking first",
+    "_write": "write a request without asking first",
     "_invoke": "bound how long a server may take for the handshake",
     "_authenticate_with_sasl": "connect anew where a server was lost in a login that it takes",
     "_connect_attempt": "go on after an error that would end kazoo's thread",
@@ -60,6 +64,9 @@ class LoopStep(enum.Enum):
     """A step of kazoo's loop that zkplan puts a function of its own around."""
 
     INVOKE = "_invoke"
+    SOCKET_ERRORS = "_socket_error_handling"
+    READ = "_read"
+    WRITE = "_write"
     SASL_LOGIN = "_authenticate_with_sasl"
     CONNECT_ATTEMPT = "_connect_attempt"
     SEND_REQUEST = "_send_request"
@@ -94,6 +101,11 @@ def queue(client: KazooClient) -> deque[tuple[Any, Any]]:
 def pending(client: KazooClient) -> deque[tuple[Any, Any, int]]:
     """Requests sent and not yet answered, each with its number. A new one in each session."""
     return client._pending  # type: ignore[no-any-return]
+
+
+def socket_of(client: KazooClient) -> socket.socket:
+    """The socket of its connection, while it has one."""
+    return client._connection._socket  # type: ignore[no-any-return]
 
 
 def wake_up_reader(client: KazooClient) -> socket.socket | None:
