@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 
 def nothing() -> None:
     """A task without a value."""
@@ -22,3 +24,13 @@ def depth(*depths: int) -> int:
 
 def total(values: list[int]) -> int:
     return sum(values)
+
+
+def take(seconds: float, *_: object) -> float:
+    """A task that waits so long, after those that it depends on."""
+    time.sleep(seconds)
+    return seconds
+
+
+def refuse(what: str) -> None:
+    raise TimeoutError(f"{what} does not answer")

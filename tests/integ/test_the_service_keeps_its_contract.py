@@ -68,7 +68,7 @@ def contract(service: Service) -> Any:
     return schema.exclude(path_regex=_ENDLESS)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(max(600, 60 * EXAMPLES))
 def test_every_route_answers_as_its_contract_says(contract_service: Service) -> None:
     asked, token = 0, {"Authorization": f"Bearer {contract_service.token}"}
     for found in contract(contract_service).get_all_operations():

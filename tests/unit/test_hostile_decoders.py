@@ -182,7 +182,7 @@ DECODERS: dict[str, Fuzzed] = {
 }
 #: Decoders whose fuzz test is not of that shape: where it is.
 ELSEWHERE_FUZZED = {
-    "protocol.history._unpack": "one of records_from_bytes",
+    **dict.fromkeys(("protocol.history.body_of", "protocol.history._parsed"), "records_from_bytes"),
     "archive.file._Lines._line": "test_a_line_of_an_archive_is_a_record_or_refused",
     "archive.file._Lines._znode": "test_a_line_of_an_archive_is_a_record_or_refused",
     "archive.file._Lines._piece": "test_a_line_of_an_archive_is_a_record_or_refused",

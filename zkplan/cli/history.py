@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from ..history.events import Event
+from ..client import Client
+from ..history.across import Across, events_across
+from ..history.events import EVENT_KINDS, Event
 from ..history.reading import follow as follow_events
 from ..history.reading import missing, read, state_at
 from ..history.state import PlanState
 from ..history.timeline import timeline as drawn
+from ..inspection.ended import plan_names
+from ..processes.garbage import spare_a_reader
+from ..protocol.layout import number_of
+from ..protocol.look import refuse_hidden
 from ..settings import Settings
 from ..text import count, date_time
 from .common import connection_options, open_client, output_option, print_facts, print_rows
-from .durations import seconds
+from .durations import MOMENT, moment
 from .terminal import printable
 
 _COLUMNS = (
@@ -41,31 +45,30 @@ _COLUMNS = (
 _plan = click.argument("plan", metavar="PLAN")
 
 
-def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """The callback of an option: a date and time, here or with a zone, or a time ago."""
-    if value is None:
-        return None
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except ValueError:
-        ago = seconds(ctx, param, value)
-        return None if ago is None else time.time() - ago
-
-
-_TIME = "A time ago (90s, 10m, 12h), or a date and time (2026-11-25T03:12, also with a zone)."
-
-
 @click.command()
-@_plan
+@click.argument("plan", metavar="[PLAN]", required=False)
+@click.option("--all-plans", is_flag=True, help="The events of all plans under the root.")
 @click.option("--task", metavar="TASK", help="The events of one task: its number, key or name.")
-@click.option("--since", metavar="TIME", callback=moment, help=f"Later events only. {_TIME}")
+@click.option(
+    "--kind",
+    "kinds",
+    metavar="KIND",
+    multiple=True,
+    type=click.Choice(sorted(EVENT_KINDS)),
+    help="Events of this kind only, as 'cancelled', 'dead' or 'attempt failed'; may be repeated.",
+)
+@click.option("--since", metavar="TIME", callback=moment, help=f"Later events only. {MOMENT}")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the plan has ended.")
-@click.option("--at", metavar="TIME", callback=moment, help=f"What the plan was like then. {_TIME}")
+@click.option(
+    "--at", metavar="TIME", callback=moment, help=f"What the plan was like then. {MOMENT}"
+)
 @output_option
 @connection_options
 def history(
-    plan: str,
+    plan: str | None,
+    all_plans: bool,
     task: str | None,
+    kinds: tuple[str, ...],
     since: float | None,
     follow: bool,
     at: float | None,
@@ -73,30 +76,63 @@ def history(
     settings: Settings,
 ) -> None:
     """Show what happened to a plan: events in the order in which ZooKeeper applied them. With
-    --follow and -o json, each event is one line of JSON."""
-    if at is not None and (task or since or follow):
-        raise click.UsageError("--at shows one moment: leave out --task, --since and --follow")
+    --all-plans what happened to each, by the time of the server. With --follow and -o json, each
+    event is one line of JSON."""
+    if all_plans == (plan is not None):
+        raise click.UsageError("give a PLAN, or --all-plans")
+    if at is not None and (task or since or follow or kinds or all_plans):
+        raise click.UsageError(
+            "--at shows one moment of one PLAN: leave out --task, --kind, --since and --follow"
+        )
+    if all_plans and (task or follow):
+        raise click.UsageError("--task and --follow are of one PLAN")
     with open_client(settings) as client:
+        if plan is None:
+            _show_all(client, kinds, since or 0.0, output)
+            return
         found = client.plan(plan)
         if at is not None:
             print_facts(_facts(state_at(client.transport, found.path, at), at, output), output)
             return
-        number = found.task(task).number if task else ""
+        wanted = _Wanted(found.task(task).number if task else "", kinds, since or 0.0)
         if follow:
-            for event in _chosen(follow_events(client.transport, found.path), number, since):
+            for event in filter(wanted.takes, follow_events(client.transport, found.path)):
                 _print_live(event, output)
             return
         _, events, read_so = read(client.transport, found.path)
-        rows = (_row(each, output) for each in _chosen(events, number, since))
+        rows = (_row(each, output) for each in filter(wanted.takes, events))
         print_rows(rows, output, _COLUMNS)
     for told in missing(read_so):
         click.echo(f"the history is not whole: {told}", err=True)
 
 
-def _chosen(events: Iterable[Event], number: str, since: float | None) -> Iterator[Event]:
-    for event in events:
-        if number in ("", event.task) and event.when >= (since or 0.0):
-            yield event
+class _Wanted(NamedTuple):
+    """Which events of a plan are meant."""
+
+    number: str
+    kinds: tuple[str, ...]
+    since: float
+
+    def takes(self, event: Event) -> bool:
+        if self.number not in ("", event.task) or event.when < self.since:
+            return False
+        return not self.kinds or event.kind in self.kinds
+
+
+def _show_all(client: Client, kinds: tuple[str, ...], since: float, output: str) -> None:
+    spare_a_reader()
+    names = plan_names(client)
+    across = Across(client.transport, list(names), since)
+    found = sorted(events_across(across, kinds, since), key=lambda each: each[1].when)
+    rows = (
+        {"plan": number_of(path), "plan_name": names[path], **_row(event, output)}
+        for path, event in found
+    )
+    print_rows(rows, output, ("plan", "plan_name", *_COLUMNS))
+    for told in across.gaps:
+        click.echo(told, err=True)
+    # Those that may be read are listed all the same.
+    client.transport.run(refuse_hidden(client.paths))
 
 
 def _row(event: Event, output: str) -> dict[str, Any]:

@@ -1,16 +1,17 @@
-"""`zkplan task ls`: the unfinished tasks of a plan or of all plans, filtered; kept outcomes."""
+"""`zkplan task ls`: the tasks of a plan or of all plans, filtered; kept outcomes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import click
 
 from ..client import Client
-from ..history.reading import ended_tasks
 from ..inspection.across import STATES, Filter, FoundTask, find_tasks
+from ..inspection.ended import ENDED, EndedTask
 from ..inspection.outcomes import OutcomeSummary
 from ..inspection.unfinished import TaskSummary
 from ..protocol.layout import number_of
@@ -18,14 +19,36 @@ from ..protocol.look import refuse_hidden
 from ..settings import Settings
 from ..text import date_time
 from .common import connection_options, open_client, output_option, print_rest, print_rows
-from .durations import seconds
+from .durations import MOMENT, moment, seconds
+from .ended_ls import COLUMNS, WithEnded
+
+_TIMES = re.compile(r"\d{1,6}(\.\d{1,3})?x")
+
+
+class _Times(NamedTuple):
+    """So many times as long as is usual."""
+
+    times: float
+
+
+def _longer(ctx: click.Context, param: click.Parameter, value: str | None) -> float | _Times | None:
+    """Seconds, or a number of times such as 3x. Raises BadParameter."""
+    if _TIMES.fullmatch(value or ""):
+        return _Times(float(str(value)[:-1]))
+    return seconds(ctx, param, value)
 
 
 @click.command("ls")
 @click.argument("plan", metavar="[PLAN]", required=False)
 @click.option("--all-plans", is_flag=True, help="The tasks of all plans under the root.")
-@click.option("--state", type=click.Choice(STATES), help="Tasks in that state.")
-@click.option("--worker", metavar="ID", help="Tasks that this worker holds; its ID may be cut.")
+@click.option(
+    "--state",
+    type=click.Choice([*STATES, *ENDED]),
+    help=f"Tasks in that state; {', '.join(ENDED)} with --all.",
+)
+@click.option(
+    "--worker", metavar="ID", help="Tasks that this worker holds, or ran; its ID may be cut."
+)
 @click.option("--name", metavar="GLOB", help="Tasks of such a name, as 'load-*'.")
 @click.option(
     "--error", metavar="GLOB", help="Tasks whose last exception has such a type, as TimeoutError."
@@ -33,8 +56,10 @@ from .durations import seconds
 @click.option(
     "--longer-than",
     metavar="TIME",
-    callback=seconds,
-    help="Tasks that have been in their state for longer: 90s, 10m, 12h.",
+    callback=_longer,
+    help="Tasks that have been in their state for longer, or with --all have run for longer: 90s, "
+    "10m, 12h. With --all also 3x: that run, or ran, three times as long as tasks of their name "
+    "usually do, by the median in all plans.",
 )
 @click.option(
     "--limit", type=click.IntRange(1), help="List at most this many tasks; by default all."
@@ -43,7 +68,13 @@ from .durations import seconds
     "--all",
     "with_ended",
     is_flag=True,
-    help="Also the tasks that have ended, as far as the history of the plan reaches.",
+    help="Also the tasks that have ended, as far as the histories reach.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help=f"Of the tasks that have ended only those that ended later. {MOMENT}",
 )
 @click.option(
     "--outcomes",
@@ -58,30 +89,41 @@ def list_tasks(
     limit: int | None,
     outcomes: bool,
     with_ended: bool,
+    since: float | None,
+    longer_than: float | _Times | None,
     output: str,
     settings: Settings,
     **given: Any,
 ) -> None:
-    """List the unfinished tasks of a plan, oldest first, each with its state.
+    """List the unfinished tasks of a plan, oldest first, each with its state; with --all also those
+    that have ended.
 
     With --all-plans or a filter also since when a task has been in its state. Of claimed tasks,
     the oldest of each worker are `running`, as many as it has slots, and the others are `claimed
     ahead`: the tree has no record of what runs. `since` is then when the task was claimed; its
-    function began then or later.
+    function began then or later. Of a task that has ended, `since` is when it ended.
     """
-    wanted = Filter(**given)
+    times = longer_than.times if isinstance(longer_than, _Times) else None
+    wanted = Filter(**given, longer_than=None if isinstance(longer_than, _Times) else longer_than)
     if all_plans == (plan is not None):
         raise click.UsageError("give a PLAN, or --all-plans")
-    if outcomes and (all_plans or wanted != Filter()):
+    if outcomes and (all_plans or with_ended or times or wanted != Filter()):
         raise click.UsageError("--outcomes lists the outcomes of one PLAN, without a filter")
-    if with_ended and (all_plans or outcomes or wanted != Filter()):
-        raise click.UsageError("--all lists the tasks of one PLAN, without a filter")
+    if not with_ended and (since is not None or times is not None or wanted.state in ENDED):
+        raise click.UsageError(
+            f"--since, --longer-than 3x and --state {'|'.join(ENDED)} are of tasks that have "
+            "ended: add --all"
+        )
     with open_client(settings) as client:
-        listing = _listing(client, plan, wanted, outcomes)
-        if with_ended and plan is not None:
-            listing = _with_ended(client, plan, listing)
+        ended = WithEnded(client, plan, wanted, since or 0.0, times) if with_ended else None
+        if ended is not None:
+            listing = _Listing(ended.rows(), COLUMNS, None)
+        else:
+            listing = _listing(client, plan, wanted, outcomes)
         rows = (_row(each._asdict(), output) for each in islice(listing.rows, limit))
         shown = print_rows(rows, output, listing.columns)
+        for told in ended.gaps if ended is not None else ():
+            click.echo(told, err=True)
         if plan is None:
             # Those that may be read are listed all the same.
             client.transport.run(refuse_hidden(client.paths))
@@ -96,7 +138,7 @@ def list_tasks(
 class _Listing(NamedTuple):
     """`total` is None where nobody knows it before the end."""
 
-    rows: Iterator[OutcomeSummary | TaskSummary | FoundTask | _EndedTask]
+    rows: Iterator[OutcomeSummary | TaskSummary | FoundTask | EndedTask]
     columns: tuple[str, ...]
     total: int | None
 
@@ -112,38 +154,6 @@ def _listing(client: Client, plan: str | None, wanted: Filter, outcomes: bool) -
     if outcomes:
         return _Listing(iter(found.outcomes()), OutcomeSummary._fields, status.outcomes)
     return _Listing(iter(found.tasks()), TaskSummary._fields, status.tasks)
-
-
-class _EndedTask(NamedTuple):
-    """A task that has ended, as the history of its plan tells it."""
-
-    number: str
-    name: str
-    state: str
-    attempts: int
-    worker: str
-    started: float | None
-    seconds: float | None
-    error: str
-
-
-def _with_ended(client: Client, plan: str, listing: _Listing) -> _Listing:
-    found = client.plan(plan)
-    ended = ended_tasks(client.transport, found.path)
-    if ended is None:
-        raise click.UsageError(f"{found.path} keeps no history: --all has nothing to show")
-    rows = (
-        _EndedTask(
-            *(f"{task.number:010d}", task.name, task.state, task.claims, task.worker),
-            task.started_ms / 1000 if task.started_ms else None,
-            task.ran_ms / 1000 if task.ran_ms >= 0 else None,
-            task.error,
-        )
-        for task in ended
-    )
-    more = [each for each in _EndedTask._fields if each not in listing.columns]
-    columns = (*listing.columns, *more)
-    return _Listing(chain(rows, listing.rows), columns, (listing.total or 0) + len(ended))
 
 
 def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:

@@ -14,6 +14,15 @@ from .state import FAILED, KINDS, SKIPPED, PlanState
 
 #: What a change of a plan's state is called, by the state that it makes.
 _STATES = {"running": "resumed", "paused": "paused", "cancelled": "cancelled"}
+#: All kinds of events, each with what those begin with that may be of it, as they are written.
+EVENT_KINDS: dict[str, tuple[str, ...]] = {
+    **{kind: (letter,) for letter, kind in KINDS.items() if letter != "S"},
+    **dict.fromkeys(("skipped", "failed"), ("k",)),
+    "lapsed": ("l",),
+    "share changed": ("S",),
+    **{kind: ("S", state) for state, kind in _STATES.items()},
+    "ready": ("S", "running"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The garbage collector of a worker: it looks less often, and not at what the start has made."""
+"""The garbage collector: it looks less often, and not at what the start has made."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import gc
 
 #: More new objects than that, and the youngest are looked at. Python's own number is 700.
 _YOUNGEST_MAX = 10_000
+#: The same for a command that reads much and ends soon.
+_OF_A_READER = 50_000
 
 
 def spare_what_stays() -> None:
@@ -14,3 +16,10 @@ def spare_what_stays() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNGEST_MAX, *gc.get_threshold()[1:])
+
+
+def spare_a_reader() -> None:
+    """For a command that decodes much, keeps little, and ends: to look at what it decodes took as
+    long as decoding it."""
+    gc.freeze()
+    gc.set_threshold(_OF_A_READER, *gc.get_threshold()[1:])

@@ -86,7 +86,7 @@ def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[H
         names = yield ReadChildren(path, watch)
         if names is None:
             return None
-        spans = [span for span in _spans(names) if span.last > after]
+        spans = [span for span in spans_of(names) if span.last > after]
         reads = [ReadData(f"{path}/{span.name}") for span in spans]
         own, untold = yield ReadMany([ReadData(path), ReadData(f"{path}/{UNTOLD}")])
         nodes = yield from read_all(reads)
@@ -99,7 +99,7 @@ def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[H
                 damaged.append(span.name)
             else:
                 records += [record for record in found if record.number > after]
-        return History(records, _cut(own), untold.version if untold is not None else 0, damaged)
+        return History(records, cut_of(own), untold.version if untold is not None else 0, damaged)
     raise too_busy(f"reading {path}")
 
 
@@ -112,7 +112,7 @@ def compact(plan_path: str, most: int = BYTES_MAX) -> Step[int]:
     path = history_path(plan_path)
     merged = 0
     for _ in range(REFUSALS_MAX):
-        spans = _spans((yield ReadChildren(path)) or ())
+        spans = spans_of((yield ReadChildren(path)) or ())
         yield from _bound(path, [span for span in spans if span.is_merged], most)
         segments = [span for span in spans if not span.is_merged][:SEGMENTS_MAX]
         if len(segments) < 2:
@@ -172,7 +172,7 @@ def _bound(path: str, merged: list[Span], most: int) -> Step[None]:
         own, node = yield ReadMany([ReadData(path), ReadData(f"{path}/{oldest.name}")])
         if own is None or node is None:
             return
-        cut, found = _cut(own), _decoded(oldest, node) or []
+        cut, found = cut_of(own), _decoded(oldest, node) or []
         events = cut.events + sum(len(record.events) for record in found)
         until = max([cut.until, *(record.ms / 1000 for record in found)])
         answer = yield Multi(
@@ -185,7 +185,8 @@ def _bound(path: str, merged: list[Span], most: int) -> Step[None]:
             return  # another one does it
 
 
-def _spans(names: Sequence[str]) -> list[Span]:
+def spans_of(names: Sequence[str]) -> list[Span]:
+    """The znodes of a history, in order, by the names of its children."""
     return sorted(span for name in names if (span := parse_span(name)) is not None)
 
 
@@ -196,7 +197,8 @@ def _decoded(span: Span, node: Node) -> list[Record] | None:
         return None
 
 
-def _cut(own: Node) -> Cut:
+def cut_of(own: Node) -> Cut:
+    """What the znode of the history itself says is gone."""
     try:
         return Cut.from_bytes(own.data)
     except PayloadUndecodable:

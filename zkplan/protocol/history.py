@@ -24,6 +24,9 @@ COMPRESSED_FROM = 200
 UNPACKED_MAX = 32 * 1024 * 1024
 #: Those of a time in ms, with some to spare.
 DIGITS_MAX = 14
+#: Each digit becomes a 0, so that a long number is found without looking at each.
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG = b"0" * (DIGITS_MAX + 1)
 _SEGMENT = re.compile(f"{SEGMENT}([0-9]{{10}})")
 _MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
 
@@ -86,7 +89,12 @@ def merged_to_bytes(records: Sequence[Record]) -> bytes:
 
 def records_from_bytes(span: Span, data: bytes, created_ms: int) -> list[Record]:
     """What a znode of the history tells. Raises PayloadUndecodable."""
-    value = _unpack(data)
+    return records_from_body(span, body_of(data), created_ms)
+
+
+def records_from_body(span: Span, body: bytes, created_ms: int) -> list[Record]:
+    """The same, of what `body_of` returns."""
+    value = _parsed(body)
     if not span.is_merged:
         value = [[span.first, created_ms, *value]]
     try:
@@ -114,20 +122,27 @@ def _pack(value: Any, always: bool = False) -> bytes:
     return b"%bj%b" % (MAGIC, plain)
 
 
-def _unpack(data: bytes) -> list[Any]:
+def body_of(data: bytes) -> bytes:
+    """The JSON in the data of a znode. Raises PayloadUndecodable."""
     if data[:2] != MAGIC:
         raise PayloadUndecodable("a history is damaged, or written by a later zkplan")
-    body = data[3:]
-    if data[2:3] == b"z":
-        unpacking = zlib.decompressobj()
-        try:
-            body = unpacking.decompress(body, UNPACKED_MAX)
-        except zlib.error as error:
-            raise PayloadUndecodable(f"a history is damaged: {error}") from None
-        if not unpacking.eof:
-            raise PayloadUndecodable("a history is cut short, or unpacks to more than it may")
+    if data[2:3] != b"z":
+        return data[3:]
+    unpacking = zlib.decompressobj()
     try:
-        value = (_DECODER if _LONG.search(body) is None else _CAREFUL).decode(body.decode())
+        body = unpacking.decompress(data[3:], UNPACKED_MAX)
+    except zlib.error as error:
+        raise PayloadUndecodable(f"a history is damaged: {error}") from None
+    if not unpacking.eof:
+        raise PayloadUndecodable("a history is cut short, or unpacks to more than it may")
+    return body
+
+
+def _parsed(body: bytes) -> list[Any]:
+    try:
+        # Looking at each number takes as long as all the rest: so only where one may be too large.
+        careful = _LONG in body.translate(_ZEROS)
+        value = (_CAREFUL if careful else _DECODER).decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise PayloadUndecodable(f"a history is not JSON: {error}") from None
     if not isinstance(value, list):
@@ -146,9 +161,7 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-#: Digits in a row that are too many for a number. A text may have as many.
-_LONG = re.compile(rb"[0-9]{%d}" % (DIGITS_MAX + 1))
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _DECODER = json.JSONDecoder(parse_float=_no_number, parse_constant=_no_number)
-#: It calls Python for each number, which takes most of the time of a merge.
+#: It calls Python for each number.
 _CAREFUL = json.JSONDecoder(parse_int=_whole, parse_float=_no_number, parse_constant=_no_number)

@@ -1,0 +1,113 @@
+"""Read the histories of many plans side by side, and decode of each only what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ..errors import PayloadUndecodable
+from .compaction import Cut, cut_of, spans_of
+from .history import Record, Span, body_of, history_path, records_from_body
+from .layout import UNTOLD
+from .load import read_all
+from .requests import Node, ReadChildren, ReadData, Step
+from .shared import REFUSALS_MAX, too_busy
+
+
+class StoredHistory:
+    """A history as it is stored. `untold` counts transactions that could not be told.
+
+    `damaged` are the names of znodes that could not be read, as far as they were looked at.
+    """
+
+    def __init__(self, nodes: Sequence[tuple[Span, Node]], cut: Cut, untold: int) -> None:
+        self._nodes, self.cut, self.untold = nodes, cut, untold
+        self.damaged: list[str] = []
+
+    @cached_property
+    def _unpacked(self) -> list[tuple[Span, int, bytes]]:
+        found = []
+        for span, node in self._nodes:
+            try:
+                found.append((span, node.created_ms, body_of(node.data)))
+            except PayloadUndecodable:
+                self.damaged.append(span.name)
+        return found
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """The JSON of each znode, in order: `[by, events]`, or a list of records. It is written
+        without spaces, so that `["` begins an event and nothing else."""
+        return [body for _, _, body in self._unpacked]
+
+    def records(self) -> list[Record]:
+        records = list[Record]()
+        for span, created_ms, body in self._unpacked:
+            try:
+                records += records_from_body(span, body, created_ms)
+            except PayloadUndecodable:
+                self.damaged.append(span.name)
+        return records
+
+
+def read_histories(
+    plan_paths: Sequence[str], since_ms: int = 0
+) -> Step[list[StoredHistory | None]]:
+    """The histories of these plans; None for one that keeps none, or that may not be read.
+
+    One with nothing at `since_ms` or later may be empty here: its last znode is older, and so all
+    of it. Each is as it was at one moment, but not all as they were at the same one.
+    """
+    found = yield from _read(plan_paths, since_ms)
+    for at, plan_path in enumerate(plan_paths):
+        for _ in range(REFUSALS_MAX):
+            if found[at] != _CHANGED:
+                break
+            (found[at],) = yield from _read([plan_path], since_ms)
+        else:
+            raise too_busy(f"reading {history_path(plan_path)}")
+    return [each if isinstance(each, StoredHistory) else None for each in found]
+
+
+#: What is read of a history while it is merged.
+_CHANGED = "changed"
+
+
+def _read(plan_paths: Sequence[str], since_ms: int) -> Step[list[StoredHistory | str | None]]:
+    paths = [history_path(path) for path in plan_paths]
+    asked: list[ReadData | ReadChildren] = []
+    for path in paths:
+        asked += (ReadChildren(path), ReadData(path), ReadData(f"{path}/{UNTOLD}"))
+    answers = yield from read_all(asked, strict=False)
+    spans = [spans_of(names or ()) for names in answers[::3]]
+    ends = yield from _nodes(paths, [each[-1:] for each in spans])
+    for each, end in zip(spans, ends, strict=True):
+        if end and end[0] is not None and end[0].created_ms < since_ms:
+            each.clear()
+            end.clear()
+    starts = yield from _nodes(paths, [each[:-1] for each in spans])
+    found: list[StoredHistory | str | None] = []
+    for at, mine in enumerate(spans):
+        names, own, untold = answers[3 * at : 3 * at + 3]
+        nodes = starts[at] + ends[at]
+        if names is None:
+            found.append(None)
+        elif own is None or any(node is None for node in nodes):
+            found.append(_CHANGED)
+        else:
+            version = untold.version if untold is not None else 0
+            stored = list(zip(mine, nodes, strict=True))
+            found.append(StoredHistory(stored, cut_of(own), version))
+    return found
+
+
+def _nodes(paths: Sequence[str], wanted: Sequence[Sequence[Span]]) -> Step[list[list[Any]]]:
+    """The znodes of each history that are wanted of it; None for one that is gone."""
+    reads = [
+        ReadData(f"{path}/{span.name}")
+        for path, spans in zip(paths, wanted, strict=True)
+        for span in spans
+    ]
+    nodes = iter((yield from read_all(reads, strict=False)) if reads else ())
+    return [[next(nodes) for _ in spans] for spans in wanted]
