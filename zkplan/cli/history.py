@@ -158,6 +158,7 @@ def timeline(plan: str, width: int | None, settings: Settings) -> None:
         events, _, read_so = read(client.transport, found.path)
     columns = width or min(160, shutil.get_terminal_size((100, 24)).columns)
     for line in drawn(events.state, columns):
-        click.echo(printable(line))
+        text = printable(line.text)
+        click.echo(click.style(text, fg="red", bold=True) if line.fails else text)
     for told in missing(read_so):
         click.echo(f"the history is not whole: {told}", err=True)
