@@ -303,7 +303,7 @@ class Plan(WatchedPlan):
         events of a plan with many tasks are let go. Raises HistoryNotKept, PayloadUndecodable.
         """
         after = since.timestamp() if isinstance(since, datetime) else since or 0.0
-        found = read(self._client.transport, self.path)[1]
+        found = read(self._client.transport, self.path)[0]
         number = ""
         if task is not None:
             number = task.number if isinstance(task, Task) else self.task(task).number

@@ -16,7 +16,7 @@ import click
 
 from ..history.events import Event
 from ..history.reading import follow as follow_events
-from ..history.reading import missing, read, state_at
+from ..history.reading import missing, read, read_state, state_at
 from ..history.state import PlanState
 from ..history.timeline import timeline as drawn
 from ..settings import Settings
@@ -86,7 +86,7 @@ def history(
             for event in _chosen(follow_events(client.transport, found.path), number, since):
                 _print_live(event, output)
             return
-        _, events, read_so = read(client.transport, found.path)
+        events, read_so = read(client.transport, found.path)
         rows = (_row(each, output) for each in _chosen(events, number, since))
         print_rows(rows, output, _COLUMNS)
     for told in missing(read_so):
@@ -155,9 +155,9 @@ def timeline(plan: str, width: int | None, settings: Settings) -> None:
     workers; and the critical path: what the end waited for."""
     with open_client(settings) as client:
         found = client.plan(plan)
-        events, _, read_so = read(client.transport, found.path)
+        state, read_so = read_state(client.transport, found.path)
     columns = width or min(160, shutil.get_terminal_size((100, 24)).columns)
-    for line in drawn(events.state, columns):
+    for line in drawn(state, columns):
         text = printable(line.text)
         click.echo(click.style(text, fg="red", bold=True) if line.fails else text)
     for told in missing(read_so):

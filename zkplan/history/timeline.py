@@ -170,7 +170,7 @@ def _grouped(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
         mark = "*" if any(task.number in drawn.on_path for task in found) else " "
         fails = any(map(has_failed, found))
         yield drawn.row(mark, name, bar, _counted(found), fails)
-    legend = f"█ {_most(most)} at a time  {RUNNABLE} runnable, and none runs"
+    legend = f"█ {_most(most)} at a time  {RUNNABLE} runnable, none runs"
     yield Line(f"{'':{drawn.label}}{legend}  * on the critical path")
 
 

@@ -24,6 +24,7 @@ COMPRESSED_FROM = 200
 UNPACKED_MAX = 32 * 1024 * 1024
 #: Those of a time in ms, with some to spare.
 DIGITS_MAX = 14
+_LONG = re.compile(rb"[0-9]{%d}" % DIGITS_MAX)
 _SEGMENT = re.compile(f"{SEGMENT}([0-9]{{10}})")
 _MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
 
@@ -127,9 +128,11 @@ def _unpack(data: bytes) -> list[Any]:
             raise PayloadUndecodable(f"a history is damaged: {error}") from None
         if not unpacking.eof:
             raise PayloadUndecodable("a history is cut short, or unpacks to more than it may")
+    # To look at each number costs as much as all the rest.
+    parse_int = _whole if _LONG.search(body) else None
     try:
         value = json.loads(
-            body, parse_int=_whole, parse_float=_no_number, parse_constant=_no_number
+            body, parse_int=parse_int, parse_float=_no_number, parse_constant=_no_number
         )
     except (ValueError, RecursionError) as error:
         raise PayloadUndecodable(f"a history is not JSON: {error}") from None
