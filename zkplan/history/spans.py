@@ -59,25 +59,29 @@ def average(spans: Iterable[tuple[int, int]], span: Span) -> list[float]:
     >>> average([(0, 40), (0, 10), (25, 25)], Span(0, 40, 4))
     [2.0, 1.0, 1.0, 1.0]
     """
-    ms = [0] * span.columns
-    whole = [0] * (span.columns + 1)
+    low, high, columns = span.first, span.last, span.columns
+    wide = max(1, high - low)
+    begins = [span.begin(at) for at in range(columns + 1)]
+    ms, whole = [0] * columns, [0] * (columns + 1)
     for first, last in spans:
-        first, last = max(first, span.first), min(last, span.last)
+        first = max(first, low)
+        last = min(last, high)
         if last <= first:
             continue
-        begin, end = span.column(first), span.column(last)
+        begin = (first - low) * columns // wide
+        end = min(columns - 1, (last - low) * columns // wide)
         if begin == end:
             ms[begin] += last - first
             continue
-        ms[begin] += span.begin(begin + 1) - first
-        ms[end] += last - span.begin(end)
+        ms[begin] += begins[begin + 1] - first
+        ms[end] += last - begins[end]
         whole[begin + 1] += 1
         whole[end] -= 1
     through, found = 0, []
-    for at in range(span.columns):
+    for at in range(columns):
         through += whole[at]
-        wide = span.begin(at + 1) - span.begin(at)
-        found.append(through + ms[at] / wide if wide else float(through))
+        own = begins[at + 1] - begins[at]
+        found.append(through + ms[at] / own if own else float(through))
     return found
 
 

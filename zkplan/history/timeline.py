@@ -246,16 +246,15 @@ def _told_path(drawn: _Picture, path: list[TaskState], has_ended: bool) -> Itera
     ran = sum(max(0, task.ran_ms) for task in path)
     so_far = "" if has_ended else " so far"
     yield Line("")
-    yield Line(
-        f"critical path{so_far}: {count(len(path), 'task')} one after the other, {took(total)}, of "
-        f"which {took(ran)} were run"
-    )
+    tasks = count(len(path), "task")
+    yield Line(f"critical path{so_far}: {tasks} one by one, {took(total)}, {took(ran)} of it run")
+    titles = f"{'WAITED':>{_RAN + 1}} {'RAN':>{_RAN}}"
+    yield drawn.row(" ", "TASK", titles, "WORKER")
     longest = sorted(path, key=_whole, reverse=True)[:PATH_MAX]
     for task in (each for each in path if each in longest):
         waited = took(_whole(task) - max(0, task.ran_ms))
-        ran_so = took(max(0, task.ran_ms))
-        told = f"waited {waited:>{_RAN}} for a worker, ran {ran_so:>{_RAN}}"
-        yield drawn.row(" ", label(task), told, f"on {task.worker}" if task.worker else "")
+        took_so = f"{waited:>{_RAN + 1}} {took(max(0, task.ran_ms)):>{_RAN}}"
+        yield drawn.row(" ", label(task), took_so, task.worker)
     if len(path) > len(longest):
         yield Line(f" and {count(len(path) - len(longest), 'other task')} that took less")
 
