@@ -112,7 +112,10 @@ def _strongest(found: PlanGraph, most: int) -> dict[int, list[tuple[int, int]]]:
     ways: dict[int, list[tuple[int, int]]] = {}
     for (source, target), number in found.edges.items():
         ways.setdefault(target, []).append((source, number))
-    return {target: sorted(each, key=lambda way: -way[1])[:most] for target, each in ways.items()}
+    return {
+        target: sorted(each, key=lambda way: (-way[1], way[0]))[:most]
+        for target, each in ways.items()
+    }
 
 
 def _text(found: PlanGraph) -> Iterator[str]:
