@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
@@ -19,7 +19,6 @@ from .functions.moments import Moment
 from .functions.new_plan import check_share
 from .gates import When
 from .history.events import Event
-from .history.reading import follow as follow_history
 from .history.reading import read
 from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
@@ -34,6 +33,7 @@ from .protocol.share import change_share
 from .store.end import remove
 from .tasks import RunIf, Task, TaskSpec
 from .tracebacks import told_to_caller
+from .waiting.events import EventStream
 from .waiting.plan import WatchedPlan
 from .waiting.watcher import Watcher
 
@@ -303,20 +303,20 @@ class Plan(WatchedPlan):
         events of a plan with many tasks are let go. Raises HistoryNotKept, PayloadUndecodable.
         """
         after = since.timestamp() if isinstance(since, datetime) else since or 0.0
-        found = read(self._client.transport, self.path)[1]
+        found = read(self._client.transport, self.path)[0]
         number = ""
         if task is not None:
             number = task.number if isinstance(task, Task) else self.task(task).number
         return [each for each in found if each.when >= after and number in ("", each.task)]
 
-    def events(self, *, follow: bool = True) -> Iterator[Event]:
-        """The events from the first on, and with `follow` those to come, until the plan has ended.
+    def events(self, *, follow: bool = True) -> EventStream:
+        """Iterate over the events from the first on, with `for` or `async for`; with `follow` also
+        over those to come, until the plan has ended.
 
-        It waits for the next one by a watch. Raises as `history`.
+        It waits for the next one by a watch. Iterating raises as `history`.
         """
-        if follow:
-            return follow_history(self._client.transport, self.path)
-        return iter(self.history())
+        read = None if follow else self.history
+        return EventStream(self._client.transport, self.path, read)
 
     # ---- control
 

@@ -60,6 +60,23 @@ def duration(seconds: float) -> str:
     return f"{int(number)} {unit}"
 
 
+def took(ms: int) -> str:
+    """How long something took, in milliseconds: two units at most.
+
+    >>> took(42), took(48_100), took(428_900), took(12_000_000), took(200_000_000)
+    ('0.04 s', '48.1 s', '7 min 8 s', '3 h 20 min', '2 days 7 h')
+    """
+    if ms < 120_000:
+        return f"{ms / 1000:.2f} s" if ms < 10_000 else f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days > 1:
+        return f"{days:,} days {hours} h"
+    hours += 24 * days
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
 def age(seconds: float) -> str:
     """
     >>> age(3), age(5000), age(400_000), age(-90)

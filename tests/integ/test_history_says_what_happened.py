@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import Counter
@@ -11,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, Event, HistoryNotKept
+from zkplan import Client, Event, HistoryNotKept, PlanNotFound
 from zkplan.history.reading import missing, read
 from zkplan.leases import Leases
 from zkplan.protocol.compaction import compact, read_history
@@ -112,6 +113,44 @@ def test_a_follower_hears_of_each_event_until_the_end(
     assert kinds(heard) == ["added", "ready", "claimed", "committed", "done"]
 
 
+def test_a_coroutine_follows_a_plan_and_is_cancelled_at_once(
+    here: Here, zkplan_client: Client
+) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_task(int, name="waits")
+    heard: list[Event] = []
+
+    async def follow(until: str) -> None:
+        async for event in plan.events():
+            heard.append(event)
+            if event.kind == until:
+                return
+
+    async def ends() -> None:
+        while "zkplan-wait" in {each.name for each in threading.enumerate()}:
+            await asyncio.sleep(0.01)
+
+    async def both() -> None:
+        await follow("added")
+        waits = asyncio.create_task(follow("never"))
+        while len(heard) < 2:
+            await asyncio.sleep(0.01)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        await asyncio.wait_for(ends(), 5)  # by itself its thread would wait for 10 s
+        assert [event.kind async for event in plan.events(follow=False)] == ["added"]
+        plan.mark_ready()
+        with working(*here):
+            await follow("never")
+
+    asyncio.run(asyncio.wait_for(both(), 60))
+    assert kinds(heard) == ["added"] * 2 + ["added", "ready", "claimed", "committed", "done"]
+    plan.remove()
+    with pytest.raises(PlanNotFound):
+        asyncio.run(follow("never"))
+
+
 def test_a_lease_tells_of_its_claims_its_lapse_and_its_completion(here: Here) -> None:
     with zkplan.connect(*here, serializer="json") as client:
         client.prepare()
@@ -161,7 +200,7 @@ def test_a_bound_lets_the_oldest_go(zkplan_client: Client, monkeypatch: pytest.M
     assert whole is not None
     assert len(whole.records) == 12
     run(compact(plan.path, most=1))
-    _, events, left = read(zkplan_client.transport, plan.path)
+    events, left = read(zkplan_client.transport, plan.path)
     assert len(events) + left.cut.events == 12
     assert left.cut.events == 10
     assert 0 < left.cut.until * 1000 <= left.records[0].ms
@@ -199,7 +238,7 @@ def test_a_name_that_somebody_took_is_passed_over(
     znodes.create(f"{plan.path}/{HISTORY}/seg-0000000003", b"not ours")
     plan.add_task(int)
     plan.add_task(int)
-    _, events, found = read(zkplan_client.transport, plan.path)
+    events, found = read(zkplan_client.transport, plan.path)
     assert Counter(kinds(events)) == {"added": 3}
     assert found.damaged == ["seg-0000000003"]
 

@@ -34,6 +34,7 @@ def test_alike_tasks_of_one_level_are_one_box(plan: Plan, run: Run) -> None:
     assert found.edges == {(0, 1): 100, (1, 2): 100}
     drawn = run("plan", "graph", plan.number).out.splitlines()
     assert drawn == [
+        "102 unfinished tasks: 1 runnable, 101 waiting; longest chain: 3 tasks",
         "level 0",
         f"  [1] builtins.int: task {int(found.boxes[0].tasks[0])}, runnable",
         "level 1",
@@ -63,7 +64,7 @@ def test_a_long_graph_is_drawn_without_levels(
 ) -> None:
     monkeypatch.setattr(graph, "BOXES_MAX", 2)
     assert {box.level for box in plan.graph().boxes} == {None}
-    assert run("plan", "graph", plan.number).out.startswith("all levels together\n")
+    assert run("plan", "graph", plan.number).out.splitlines()[1] == "all levels together"
 
 
 def test_a_sample_shows_the_same_boxes_with_estimates(plan: Plan, run: Run) -> None:
@@ -102,6 +103,7 @@ def test_mermaid_and_dot_escape_what_has_a_meaning_there(
     dot = run("plan", "graph", plan.number, "--format", "dot").out
     assert 'label="a\\"<b>\\\\' in dot
     assert 'n1 -> n2 [label="100"];' in dot
+    assert 'label="102 unfinished tasks: 1 runnable, 101 waiting; longest chain: 3 tasks' in dot
     program = shutil.which("dot")
     svg = run("plan", "graph", plan.number, "--format", "svg")
     if program is None:
@@ -109,6 +111,22 @@ def test_mermaid_and_dot_escape_what_has_a_meaning_there(
     else:
         subprocess.run([program, "-Tsvg"], input=dot, text=True, check=True, capture_output=True)
         assert "</svg>" in svg.out
+
+
+def test_edges_that_would_hide_one_another_are_left_out_and_counted(
+    zkplan_client: Client, run: Run
+) -> None:
+    """Eight functions on each of two levels, and all edges between them."""
+    functions = [int, str, list, dict, set, float, bool, tuple]
+    with zkplan_client.create_plan() as made:
+        first = made.add_tasks([TaskSpec(each) for each in functions])
+        made.add_tasks([TaskSpec(each, [], after=first) for each in functions])
+    assert len(made.graph().edges) == 64
+    drawn = run("plan", "graph", made.number).out
+    assert drawn.count("after [1], [2], [3], [4], 4 other boxes") == 8
+    dot = run("plan", "graph", made.number, "--format", "dot").out
+    assert dot.count(" -> ") == 16
+    assert "the 2 strongest of its edges are drawn; 48 others are not" in dot
 
 
 def test_a_cycle_is_drawn_behind_all_else() -> None:

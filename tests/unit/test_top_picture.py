@@ -67,6 +67,15 @@ def test_each_section_has_room_and_says_how_much_it_leaves_out() -> None:
     assert sum("/" in head.replace("RATE/S", "") for head in few) == 1
 
 
+def test_a_wide_picture_says_how_much_of_a_plan_has_finished() -> None:
+    seen = overview(0)._replace(plans=[plan(0, tasks=2500, added=10_000)])
+    wide, narrow = ([line.text for line in picture(seen, "/z", "", w, 24)] for w in (100, 80))
+    assert wide[2].split()[:5] == ["PLAN", "NAME", "STATE", "DONE", "LEFT"]
+    assert wide[3].split()[2:6] == ["running", "75", "%", "2,500"]
+    assert narrow[2].split()[:4] == ["PLAN", "NAME", "STATE", "LEFT"]
+    assert narrow[3].split()[2:4] == ["running", "2,500"]
+
+
 def schedule(due: float, paused: bool = False) -> Schedule:
     definition = Definition(
         *("nightly", "uid", "@daily", "UTC", "skip", "latest", 10.0),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from textwrap import wrap
 
 import click
 
 from ..errors import ZkplanError
-from ..inspection.graph import Box, PlanGraph
+from ..inspection.graph import STATES, Box, PlanGraph
 from ..plan import Plan
 from ..settings import Settings
 from ..text import count
@@ -21,6 +22,10 @@ from .terminal import printable
 #: From so many tasks on a terminal gets a first look, from so many of them.
 LARGE, SAMPLE = 2000, 500
 WIDTH = 80
+#: So many of the strongest edges that lead to a box are told in a text, and drawn in a picture.
+TOLD, DRAWN = 4, 2
+#: A picture with more edges than that for each box shows the strongest ones only.
+EDGES_PER_BOX = 3
 #: The colours of the states, light enough for black text.
 _COLOURS = {
     "runnable": "#cfe8ff",
@@ -52,8 +57,8 @@ _COLOURS = {
 @connection_options
 def graph(plan: str, form: str, sample: int | None, output: str, settings: Settings) -> None:
     """Draw the unfinished tasks of a plan. Those of one function in one state and on one level are
-    one box; in a graph with more than 200 boxes, those of all levels, and if that does not do, rare
-    functions share a box.
+    one box; in a graph with more than 50 boxes, those of all levels, and if that does not do, rare
+    functions share a box. Of many edges the strongest are drawn; -o json has all.
 
     On a terminal a large plan is first drawn from a sample, within a second, while the rest is
     read.
@@ -90,22 +95,51 @@ def _label(found: PlanGraph, box: Box) -> str:
     return printable(f"{box.function}: {tasks}, {box.state}").replace("\n", " ")
 
 
+def _summary(found: PlanGraph) -> str:
+    """How many tasks there are in each state, and how many have to run one after the other."""
+    states: Counter[str] = Counter()
+    for box in found.boxes:
+        states[box.state] += found.tasks_of(box)
+    about = "about " if found.scale > 1 else ""
+    known = sorted(states, key=lambda name: STATES.index(name) if name in STATES else len(STATES))
+    told = ", ".join(f"{states[name]:,} {name}" for name in known if states[name])
+    longest = f"; longest chain: {count(found.longest, 'task')}" if found.longest else ""
+    return f"{about}{count(states.total(), 'unfinished task')}: {told}{longest}"
+
+
+def _strongest(found: PlanGraph, most: int) -> dict[int, list[tuple[int, int]]]:
+    """For each box the boxes before it, and the number of edges: the `most` strongest first."""
+    ways: dict[int, list[tuple[int, int]]] = {}
+    for (source, target), number in found.edges.items():
+        ways.setdefault(target, []).append((source, number))
+    return {
+        target: sorted(each, key=lambda way: (-way[1], way[0]))[:most]
+        for target, each in ways.items()
+    }
+
+
 def _text(found: PlanGraph) -> Iterator[str]:
     if not found.boxes:
         yield "no unfinished task"
+        return
+    yield from _wrapped(_summary(found))
+    before = _strongest(found, len(found.boxes))
     level: int | None = -1
     for index, box in enumerate(found.boxes):
         if box.level != level:
             level = box.level
             yield f"level {level}" if level is not None else "all levels together"
         sources = [
-            f"[{source + 1}]" + (f" ({number:,} edges)" if number > 1 else "")
-            for (source, target), number in found.edges.items()
-            if target == index
+            (f"[{source + 1}]" if source != index else "one another")
+            + (f" ({number:,} edges)" if number > 1 else "")
+            for source, number in before.get(index, ())
         ]
+        if len(sources) > TOLD + 1:
+            sources[TOLD:] = [f"{len(sources) - TOLD} other boxes"]
         after = f"  after {', '.join(sources)}" if sources else ""
         line = f"  [{index + 1}] {_label(found, box)}{after}"
-        yield from _wrapped(line)
+        for each in _wrapped(line):
+            yield click.style(each, fg="red", bold=True) if box.state == "dead" else each
 
 
 def _wrapped(line: str) -> list[str]:
@@ -113,6 +147,24 @@ def _wrapped(line: str) -> list[str]:
     if len(line) <= WIDTH:
         return [line]
     return wrap(line, WIDTH, subsequent_indent="      ", drop_whitespace=True)
+
+
+def _drawn(found: PlanGraph) -> tuple[list[tuple[int, int, int]], str]:
+    """The edges that a picture shows, and what it says of the others. All of them would hide each
+    other in a graph without levels."""
+    edges = [(source, target, number) for (source, target), number in found.edges.items()]
+    if len(edges) <= EDGES_PER_BOX * len(found.boxes):
+        return edges, ""
+    ways = {(source, target) for source, target, _ in edges if source != target}
+    graph = PlanGraph(found.boxes, {way: found.edges[way] for way in ways})
+    strong = _strongest(graph, DRAWN)
+    drawn = [
+        (source, target, number) for target in sorted(strong) for source, number in strong[target]
+    ]
+    return drawn, (
+        f"into each box, the {DRAWN} strongest of its edges are drawn; {len(edges) - len(drawn):,} "
+        "others are not"
+    )
 
 
 def _mermaid(found: PlanGraph) -> Iterator[str]:
@@ -124,19 +176,28 @@ def _mermaid(found: PlanGraph) -> Iterator[str]:
             text = text.replace(character, entity)
         yield f'  n{index + 1}["{text}"]'
         yield f"  style n{index + 1} fill:{_COLOURS.get(box.state, '#ffffff')}"
-    for (source, target), number in found.edges.items():
+    edges, left_out = _drawn(found)
+    for source, target, number in edges:
         arrow = f"-->|{number:,}|" if number > 1 else "-->"
         yield f"  n{source + 1} {arrow} n{target + 1}"
+    if found.boxes:
+        yield f'  about["{_summary(found)}{"<br>" if left_out else ""}{left_out}"]'
+        yield "  style about fill:none,stroke:none"
 
 
 def _dot(found: PlanGraph) -> Iterator[str]:
     yield "digraph plan {"
     yield '  node [shape=box, style="filled,rounded", fontname="sans-serif"];'
+    yield '  edge [color="#777777", fontname="sans-serif", fontsize=10];'
+    edges, left_out = _drawn(found)
+    if found.boxes:
+        text = "\\l".join(filter(None, [_summary(found), left_out]))
+        yield f'  label="{text}\\l"; labelloc=t; labeljust=l; fontname="sans-serif";'
     for index, box in enumerate(found.boxes):
         text = _label(found, box).replace("\\", "\\\\").replace('"', '\\"')
         colour = _COLOURS.get(box.state, "#ffffff")
         yield f'  n{index + 1} [label="{text}", fillcolor="{colour}"];'
-    for (source, target), number in found.edges.items():
+    for source, target, number in edges:
         label = f' [label="{number:,}"]' if number > 1 else ""
         yield f"  n{source + 1} -> n{target + 1}{label};"
     yield "}"

@@ -16,7 +16,7 @@ from ..client import Client
 from ..history.across import Across, events_across
 from ..history.events import EVENT_KINDS, Event
 from ..history.reading import follow as follow_events
-from ..history.reading import missing, read, state_at
+from ..history.reading import missing, read, read_state, state_at
 from ..history.state import PlanState
 from ..history.timeline import timeline as drawn
 from ..inspection.ended import plan_names
@@ -99,7 +99,7 @@ def history(
             for event in filter(wanted.takes, follow_events(client.transport, found.path)):
                 _print_live(event, output)
             return
-        _, events, read_so = read(client.transport, found.path)
+        events, read_so = read(client.transport, found.path)
         rows = (_row(each, output) for each in filter(wanted.takes, events))
         print_rows(rows, output, _COLUMNS)
     for told in missing(read_so):
@@ -191,9 +191,10 @@ def timeline(plan: str, width: int | None, settings: Settings) -> None:
     workers; and the critical path: what the end waited for."""
     with open_client(settings) as client:
         found = client.plan(plan)
-        events, _, read_so = read(client.transport, found.path)
+        state, read_so = read_state(client.transport, found.path)
     columns = width or min(160, shutil.get_terminal_size((100, 24)).columns)
-    for line in drawn(events.state, columns):
-        click.echo(printable(line))
+    for line in drawn(state, columns):
+        text = printable(line.text)
+        click.echo(click.style(text, fg="red", bold=True) if line.fails else text)
     for told in missing(read_so):
         click.echo(f"the history is not whole: {told}", err=True)

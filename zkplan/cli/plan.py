@@ -63,10 +63,10 @@ def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
     row["number"] = found.path.rpartition("-")[2]
     row["finished"] = found.finished
     row["created"] = date_time(found.created, output != "json")
-    for name in ("not_before", "deadline"):
+    for name in ("not_before", "deadline", "ended"):
         if row[name] is not None:
             row[name] = date_time(row[name], output != "json")
-    for name in ("key", "reason", "not_before", "deadline"):
+    for name in ("key", "reason", "not_before", "deadline", "ended"):
         if not row[name]:
             del row[name]
     return row

@@ -13,6 +13,8 @@ from ..text import count, duration, one_line
 
 #: The smallest picture that is drawn; a smaller terminal shows a part of it.
 WIDTH_MIN, HEIGHT_MIN = 60, 12
+#: From that width on plans say how much of them has finished.
+WIDE = 100
 _PLAIN, _HEAD, _ALERT = "", "bold reverse", "bold red"
 
 
@@ -48,7 +50,7 @@ def picture(seen: Overview, place: str, notice: str, width: int, height: int) ->
     at = datetime.fromtimestamp(seen.when).strftime("%Y-%m-%d %H:%M:%S")
     head = [Line(_fit(f"zkplan top  {at}  {place}", width), "bold")]
     head.append(Line(_fit(notice, width), _ALERT) if notice else Line(_fit(_totals(seen), width)))
-    sections = [each for each in _sections(seen) if each.rows]
+    sections = [each for each in _sections(seen, width >= WIDE) if each.rows]
     lines = list(head)
     rooms = _shared([len(each.rows) for each in sections], height - len(head) - len(sections))
     for section, room in zip(sections, rooms, strict=True):
@@ -69,11 +71,14 @@ def _totals(seen: Overview) -> str:
     return " | ".join(told)
 
 
-def _sections(seen: Overview) -> Iterable[_Section]:
+def _sections(seen: Overview, is_wide: bool) -> Iterable[_Section]:
     late = [[_by(each.by), each.text] for each in seen.late]
     yield _Section("LATE", _LATE, late, len(late), _ALERT)
     plans = sorted(seen.plans, key=_first)
-    yield _Section("PLAN", _PLANS, [_plan(each) for each in plans], len(plans))
+    rows, columns = [_plan(each) for each in plans], _PLANS
+    if not is_wide:
+        rows, columns = [row[:_DONE] + row[_DONE + 1 :] for row in rows], _PLANS_NARROW
+    yield _Section("PLAN", columns, rows, len(plans))
     tasks = [_task(each, seen.when) for each in seen.tasks]
     yield _Section("TASK", _TASKS, tasks, seen.held)
     workers = [
@@ -93,17 +98,26 @@ def _sections(seen: Overview) -> Iterable[_Section]:
 
 
 def _first(plan: PlanNow) -> tuple[float, int, int, str]:
-    """Plans in which most happens come first."""
+    """Plans in which most happens come first. Rates that differ little do not make them change
+    places at each look."""
     seen = plan.status
-    return -(plan.rate or 0.0), -plan.running - plan.ahead, -seen.runnable - seen.dead, plan.number
+    return (
+        -float(f"{plan.rate or 0.0:.1g}"),
+        -plan.running - plan.ahead,
+        -seen.runnable - seen.dead,
+        plan.number,
+    )
 
 
 _LATE = (_Column("SINCE", 8, True), _Column("LATE", 0))
-_PLANS = (
-    _Column("PLAN", 6, True), _Column("NAME", 0), _Column("STATE", 8), _Column("LEFT", 7, True),
+_PLANS: tuple[_Column, ...] = (
+    _Column("PLAN", 6, True), _Column("NAME", 0), _Column("STATE", 8),
+    _Column("DONE", 5, True), _Column("LEFT", 7, True),
     _Column("RUN", 5, True), _Column("AHEAD", 5, True), _Column("READY", 7, True),
     _Column("DEAD", 5, True), _Column("RATE/S", 7, True), _Column("ENDS IN", 8, True),
 )  # fmt: skip
+_DONE = 3
+_PLANS_NARROW = _PLANS[:_DONE] + _PLANS[_DONE + 1 :]
 _TASKS = (
     _Column("FOR", 8, True), _Column("PLAN", 6, True), _Column("TASK", 7, True), _Column("NAME", 0),
     _Column("STATE", 13), _Column("WORKER", 22),
@@ -121,7 +135,9 @@ _QUEUES = (
 def _plan(plan: PlanNow) -> list[str]:
     seen = plan.status
     return [
-        *(str(int(plan.number)), seen.name, seen.state, f"{seen.tasks:,}"),
+        *(str(int(plan.number)), seen.name, seen.state),
+        f"{100 * seen.finished // seen.added} %" if seen.added else "",
+        f"{seen.tasks:,}",
         *(f"{plan.running:,}", f"{plan.ahead:,}", f"{seen.runnable:,}", f"{seen.dead:,}"),
         "" if plan.rate is None else _rate(plan.rate),
         "" if plan.left is None else duration(plan.left),

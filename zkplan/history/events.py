@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import PayloadUndecodable
 from ..protocol.history import Record
 from ..protocol.layout import RANK_MIDDLE, parse_lease
 from ..protocol.telling import Told
-from .state import FAILED, KINDS, SKIPPED, PlanState
+from .state import DAMAGED, FAILED, KINDS, SKIPPED, PlanState, damaged
 
 #: What a change of a plan's state is called, by the state that it makes.
 _STATES = {"running": "resumed", "paused": "paused", "cancelled": "cancelled"}
@@ -72,10 +71,8 @@ class Events:
                 try:
                     self.state.apply([record._replace(events=[told])])
                     event = self._event(record, told, before)
-                except (LookupError, TypeError, ValueError, AttributeError) as error:
-                    raise PayloadUndecodable(
-                        f"number {record.number} of a history is damaged: {error}"
-                    ) from None
+                except DAMAGED as error:
+                    raise damaged(record, error) from None
                 if event is not None:
                     yield event
 

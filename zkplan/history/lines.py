@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from .spans import SINGLE_MAX, Span, average, chosen, critical_path, grouped, runs
 from .state import PlanState, TaskState
-from .timeline import ROWS_MAX, SINGLE_MAX, Span, critical_path, density
 
 #: So many intervals show how many tasks of a name run at a time.
 COLUMNS = 120
@@ -17,8 +18,9 @@ PATH_MAX = 50
 class Row:
     """One task, or the tasks of one name. Times are in ms since 1970, 0 if not known.
 
-    `number` is that of a single task, else -1. `ran_ms` is what they ran together. `running` counts
-    how many of a name run, interval by interval. `is_critical`: on the critical path.
+    `number` is that of a single task, else -1. `ran_ms` is what they ran together. `running` says
+    how many of a name run at a time, interval by interval: on average, rounded up. `is_critical`:
+    on the critical path.
     """
 
     name: str
@@ -59,7 +61,7 @@ def lines(state: PlanState) -> Lines:
     tasks = [task for task in state.tasks.values() if task.claims or task.gone]
     begun = [task.added_ms or task.runnable_ms or task.claimed_ms for task in tasks]
     span = Span(min(filter(None, begun), default=state.ms), state.ms, COLUMNS)
-    path = critical_path(state)
+    path = critical_path(state.tasks)
     on_path = {task.number for task in path}
     others = 0
     if len(tasks) <= SINGLE_MAX:
@@ -81,18 +83,16 @@ def _single(task: TaskState, on_path: set[int]) -> Row:
 
 
 def _grouped(tasks: list[TaskState], on_path: set[int], span: Span) -> tuple[list[Row], int]:
-    groups: dict[str, list[TaskState]] = {}
-    for task in tasks:
-        groups.setdefault(task.name, []).append(task)
-    largest = sorted(groups, key=lambda name: -len(groups[name]))[:ROWS_MAX]
+    groups = grouped(tasks)
     rows = []
-    for name in largest:
+    for name in chosen(groups):
         found = groups[name]
         starts = min((task.started_ms for task in found if task.started_ms), default=0)
         ends = max(task.ended_ms for task in found)
         ran = sum(max(0, task.ran_ms) for task in found)
         is_critical = any(task.number in on_path for task in found)
-        counts = density(found, span)
+        among = average((each for task in found for each in runs(task, span.last)), span)
+        counts = [math.ceil(each) for each in among]
         rows.append(
             Row(name, len(found), -1, "", "", "", 0, 0, 0, starts, ends, ran, is_critical, counts)
         )

@@ -21,25 +21,23 @@ LOOK_S = 10.0
 GATHER_S = 0.05
 
 
-def read(transport: Transport, plan_path: str) -> tuple[Events, list[Event], History]:
-    """All events, what they add up to, and what is missing. Raises HistoryNotKept, PlanNotFound and
+def read(transport: Transport, plan_path: str) -> tuple[list[Event], History]:
+    """All events, and what is missing. Raises HistoryNotKept, PlanNotFound and
     PayloadUndecodable."""
-    found = transport.run(read_history(plan_path))
-    if found is None:
-        raise _no_history(transport, plan_path)
-    events = Events()
-    return events, list(events.of(found.records)), found
+    found = _read(transport, plan_path)
+    return list(Events().of(found.records)), found
+
+
+def read_state(transport: Transport, plan_path: str) -> tuple[PlanState, History]:
+    """What all events add up to, and what is missing: cheaper than the events. Raises as `read`."""
+    found = _read(transport, plan_path)
+    return PlanState().add(found.records), found
 
 
 def state_at(transport: Transport, plan_path: str, when: float) -> PlanState:
     """What the plan was like at `when`, in seconds since 1970. Raises as `read`."""
-    found = transport.run(read_history(plan_path))
-    if found is None:
-        raise _no_history(transport, plan_path)
-    events = Events()
-    for _ in events.of(record for record in found.records if record.ms <= when * 1000):
-        pass
-    return events.state
+    found = _read(transport, plan_path)
+    return PlanState().add(record for record in found.records if record.ms <= when * 1000)
 
 
 def ended_tasks(transport: Transport, plan_path: str) -> list[TaskState] | None:
@@ -47,40 +45,74 @@ def ended_tasks(transport: Transport, plan_path: str) -> list[TaskState] | None:
     found = transport.run(read_history(plan_path))
     if found is None:
         return None
-    events = Events()
-    for _ in events.of(found.records):
-        pass
-    tasks = events.state.tasks
+    tasks = PlanState().add(found.records).tasks
     return [tasks[number] for number in sorted(tasks) if tasks[number].gone]
+
+
+def _read(transport: Transport, plan_path: str) -> History:
+    found = transport.run(read_history(plan_path))
+    if found is None:
+        raise _no_history(transport, plan_path)
+    return found
+
+
+class Follower:
+    """Reads a history as it grows. `read_on` is for one thread at a time, `close` for any."""
+
+    def __init__(self, transport: Transport, plan_path: str) -> None:
+        self._transport, self._plan_path = transport, plan_path
+        self._events, self._after = Events(), -1
+        self._has_read = self._ended = False
+        self._closed = threading.Event()
+        self._woken = woken = threading.Event()
+        path = history_path(plan_path)
+
+        # It does not refer to the follower, which then goes with whoever iterates over it.
+        def wake(changed: str | None) -> None:
+            if changed is None or changed == path:
+                woken.set()
+
+        self._wake = wake
+        transport.listen(wake)
+
+    def read_on(self) -> list[Event]:
+        """Wait for the next events. None are left when the plan has ended, or was removed, or this
+        was closed. Raises as `read`."""
+        while not self._ended and not self._closed.is_set():
+            if self._has_read:
+                self._woken.wait(LOOK_S)
+                self._closed.wait(GATHER_S)
+            self._woken.clear()
+            found = self._transport.run(read_history(self._plan_path, self._after, watch=True))
+            if found is None and not self._has_read:
+                raise _no_history(self._transport, self._plan_path)
+            if found is None:
+                break  # removed
+            self._has_read = True
+            told = list(self._events.of(found.records))
+            self._ended = self._events.state.has_ended
+            if found.records:
+                self._after = found.records[-1].number
+            if told:
+                return told
+        return []
+
+    def close(self) -> None:
+        """End it, also while it waits. Again does no harm."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._transport.unlisten(self._wake)
+            self._woken.set()
 
 
 def follow(transport: Transport, plan_path: str) -> Iterator[Event]:
     """All events, and those to come, until the plan ends or is removed. Raises as `read`."""
-    events, after = Events(), -1
-    path, woken = history_path(plan_path), threading.Event()
-
-    def wake(changed: str | None) -> None:
-        if changed is None or changed == path:
-            woken.set()
-
-    transport.listen(wake)
+    follower = Follower(transport, plan_path)
     try:
-        while True:
-            woken.clear()
-            found = transport.run(read_history(plan_path, after, watch=True))
-            if found is None and after < 0:
-                raise _no_history(transport, plan_path)
-            if found is None:
-                return  # removed
-            for event in events.of(found.records):
-                yield event
-                after = event.position
-            if events.state.has_ended:
-                return
-            woken.wait(LOOK_S)
-            threading.Event().wait(GATHER_S)
+        while told := follower.read_on():
+            yield from told
     finally:
-        transport.unlisten(wake)
+        follower.close()
 
 
 def missing(found: History) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import PayloadUndecodable
 from ..protocol.history import Record
 from ..protocol.layout import DEFAULT_QUEUE, queue_in
 from ..protocol.telling import Told
@@ -56,7 +56,7 @@ class TaskState:
     worker: str = ""
     n: int = -1
     deps: tuple[int, ...] = ()
-    open: Counter[int] = field(default_factory=Counter)
+    open: dict[int, int] = field(default_factory=dict)
     added_ms: int = 0
     runnable_ms: int = 0
     claimed_ms: int = 0
@@ -86,6 +86,14 @@ class TaskState:
         return _PLACES.get(self.place[:1], "waiting")
 
 
+#: What a damaged event raises where it is taken apart.
+DAMAGED = (LookupError, TypeError, ValueError, AttributeError)
+
+
+def damaged(record: Record, error: Exception) -> PayloadUndecodable:
+    return PayloadUndecodable(f"number {record.number} of a history is damaged: {error}")
+
+
 class PlanState:
     """A plan as the records of its history, given in order, have made it."""
 
@@ -103,6 +111,15 @@ class PlanState:
             self.number, self.ms = record.number, record.ms
             for event in record.events:
                 self._event(record, event)
+
+    def add(self, records: Iterable[Record]) -> PlanState:
+        """As `apply`, and returns itself. Raises PayloadUndecodable for a damaged record."""
+        for record in records:
+            try:
+                self.apply((record,))
+            except DAMAGED as error:
+                raise damaged(record, error) from None
+        return self
 
     @property
     def has_ended(self) -> bool:
@@ -157,13 +174,13 @@ class PlanState:
     def _add_edges(self, task: TaskState, sources: list[int]) -> None:
         task.deps += tuple(sources)
         for source in sources:
-            task.open[source] += 1
+            task.open[source] = task.open.get(source, 0) + 1
             self._feeds.setdefault(source, set()).add(task.number)
 
     def _close(self, task: TaskState, source: int) -> None:
-        task.open[source] -= 1
-        if task.open[source] <= 0:
-            del task.open[source]
+        left = task.open.pop(source, 0) - 1
+        if left > 0:
+            task.open[source] = left
 
     def _ended(self, record: Record, task: TaskState, event: Told) -> None:
         task.flags, task.size = _at(event, 2, 0) | task.decided, _at(event, 3, 0)

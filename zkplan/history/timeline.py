@@ -2,83 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
+from ..text import count, took
+from .spans import (
+    GROUPS_MAX,
+    SINGLE_MAX,
+    Span,
+    average,
+    chosen,
+    critical_path,
+    grouped,
+    has_failed,
+    runs,
+    waits,
+)
 from .state import FAILED, SKIPPED, PlanState, TaskState
 
-#: More tasks than that are drawn by name, not one by one; and so many rows at most.
-SINGLE_MAX, ROWS_MAX = 60, 25
 #: Waiting for results of others, runnable or delayed, claimed and not started, running.
 WAITING, RUNNABLE, CLAIMED, RUNNING = " ", "·", "-", "█"
-#: How many of a group run at a time, against the most that ever did.
+#: How many run at a time, in eighths of the most that a row of the same part ever did.
 DENSITY = " ▁▂▃▄▅▆▇█"
-LABEL = 26
+#: Columns of the names, where there is room and where there is not, and of what stands behind.
+LABEL, LABEL_NARROW, NARROW, BEHIND = 26, 18, 100, 40
+#: So many tasks of the critical path are told: those that took longest.
+PATH_MAX = 10
 
 
-class Span(NamedTuple):
-    """What the picture covers, in ms, and how many columns it has."""
-
-    first: int
-    last: int
-    columns: int
-
-    def column(self, ms: int) -> int:
-        at = (ms - self.first) * self.columns // max(1, self.last - self.first)
-        return min(self.columns - 1, max(0, at))
+_ENDED, _RAN = 15, 11
+_BEHIND = f"{'ENDED':>{_ENDED}} {'RAN':>{_RAN}}"
 
 
-def timeline(state: PlanState, width: int = 100) -> Iterator[str]:
-    """Lines of text. Times count from the first event of a task."""
-    tasks = [task for task in state.tasks.values() if task.claims or task.gone]
-    begun = [task.added_ms or task.runnable_ms or task.claimed_ms for task in tasks]
-    if not tasks:
-        yield "nothing has run yet"
+class Line(NamedTuple):
+    """A line of the picture. `fails`: it is of tasks that are dead or have failed for good."""
+
+    text: str
+    fails: bool = False
+
+
+class _Picture(NamedTuple):
+    """What all parts are drawn with: the span, the moment of the last event, how wide names are."""
+
+    span: Span
+    now: int
+    label: int
+    on_path: set[int]
+
+    def row(self, mark: str, name: str, bar: str, behind: str, fails: bool = False) -> Line:
+        return Line(f"{mark}{self.short(name):{self.label - 1}}{bar} {behind}".rstrip(), fails)
+
+    def short(self, text: str) -> str:
+        return text if len(text) < self.label - 1 else f"{text[: self.label - 3]}…"
+
+
+def timeline(state: PlanState, width: int = 100) -> Iterator[Line]:
+    """The lines of the picture, from the first event of a task to the last."""
+    begun = [task for task in state.tasks.values() if task.claims or task.gone]
+    if not begun:
+        yield Line("nothing has run yet")
         return
-    span = Span(min(filter(None, begun), default=0), state.ms, max(20, width - LABEL - 16))
-    path = critical_path(state)
-    on_path = {task.number for task in path}
-    if len(tasks) <= SINGLE_MAX:
-        yield from _single(tasks, on_path, span, state.ms)
+    first = [task.added_ms or task.runnable_ms or task.claimed_ms for task in begun]
+    label = LABEL if width >= NARROW else LABEL_NARROW
+    span = Span(min(filter(None, first), default=0), state.ms, max(20, width - label - BEHIND))
+    path = critical_path(state.tasks)
+    drawn = _Picture(span, state.ms, label, {task.number for task in path})
+    yield from _head(state, span)
+    if len(begun) <= SINGLE_MAX:
+        yield from _single(drawn, begun)
     else:
-        yield from _grouped(tasks, on_path, span)
-    yield from _workers(tasks, span)
-    yield from _told_path(path)
-
-
-def critical_path(state: PlanState) -> list[TaskState]:
-    """The tasks that the end waited for: from the last one that ended back along its edges, each
-    time the dependency that ended last."""
-    ended = [task for task in state.tasks.values() if task.gone and task.ended_ms]
-    path: list[TaskState] = []
-    at = max(ended, key=lambda task: task.ended_ms, default=None)
-    while at is not None:
-        path.append(at)
-        before = [state.tasks[n] for n in at.deps if n in state.tasks]
-        at = max((t for t in before if t.gone), key=lambda task: task.ended_ms, default=None)
-    return path[::-1]
+        yield from _grouped(drawn, state.tasks.values())
+    yield Line("")
+    yield from _workers(drawn, begun)
+    yield from _told_path(drawn, path, state.has_ended)
 
 
 def label(task: TaskState) -> str:
     return f"{task.name or 'task'} {task.number}"
 
 
-def _single(tasks: Iterable[TaskState], on_path: set[int], span: Span, now: int) -> Iterator[str]:
-    yield f"{'':{LABEL}}{_scale(span)}"
-    for task in sorted(tasks, key=lambda each: each.started_ms or each.claimed_ms or each.ended_ms):
-        bar = [WAITING] * span.columns
-        end = task.ended_ms or now
-        start = task.started_ms or (task.claimed_ms if not task.gone else end)
-        claimed = min(task.claimed_ms or start, start)
-        _fill(bar, span, task.runnable_ms or claimed, claimed, RUNNABLE)
-        _fill(bar, span, claimed, start, CLAIMED)
-        _fill(bar, span, start, end, RUNNING)
-        mark = "*" if task.number in on_path else " "
-        yield f"{mark}{_short(label(task)):{LABEL - 1}}{''.join(bar)} {_outcome(task)}".rstrip()
-    yield (
-        f"{'':{LABEL}}{RUNNABLE} runnable  {CLAIMED} claimed, not started  {RUNNING} running"
-        "  * on the critical path"
+def _head(state: PlanState, span: Span) -> Iterator[Line]:
+    """When it was, how long it took, and how far it is."""
+    states = Counter(task.state for task in state.tasks.values())
+    ended = sum(task.gone for task in state.tasks.values())
+    first, last = _clock(span.first), _clock(span.last)
+    told = [f"{ended:,} of {count(len(state.tasks), 'task')} ended"]
+    told += [
+        f"{states[name]:,} {name}"
+        for name in ("dead", "failed", "skipped", "delayed", "claimed", "runnable", "waiting")
+        if states[name]
+    ]
+    yield Line(
+        f"{first} to {last if last[:10] != first[:10] else last[11:]}, "
+        f"{took(span.last - span.first)}"
     )
+    yield Line(", ".join(told))
+    yield Line("")
+
+
+def _clock(ms: int) -> str:
+    # A damaged history may have any time.
+    return datetime.fromtimestamp(max(0, ms) / 1000).isoformat(" ", "seconds")
+
+
+def _scale(drawn: _Picture, title: str, behind: str) -> Line:
+    """The times above the bars: those of the day, or in a short plan the seconds since it began."""
+    span, wide = drawn.span, drawn.span.columns
+    bar = [" "] * (wide + 8)
+    for at in range(0, wide - 8, max(16, wide // 4)):
+        ms = span.begin(at)
+        is_short = span.last - span.first < 20_000
+        told = f"{(ms - span.first) / 1000:.1f} s" if is_short else _clock(ms)[11:]
+        bar[at : at + len(told) + 1] = f"╷{told}"
+    return drawn.row(" ", title, "".join(bar)[:wide], behind)
+
+
+def _single(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
+    yield _scale(drawn, "TASK", "RAN")
+    for task in sorted(tasks, key=lambda each: each.started_ms or each.claimed_ms or each.ended_ms):
+        bar = [WAITING] * drawn.span.columns
+        if waited := waits(task, drawn.now):
+            _fill(bar, drawn.span, *waited, RUNNABLE)
+            if task.place != "c" and task.claimed_ms:
+                _fill(bar, drawn.span, task.claimed_ms, waited[1], CLAIMED)
+        for first, last in runs(task, drawn.now):
+            _fill(bar, drawn.span, first, last, RUNNING)
+        mark = "*" if task.number in drawn.on_path else " "
+        yield drawn.row(mark, label(task), "".join(bar), _outcome(task), has_failed(task))
+    legend = f"{RUNNABLE} runnable  {CLAIMED} claimed, not started  {RUNNING} running"
+    yield Line(f"{'':{drawn.label}}{legend}  * on the critical path")
 
 
 def _fill(bar: list[str], span: Span, first: int, last: int, character: str) -> None:
@@ -88,89 +142,124 @@ def _fill(bar: list[str], span: Span, first: int, last: int, character: str) -> 
 
 
 def _outcome(task: TaskState) -> str:
-    took = f"{task.ran_ms / 1000:.2f} s" if task.ran_ms >= 0 else ""
-    if task.place == "x" or task.flags & FAILED:
-        return f"{took} {task.error or 'dead'}".strip()
+    ran = took(task.ran_ms) if task.ran_ms >= 0 else ""
+    if has_failed(task) or task.flags & FAILED:
+        return f"{ran} {task.error or 'dead'}".strip()
     if task.flags & SKIPPED:
         return "skipped"
-    return took if task.gone else "…"
+    return ran if task.gone else f"{task.state} …"
 
 
-def _grouped(tasks: Iterable[TaskState], on_path: set[int], span: Span) -> Iterator[str]:
-    groups: dict[str, list[TaskState]] = {}
-    for task in tasks:
-        groups.setdefault(task.name or "(no name)", []).append(task)
+def _grouped(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
+    groups = grouped(tasks)
+    shown = set(chosen(groups))
     order = sorted(
-        groups, key=lambda name: min(each.started_ms or span.last for each in groups[name])
+        shown,
+        key=lambda name: min(
+            (each.started_ms or each.claimed_ms or each.ended_ms or drawn.now + each.number)
+            for each in groups[name]
+        ),
     )
-    shown = sorted(groups, key=lambda name: -len(groups[name]))[:ROWS_MAX]
-    yield f"{'':{LABEL}}{_scale(span)}"
-    for name in order:
-        if name not in shown:
-            continue
-        found = groups[name]
-        mark = "*" if any(task.number in on_path for task in found) else " "
-        seconds = sum(max(0, task.ran_ms) for task in found) / 1000
-        bar = _density(found, span)
-        yield f"{mark}{_short(name):{LABEL - 1}}{bar} {len(found):,} x, {seconds:.1f} s".rstrip()
-    if len(groups) > len(shown):
-        rest = sum(len(each) for name, each in groups.items() if name not in shown)
-        yield f" and {len(groups) - len(shown):,} other names, {rest:,} tasks"
-    yield f"{'':{LABEL}}how many of a name run at a time  * on the critical path"
+    rest = [task for name in groups if name not in shown for task in groups[name]]
+    named = [(name or "(no name)", groups[name]) for name in order]
+    if rest:
+        named.append((f"({len(groups) - len(shown):,} other names)", rest))
+    yield _scale(drawn, "NAME", _BEHIND)
+    bars, most = _bars(drawn, [found for _, found in named])
+    for (name, found), bar in zip(named, bars, strict=True):
+        mark = "*" if any(task.number in drawn.on_path for task in found) else " "
+        fails = any(map(has_failed, found))
+        yield drawn.row(mark, name, bar, _counted(found), fails)
+    legend = f"█ {_most(most)} at a time  {RUNNABLE} runnable, none runs"
+    yield Line(f"{'':{drawn.label}}{legend}  * on the critical path")
 
 
-def density(tasks: Iterable[TaskState], span: Span) -> list[int]:
-    """How many of them run in each column."""
-    steps = [0] * (span.columns + 1)
-    for task in tasks:
-        if task.started_ms:
-            steps[span.column(task.started_ms)] += 1
-            steps[span.column(task.ended_ms or span.last) + 1] -= 1
-    running, found = 0, []
-    for step in steps[:-1]:
-        running += step
-        found.append(running)
-    return found
+def _counted(tasks: Sequence[TaskState]) -> str:
+    """How many of how many have ended, how long they ran together, and what is not as it should
+    be."""
+    ended = sum(task.gone for task in tasks)
+    done = f"{ended:,}" if ended == len(tasks) else f"{ended:,} of {len(tasks):,}"
+    ran = took(sum(max(0, task.ran_ms) for task in tasks))
+    states = Counter(task.state for task in tasks)
+    told = [
+        f"{states[each]:,} {each}"
+        for each in ("dead", "failed", "delayed", "claimed")
+        if states[each]
+    ]
+    return " ".join([f"{done:>{_ENDED}} {ran:>{_RAN}}", ", ".join(told)])
 
 
-def _density(tasks: Iterable[TaskState], span: Span) -> str:
-    found = density(tasks, span)
-    most = max(1, *found)
-    return "".join(DENSITY[-(-each * (len(DENSITY) - 1) // most)] for each in found)
+def _bars(drawn: _Picture, rows: Sequence[Sequence[TaskState]]) -> tuple[list[str], float]:
+    """A bar for each row, in one scale, and what its full height stands for."""
+    span, now = drawn.span, drawn.now
+    running = [average((each for task in row for each in runs(task, now)), span) for row in rows]
+    waiting = [average(filter(None, (waits(task, now) for task in row)), span) for row in rows]
+    most = max((each for row in running for each in row), default=0.0)
+    height = len(DENSITY) - 1
+    bars = [
+        "".join(
+            DENSITY[min(height, -int(-each * height // (most or 1)))]
+            if each
+            else RUNNABLE
+            if left
+            else WAITING
+            for each, left in zip(row, behind, strict=True)
+        )
+        for row, behind in zip(running, waiting, strict=True)
+    ]
+    return bars, most
 
 
-def _workers(tasks: Iterable[TaskState], span: Span) -> Iterator[str]:
+def _most(most: float) -> str:
+    return f"{most:.0f}" if most >= 10 else f"{most:.1f}".removesuffix(".0")
+
+
+def _workers(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
     by: dict[str, list[TaskState]] = {}
     for task in tasks:
         if task.worker:
             by.setdefault(task.worker, []).append(task)
-    yield ""
-    for worker in sorted(by, key=lambda each: -len(by[each]))[:ROWS_MAX]:
-        found = by[worker]
-        yield f" {_short(worker):{LABEL - 1}}{_density(found, span)} {len(found):,} x".rstrip()
-    if len(by) > ROWS_MAX:
-        yield f" and {len(by) - ROWS_MAX:,} other workers"
+    shown = sorted(by, key=lambda each: -len(by[each]))[:GROUPS_MAX]
+    running = [
+        average((each for task in by[worker] for each in runs(task, drawn.now)), drawn.span)
+        for worker in shown
+    ]
+    most = max((each for row in running for each in row), default=0.0) or 1.0
+    height = len(DENSITY) - 1
+    yield _scale(drawn, "WORKER", _BEHIND)
+    for worker, row in zip(shown, running, strict=True):
+        bar = "".join(DENSITY[min(height, -int(-each * height // most))] for each in row)
+        ended = f"{sum(task.gone for task in by[worker]):,}"
+        ran = took(sum(max(0, task.ran_ms) for task in by[worker]))
+        held = sum(task.place == "c" for task in by[worker])
+        now = f" {held:,} claimed" if held else ""
+        yield drawn.row(" ", worker, bar, f"{ended:>{_ENDED}} {ran:>{_RAN}}{now}")
+    if len(by) > len(shown):
+        yield Line(f" and {count(len(by) - len(shown), 'other worker')}")
+    yield Line(f"{'':{drawn.label}}█ {_most(most)} at a time")
 
 
-def _told_path(path: list[TaskState]) -> Iterator[str]:
+def _told_path(drawn: _Picture, path: list[TaskState], has_ended: bool) -> Iterator[Line]:
     if len(path) < 2:
         return
-    total = (path[-1].ended_ms - (path[0].added_ms or path[0].claimed_ms)) / 1000
-    ran = sum(max(0, task.ran_ms) for task in path) / 1000
-    yield ""
-    yield f"critical path: {len(path):,} tasks, {total:.2f} s, of which {ran:.2f} s were run"
-    longest = sorted(path, key=lambda task: -task.ran_ms)[:10]
+    total = path[-1].ended_ms - (path[0].added_ms or path[0].claimed_ms)
+    ran = sum(max(0, task.ran_ms) for task in path)
+    so_far = "" if has_ended else " so far"
+    yield Line("")
+    tasks = count(len(path), "task")
+    yield Line(f"critical path{so_far}: {tasks} one by one, {took(total)}, {took(ran)} of it run")
+    titles = f"{'WAITED':>{_RAN + 1}} {'RAN':>{_RAN}}"
+    yield drawn.row(" ", "TASK", titles, "WORKER")
+    longest = sorted(path, key=_whole, reverse=True)[:PATH_MAX]
     for task in (each for each in path if each in longest):
-        ready = task.runnable_ms or task.claimed_ms
-        waited = max(0, (task.started_ms or ready) - ready) / 1000
-        ran_s = max(0, task.ran_ms) / 1000
-        yield f" {_short(label(task)):{LABEL - 1}}waited {waited:.2f} s, ran {ran_s:.2f} s"
+        waited = took(_whole(task) - max(0, task.ran_ms))
+        took_so = f"{waited:>{_RAN + 1}} {took(max(0, task.ran_ms)):>{_RAN}}"
+        yield drawn.row(" ", label(task), took_so, task.worker)
+    if len(path) > len(longest):
+        yield Line(f" and {count(len(path) - len(longest), 'other task')} that took less")
 
 
-def _scale(span: Span) -> str:
-    end = f"{(span.last - span.first) / 1000:.1f} s"
-    return f"0 s{end:>{span.columns - 3}}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) < LABEL - 1 else f"{text[: LABEL - 3]}…"
+def _whole(task: TaskState) -> int:
+    """How long it took from runnable on: the wait for a worker, and the run, in ms."""
+    ready = task.runnable_ms or task.claimed_ms
+    return max(0, (task.started_ms or ready) - ready) + max(0, task.ran_ms)

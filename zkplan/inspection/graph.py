@@ -21,9 +21,11 @@ from .neighbours import sources_of
 from .unfinished import INDEXES_AGE_S, Place, places_of, state_of
 
 #: With more boxes, alike tasks of all levels share one; with still more, rare functions do.
-BOXES_MAX = 200
+BOXES_MAX = 50
 OTHERS = "(other functions)"
 UNREADABLE = "(cannot be read here)"
+#: The states in the order in which boxes are told: first what needs somebody, then what goes on.
+STATES = ("dead", "delayed", "claimed", "decided", "runnable", "gated", "being defined", "waiting")
 #: How many edges of one task a sample reads.
 EDGES_SAMPLED = 20
 #: With more edges a graph is not given task by task.
@@ -49,12 +51,14 @@ class PlanGraph(NamedTuple):
     """The boxes, and how many edges lead from one to another, by their places in `boxes`.
 
     Of a sample the numbers of edges are estimates. `scale` is then by how much more tasks there are
-    than were read.
+    than were read. `longest` counts the tasks of the longest way through the graph, which have to
+    run one after the other; it is 0 where that is unknown, as of a sample.
     """
 
     boxes: list[Box]
     edges: dict[tuple[int, int], int]
     scale: float = 1.0
+    longest: int = 0
 
     def tasks_of(self, box: Box) -> int:
         """How many tasks the box stands for; an estimate, if the graph is of a sample."""
@@ -129,19 +133,20 @@ def _sampled(client: Connection, plan_path: str, numbers: list[str], sample: int
     behind = dict(kinds)
     sources = sorted({source for source, _ in edges} - kinds.keys())
     _read(client, plan_path, sources, behind, [], 0)
-    members: dict[tuple[str, str], list[str]] = defaultdict(list)
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for number, kind in _few(kinds).items():
-        members[kind].append(number)
+        found[kind].append(number)
     few = _few(behind)
     for number in few:
-        members.setdefault(few[number], [])  # a kind that only a dependency has
+        found.setdefault(few[number], [])  # a kind that only a dependency has
+    members = {kind: found[kind] for kind in sorted(found, key=lambda kind: _rank(kind[1]))}
     place = {kind: index for index, kind in enumerate(members)}
     scale = len(numbers) / max(1, len(kinds))
     counted: dict[tuple[int, int], float] = defaultdict(float)
     for source, task in edges:
         if source in few:
             counted[place[few[source]], place[few[task]]] += weights[task] * scale
-    boxes = [Box(None, *kind, found) for kind, found in members.items()]
+    boxes = [Box(None, *kind, theirs) for kind, theirs in members.items()]
     return PlanGraph(boxes, {way: max(1, round(n)) for way, n in counted.items()}, scale)
 
 
@@ -234,10 +239,15 @@ def _grouped(kinds: Mapping[str, tuple[str, str]], edges: list[tuple[str, str]])
     members: dict[tuple[int | None, str, str], list[str]] = defaultdict(list)
     for number, key in keys.items():
         members[key].append(number)
-    order = sorted(members, key=lambda key: (key[0] or 0, members[key][0]))
+    order = sorted(members, key=lambda key: (key[0] or 0, _rank(key[2]), members[key][0]))
     place = {key: index for index, key in enumerate(order)}
     counted = Counter((place[keys[source]], place[keys[task]]) for source, task in edges)
-    return PlanGraph([Box(*key, members[key]) for key in order], dict(counted))
+    boxes = [Box(*key, members[key]) for key in order]
+    return PlanGraph(boxes, dict(counted), longest=max(levels.values(), default=-1) + 1)
+
+
+def _rank(state: str) -> int:
+    return STATES.index(state) if state in STATES else len(STATES)
 
 
 def _few(kinds: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from ..history.events import Event
 from ..history.lines import Lines, Row, lines
-from ..history.reading import missing, read
+from ..history.reading import missing, read, read_state
 from .asked import NUMBER_MAX, PlanOf, needs
 from .etags import NotModified, Tagged
 from .paging import Cursor, Limit, Page, cursor_of, parts_of
@@ -62,7 +62,7 @@ def show_history(
     since: Annotated[float | None, Query(ge=0, le=1e11, description="Later events alone.")] = None,
 ) -> HistoryPage:
     """What happened to a plan, in the order in which ZooKeeper applied it."""
-    _, events, found = read(plan.client.transport, plan.path)
+    events, found = read(plan.client.transport, plan.path)
     start = 0 if cursor is None else _behind(events, *parts_of(cursor, int, int))
     wanted = (
         at
@@ -151,8 +151,8 @@ class TimelineOut(BaseModel):
 @router.get("/plans/{plan}/timeline", dependencies=[needs("read")], responses=NotModified)
 def show_timeline(plan: PlanOf, tagged: Tagged) -> TimelineOut:
     """Who ran what when, and the critical path; many tasks are grouped by their names."""
-    events, _, read_so = read(plan.client.transport, plan.path)
-    found: Lines = lines(events.state)
+    state, read_so = read_state(plan.client.transport, plan.path)
+    found: Lines = lines(state)
     return tagged(
         TimelineOut(
             first=found.first_ms / 1000,
