@@ -175,6 +175,7 @@ def test_a_running_plan_is_watched_through_a_restart_retried_and_seen_to_end(
         workers.enter_context(working(hosts, root))
         wait_until(lambda: plan.status().finished == TASKS - GATES - 2, "the quick ones to finish")
         page.sees(f"{TASKS - GATES - 2} of {TASKS:,}")
+        page.sees("1 task is dead.", f"RuntimeError: the disk is broken {HOSTILE}")
 
         # One slot: each gated task begins when the one before it has been seen to finish.
         of_gates = {"queues": ["gates"]}
@@ -188,9 +189,12 @@ def test_a_running_plan_is_watched_through_a_restart_retried_and_seen_to_end(
         wait_until(lambda: "Trying again" not in page.text(), "the page to come back by itself")
         page.sees("live")
 
+        page.go("#/plans")
+        page.sees("Needs somebody", "1 dead task in plan")
         page.go("#/dead-letters")
         page.click("td.name a", HOSTILE)
         page.sees("Traceback", "in fail_until", f"RuntimeError: the disk is broken {HOSTILE}")
+        page.sees("What happened", "claimed")
         (tmp_path / "mended").touch()
         page.click("main button", "Retry")
         page.click("dialog[open] button", "Retry")

@@ -122,7 +122,7 @@ function View({ parts }) {
   if (name === "plans" && plan && what === "tasks" && number) {
     return html`<${Task} plan=${plan} number=${number} />`;
   }
-  if (name === "plans" && plan) return html`<${Plan} which=${plan} tab=${what ?? "graph"} />`;
+  if (name === "plans" && plan) return html`<${Plan} which=${plan} tab=${what} />`;
   const found = VIEWS.find(([each]) => each === name);
   return found ? html`<${found[2]} />` : html`<${Plans} />`;
 }

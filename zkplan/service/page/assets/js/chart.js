@@ -2,9 +2,11 @@
 
 import uPlot from "../vendor/uplot/uplot.js";
 import { html, useEffect, useRef } from "./ui.js";
-import { counted, span } from "./format.js";
+import { counted, dateTime, span } from "./format.js";
 
 const HEIGHT = 240;
+/** So many seconds lie between two ticks of the time: none is less than one. */
+const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21_600, 43_200, 86_400];
 
 /** `track`: [[time in s, finished]], `all` tasks, `end`: when the last one ends, or null. */
 export function ProgressChart({ track, all, end }) {
@@ -16,7 +18,7 @@ export function ProgressChart({ track, all, end }) {
       plot.current = new uPlot(options(frame.current.clientWidth), dataOf(track, all, end), frame.current);
     };
     draw();
-    const resized = new ResizeObserver(() => plot.current?.setSize({ width: frame.current.clientWidth, height: HEIGHT }));
+    const resized = new ResizeObserver(() => frame.current && plot.current?.setSize({ width: frame.current.clientWidth, height: HEIGHT }));
     resized.observe(frame.current);
     // A canvas knows nothing of colours that change: it is drawn anew.
     const scheme = new MutationObserver(draw);
@@ -64,7 +66,7 @@ function options(width) {
     legend: { show: false },
     cursor: { show: false },
     scales: { y: { range: (_, low, high) => [Math.max(0, low - 1), Math.max(high, low + 1)] } },
-    axes: [axis, { ...axis, size: 60 }],
+    axes: [{ ...axis, incrs: STEPS, space: 80, values: (_, times) => times.map((time) => dateTime(time).slice(11)) }, { ...axis, size: 60 }],
     series: [
       {},
       { label: "finished", stroke: finished, width: 2, points: { show: false } },

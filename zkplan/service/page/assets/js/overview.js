@@ -10,6 +10,9 @@ export const overview = new Watched(null);
 /** Grows with each event: what reads anew when something has changed watches it. */
 export const pulse = new Watched(0);
 
+/** Whether an active plan has work, and none of it runs or has just ended. */
+export const standsStill = (plan) => plan.state === "running" && plan.tasks > 0 && plan.running === 0 && plan.ahead === 0 && plan.rate === 0;
+
 let stop = null;
 
 login.watch((told) => {

@@ -39,8 +39,8 @@ export function DeadLetters() {
 
 const COLUMNS = [
   { name: "plan", title: "Plan", kind: "line plan-cell", wide: true, cell: (task) => html`<a title=${task.plan_name} href=${to(["plans", task.plan])}>${task.plan_name || `Plan ${task.plan}`}</a>` },
-  { name: "task", title: "Task", kind: "name", cell: (task) => html`<a href=${to(["plans", task.plan, "tasks", task.number])}>${task.name ?? `task ${task.number}`}</a>` },
-  { name: "error", title: "Last error", kind: "line", cell: (task) => html`<span title=${task.error}>${task.error}</span>` },
+  { name: "task", title: "Task", kind: "name", cell: (task) => html`<a href=${to(["plans", task.plan, "tasks", task.number])}>${task.name ?? `task ${task.number}`}</a><span class="narrow under dim">${task.error}</span>` },
+  { name: "error", title: "Last error", kind: "line", wide: true, cell: (task) => html`<span title=${task.error}>${task.error}</span>` },
   { name: "attempts", title: "Tries", number: true, wide: true, cell: (task) => task.attempts },
   { name: "since", title: "Dead for", number: true, wide: true, cell: (task) => html`<time title=${dateTime(task.since)}>${span(passed(task.since, task.now))}</time>` },
 ];

@@ -4,12 +4,13 @@ import { html, useEffect, useRef, useState } from "../ui.js";
 import { act, ask, mayDo } from "../api.js";
 import { count, counted, dateTime, percent, rate, span } from "../format.js";
 import { Ask, Bar, Empty, Figures, Head, Key, Loading, Panel, Problem } from "../parts.js";
-import { overview } from "../overview.js";
+import { overview, standsStill } from "../overview.js";
 import { place, to } from "../place.js";
 import { State } from "../states.js";
 import { useEvents, useRead } from "../live.js";
 import { useWatched } from "../store.js";
 import { GraphModel } from "../graph/model.js";
+import { PlanDead } from "./plan_dead.js";
 import { PlanGraph } from "./plan_graph.js";
 import { PlanProgress } from "./plan_progress.js";
 import { PlanResults } from "./plan_results.js";
@@ -22,7 +23,7 @@ const TABS = [
   ["graph", "Graph", PlanGraph],
   ["tasks", "Tasks left", PlanTasks],
   ["results", "Results", PlanResults],
-  ["progress", "Progress", PlanProgress],
+  ["progress", "Time line", PlanProgress],
   ["why", "Why", ({ number, tick }) => html`<${Panel} title="Why it has not ended"><${Why} path=${`plans/${number}/why`} plan=${number} wake=${tick} /><//>`],
   ["znodes", "Znodes", ({ number, tick }) => html`<${Znodes} plan=${number} wake=${tick} />`],
 ];
@@ -34,6 +35,7 @@ export function Plan({ which, tab }) {
   const [stale, setStale] = useState(0);
   const model = useRef(new GraphModel());
   const track = useRef([]);
+  const opened = useRef(null);
   // Views that follow single tasks are told of them here: each is called with [{number, state}].
   const followers = useRef(new Set());
   const read = useRead(`plans/${which}`, { wake: tick, pause: 1500 });
@@ -49,11 +51,14 @@ export function Plan({ which, tab }) {
   if (read.error && !read.data) return html`<${Head} crumbs=${[["Plans", to(["plans"])]]} title=${`Plan ${which}`} /><${Problem} error=${read.error} />`;
   if (!read.data) return html`<${Head} crumbs=${[["Plans", to(["plans"])]]} title=${`Plan ${which}`} /><${Loading} />`;
   const plan = { ...read.data, ...(live ? { state: live.state, added: live.added, finished: live.finished, dead: live.dead, tasks: live.added - live.finished } : {}) };
-  const shown = TABS.find(([name]) => name === tab) ?? TABS[0];
+  // Of a plan that is done no graph is left; who watches one keeps what is shown as it ends.
+  opened.current ??= plan.state === "done" ? "progress" : "graph";
+  const shown = TABS.find(([name]) => name === (tab ?? opened.current)) ?? TABS[0];
   return html`<${Title} plan=${plan} isGone=${isGone} again=${read.again} />
     ${isGone && html`<div class="error" role="alert"><b>This plan was removed.</b> What is shown is how it was last. <a href=${to(["plans"])}>All plans</a></div>`}
     ${plan.reason && html`<div class="error"><b>It was cancelled:</b> ${plan.reason}</div>`}
     <${Numbers} plan=${plan} counts=${countsOf(plan, live)} />
+    <${PlanDead} number=${which} dead=${plan.state === "cancelled" ? 0 : plan.dead} />
     <nav class="tabs" aria-label="Parts of the plan">
       ${TABS.map(([name, title]) => html`<a key=${name} href=${to(["plans", which, name])} aria-current=${shown[0] === name ? "page" : undefined}>${title}</a>`)}
     </nav>
@@ -75,7 +80,7 @@ function Title({ plan, isGone, again }) {
     `created ${dateTime(plan.created)}`,
     plan.ended && `done ${dateTime(plan.ended)}`,
     plan.key && `key ${plan.key}`,
-    plan.on_failure === "cascade" ? "a failure ends what follows" : "a failure is held",
+    !plan.ended && (plan.on_failure === "cascade" ? "a task that fails for good ends what follows" : "a task that fails for good waits for somebody"),
     plan.weight !== 1 && `weight ${plan.weight}`,
     plan.priority !== 0 && `priority ${plan.priority}`,
     plan.not_before && `not before ${dateTime(plan.not_before)}`,
@@ -98,17 +103,20 @@ function Title({ plan, isGone, again }) {
   <//>`;
 }
 
+/** How many tasks are in a state, with the way to them. */
+const tasksIn = (plan, state, many) => (many > 0 ? html`<a href=${to(["plans", plan.number, "tasks"], { state })}>${count(many)}</a>` : "0");
+
 function Numbers({ plan, counts }) {
   const seen = useWatched(overview)?.plans.get(plan.number);
   const running = (counts.running ?? 0) + (counts.claimed ?? 0);
   return html`<${Figures} of=${[
       ["Finished", percent(plan.finished, plan.added), `${count(plan.finished)} of ${count(plan.added)}`, "is-wide"],
-      ["Running", count(running), counts["claimed ahead"] ? `+${count(counts["claimed ahead"])} ahead` : ""],
-      ["Runnable", count(counts.runnable ?? 0)],
+      ["Running", tasksIn(plan, "running", running), counts["claimed ahead"] ? `+${count(counts["claimed ahead"])} ahead` : ""],
+      ["Runnable", tasksIn(plan, "runnable", counts.runnable ?? 0)],
       ["Waiting", count((counts.waiting ?? 0) + (counts.delayed ?? 0) + (counts.gated ?? 0))],
-      ["Dead", count(plan.dead), "", plan.dead > 0 ? "is-dead" : ""],
+      ["Dead", tasksIn(plan, "dead", plan.dead), "", plan.dead > 0 ? "is-dead" : ""],
       ["Tasks a second", rate(seen?.rate)],
-      plan.ended ? ["Took", span(plan.ended - plan.created)] : ["Ends in", span(seen?.left)],
+      plan.ended ? ["Took", span(plan.ended - plan.created)] : ["Ends in", seen && standsStill({ ...seen, state: plan.state }) ? html`<a class="small-value" href=${to(["plans", plan.number, "why"])}>nothing runs</a>` : span(seen?.left)],
     ]} />
     <div class="panel pile body-only"><${Bar} counts=${counts} all=${plan.added} tall /><${Key} counts=${counts} /></div>`;
 }

@@ -16,7 +16,7 @@ function forecastMissing(plan) {
 export function PlanProgress({ plan, track, tick }) {
   const seen = useWatched(overview)?.plans.get(plan.number);
   const end = seen?.left ? Date.now() / 1000 + seen.left : null;
-  return html`<${PlanTimeline} number=${plan.number} tick=${tick} /><${Panel} title="Progress and forecast">
+  return html`<${PlanTimeline} number=${plan.number} tick=${tick} isOver=${plan.state === "done"} />${plan.state !== "done" && html`<${Panel} title="Progress and forecast">
     <div class="pile">
       <dl class="facts">
         <dt>Finished</dt><dd>${count(plan.finished)} of ${count(plan.added)}</dd>
@@ -25,5 +25,5 @@ export function PlanProgress({ plan, track, tick }) {
       </dl>
       ${track.length > 1 ? html`<${ProgressChart} track=${track} all=${plan.added} end=${end} />` : html`<${Empty} title="Nothing has changed since this page looks.">The chart grows with the plan.<//>`}
     </div>
-  <//>`;
+  <//>`}`;
 }

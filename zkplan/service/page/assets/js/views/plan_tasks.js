@@ -23,7 +23,7 @@ export function PlanTasks({ number, plan, tick, followers }) {
     pause: 2000,
   });
   useEffect(() => {
-    const follow = (facts) => setTold((old) => new Map([...(facts.whole ? [] : old), ...facts.tasks.map((task) => [task.number, task.state])]));
+    const follow = (facts) => setTold((old) => new Map([...(facts.whole ? [] : old), ...facts.tasks.map((task) => [task.number, { state: task.state, since: Date.now() / 1000 }])]));
     followers.add(follow);
     return () => followers.delete(follow);
   }, []);
@@ -34,7 +34,7 @@ export function PlanTasks({ number, plan, tick, followers }) {
     narrow(change);
   };
   const now = useNow();
-  const rows = (read.data?.items ?? []).map((task) => ({ ...task, state: told.get(task.number) ?? task.state, now }));
+  const rows = (read.data?.items ?? []).map((task) => ({ ...moved(task, told.get(task.number)), now }));
   const isAll = !Object.values(asked).some(Boolean) && cursors.length === 0;
   return html`<${Panel} title="Unfinished tasks" flush tools=${html`<${Filters} asked=${asked} onChange=${filter} />`}>
     ${read.error && html`<${Problem} error=${read.error} />`}
@@ -44,6 +44,9 @@ export function PlanTasks({ number, plan, tick, followers }) {
     ${(read.data?.next || cursors.length > 0) && html`<${Pager} said=${`Page ${cursors.length + 1}, the oldest tasks first`} hasBefore=${cursors.length > 0} hasNext=${Boolean(read.data?.next)} onBefore=${() => setCursors(cursors.slice(0, -1))} onNext=${() => setCursors([...cursors, read.data.next])} />`}
   <//>`;
 }
+
+/** A task as it was read, or as it was told since: then it is not known yet who has it. */
+const moved = (task, told) => (told && told.state !== task.state ? { ...task, ...told, worker: "", error: "", due: null } : task);
 
 function Filters({ asked, onChange }) {
   return html`<div class="fields" role="search">
@@ -82,8 +85,8 @@ export function DeadActions({ task, again }) {
 const link = (task, text) => html`<a href=${to(["plans", task.plan, "tasks", task.number])}>${text}</a>`;
 
 const COLUMNS = [
-  { name: "number", title: "Task", number: true, cell: (task) => link(task, task.number) },
-  { name: "name", title: "Name", kind: "name", cell: (task) => link(task, task.name ?? "(not readable here)") },
+  { name: "number", title: "Task", number: true, wide: true, cell: (task) => link(task, task.number) },
+  { name: "name", title: "Name", kind: "name", cell: (task) => html`${link(task, task.name ?? "(not readable here)")}<span class="narrow under dim">${task.error}</span>` },
   { name: "state", title: "State", kind: "state-cell", cell: (task) => html`<${State} state=${task.state} />` },
   { name: "since", title: "For", number: true, cell: (task) => html`<time title=${dateTime(task.since)}>${span(passed(task.since, task.now))}</time>` },
   { name: "attempts", title: "Tries", number: true, wide: true, cell: (task) => task.attempts },

@@ -1,15 +1,16 @@
 // The time line of a plan: who ran what when, what it waited for, and the critical path.
 
 import { html } from "../ui.js";
-import { count, counted, dateTime, span } from "../format.js";
+import { count, counted, dateTime, passed, span } from "../format.js";
 import { Empty, Loading, Panel, Problem } from "../parts.js";
 import { to } from "../place.js";
-import { useRead } from "../live.js";
+import { useNow, useRead } from "../live.js";
+import { wordOf } from "../states.js";
 
 /** Many names differ at their ends alone: so much of the beginning is shown. */
 const LABEL = 60;
 
-export function PlanTimeline({ number, tick }) {
+export function PlanTimeline({ number, tick, isOver }) {
   const read = useRead(`plans/${number}/timeline`, { wake: tick, pause: 2500 });
   const told = read.data;
   return html`<${Panel} title="Time line">
@@ -17,22 +18,29 @@ export function PlanTimeline({ number, tick }) {
     ${read.error && read.error.status !== 409 && html`<${Problem} error=${read.error} />`}
     ${!told && !read.error && html`<${Loading} />`}
     ${told && told.rows.length === 0 && html`<${Empty} title="Nothing has run yet.">Each attempt is drawn here once it is claimed.<//>`}
-    ${told && told.rows.length > 0 && html`<${Lines} plan=${number} told=${told} />`}
+    ${told && told.rows.length > 0 && html`<${Lines} plan=${number} told=${told} isOver=${isOver} />`}
     ${(told?.missing ?? []).map((each) => html`<p key=${each} class="dim">The history is not whole: ${each}.</p>`)}
   <//>`;
 }
 
-function Lines({ plan, told }) {
-  const whole = Math.max(0.001, told.last - told.first);
+function Lines({ plan, told, isOver }) {
+  const isSingle = told.rows[0].number !== null;
+  // What runs has run until now, and not until the last event.
+  const now = useNow() / 1000;
+  const last = !isOver && isSingle && told.rows.some((row) => row.ended === null) ? Math.max(told.last, now) : told.last;
+  const whole = Math.max(0.001, last - told.first);
   const percent = (moment) => (100 * Math.min(whole, Math.max(0, moment - told.first))) / whole;
   return html`<div class="pile">
     <div class="timeline" role="list" aria-label="Tasks over time">
-      ${told.rows.map((row) => html`<${Line} key=${row.number ?? row.name} plan=${plan} row=${row} percent=${percent} last=${told.last} />`)}
+      ${told.rows.map((row) => html`<${Line} key=${row.number ?? row.name} plan=${plan} row=${row} percent=${percent} last=${last} />`)}
       <div class="line axis" aria-hidden="true"><span></span><span class="ends"><i>${dateTime(told.first)}</i><i>${span(whole)} later</i></span><span></span></div>
     </div>
     ${told.others > 0 && html`<p class="dim">and ${counted(told.others, "task")} of other names</p>`}
     <ul class="key">
-      <li><i class="piece of-runnable"></i> runnable</li><li><i class="piece of-claimed-ahead"></i> claimed, not started</li><li><i class="piece of-running"></i> running</li><li>★ on the critical path</li>
+      ${isSingle && html`<li><i class="piece of-runnable"></i> runnable</li><li><i class="piece of-claimed-ahead"></i> claimed, not started</li>`}
+      <li><i class="piece of-running"></i> ${isSingle ? "running" : "how many run"}</li>
+      ${isSingle && told.rows.some((row) => row.error) && html`<li><i class="piece of-dead"></i> failed</li>`}
+      ${told.rows.some((row) => row.critical) && html`<li>★ on the critical path</li>`}
     </ul>
     ${told.path_tasks > 1 && html`<${Path} plan=${plan} told=${told} />`}
   </div>`;
@@ -40,7 +48,7 @@ function Lines({ plan, told }) {
 
 function Line({ plan, row, percent, last }) {
   const name = row.name.slice(0, LABEL) || (row.number === null ? "(without a name)" : `task ${row.number}`);
-  const outcome = row.number === null ? `${count(row.count)} ×, ${span(row.ran)}` : [row.ran === null ? "" : span(row.ran), row.error].filter(Boolean).join(" ") || row.state;
+  const outcome = row.number === null ? `${count(row.count)} ×, ${span(row.ran)}` : [row.ran === null ? "" : span(row.ran), row.error].filter(Boolean).join(" ") || stateFor(row);
   const said = `${name}: ${outcome}${row.worker ? `, by ${row.worker}` : ""}${row.critical ? ", on the critical path" : ""}`;
   return html`<div class="line" role="listitem" aria-label=${said} title=${said}>
     <span class="name">${row.critical ? "★ " : ""}${row.number === null ? name : html`<a href=${to(["plans", plan, "tasks", row.number])}>${name}</a>`}</span>
@@ -48,6 +56,9 @@ function Line({ plan, row, percent, last }) {
     <span class="told">${outcome}</span>
   </div>`;
 }
+
+/** "running for 3 min 2 s". */
+const stateFor = (row) => `${wordOf(row.state)}${row.state !== "claimed" || row.claimed === null ? "" : ` for ${span(passed(row.started ?? row.claimed))}`}`;
 
 /** What a task was in when: [[state, from, until]]. */
 function pieces(row, last) {

@@ -3,11 +3,12 @@
 import { html, useState } from "../ui.js";
 import { count, dateTime, passed, rate, span } from "../format.js";
 import { Empty, Figures, Head, Loading, Pager, Panel, Problem, Progress, Table } from "../parts.js";
-import { overview, pulse } from "../overview.js";
+import { overview, pulse, standsStill } from "../overview.js";
 import { narrow, place, to } from "../place.js";
 import { State } from "../states.js";
 import { useRead } from "../live.js";
 import { useWatched } from "../store.js";
+import { Late } from "./late.js";
 
 const STATES = ["running", "failed", "paused", "defining", "done", "cancelled"];
 const ROWS = 50;
@@ -32,6 +33,7 @@ export function Plans() {
   const isAll = !asked.name && !asked.state && cursors.length === 0;
   return html`<${Head} title="Plans" />
     <${Sums} seen=${seen} />
+    <${Late} />
     <${Panel} title=${asked.state ? `Plans that are ${asked.state}` : "All plans"} flush tools=${html`<${Filters} asked=${asked} onChange=${filter} />`}>
       ${read.error && html`<${Problem} error=${read.error} />`}
       ${!read.data && !read.error && html`<${Loading} />`}
@@ -51,8 +53,8 @@ function Sums({ seen }) {
     ["Running", seen ? count(running) : "–", seen && `of ${count(seen.slots)} slots`],
     ["Runnable", seen ? count(sum("runnable")) : "–"],
     ["Tasks a second", rate(seen?.rate)],
-    ["Workers", seen ? count(seen.workers) : "–"],
-    ["Dead", seen ? count(seen.dead) : "–", "", seen?.dead > 0 ? "is-dead" : ""],
+    ["Workers", seen ? html`<a href=${to(["workers"])}>${count(seen.workers)}</a>` : "–"],
+    ["Dead", seen?.dead > 0 ? html`<a href=${to(["dead-letters"])}>${count(seen.dead)}</a>` : seen ? "0" : "–", "", seen?.dead > 0 ? "is-dead" : ""],
   ]} />`;
 }
 
@@ -83,9 +85,10 @@ function merged(plan, now) {
 /** The counts of a plan for its bar: what waits is the part that stays empty. */
 const countsOf = (plan) => ({ finished: plan.finished, running: plan.running ?? 0, dead: plan.dead });
 
-/** How long a plan took, or when it ends if it goes on so. */
+/** How long a plan took, or when it ends if it goes on so; whether it stands still. */
 function timeOf(plan) {
   if (plan.ended) return `took ${span(plan.ended - plan.created)}`;
+  if (!plan.isStill && standsStill(plan)) return html`<a class="state of-delayed" href=${to(["plans", plan.number, "why"])}>nothing runs</a>`;
   return plan.isStill || plan.left === null ? "–" : `ends in ${span(plan.left)}`;
 }
 
@@ -94,7 +97,7 @@ const COLUMNS = [
   { name: "name", title: "Name", kind: "name", sort: true, cell: (plan) => html`<a href=${to(["plans", plan.number])}>${plan.name || "(without a name)"}</a>${!plan.readable && html` <span class="dim">not readable here</span>`}` },
   { name: "state", title: "State", cell: (plan) => html`<${State} state=${plan.state} />` },
   { name: "progress", title: "Progress", kind: "progress-cell", cell: (plan) => html`<${Progress} counts=${countsOf(plan)} done=${plan.finished} all=${plan.added} />` },
-  { name: "left", title: "Left", number: true, cell: (plan) => count(plan.tasks) },
+  { name: "left", title: "Left", number: true, wide: true, cell: (plan) => count(plan.tasks) },
   { name: "running", title: "Running", number: true, wide: true, cell: (plan) => (plan.isStill ? "–" : count(plan.running)) },
   { name: "runnable", title: "Runnable", number: true, wide: true, kind: "widest", cell: (plan) => count(plan.runnable) },
   { name: "dead", title: "Dead", number: true, cell: (plan) => (plan.dead ? html`<a class="state of-dead" href=${to(["plans", plan.number, "tasks"], { state: "dead" })}>${count(plan.dead)}</a>` : "0") },

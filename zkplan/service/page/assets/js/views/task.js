@@ -7,6 +7,7 @@ import { Ask, Empty, Figures, Head, Loading, Panel, Problem } from "../parts.js"
 import { State, wordOf } from "../states.js";
 import { to } from "../place.js";
 import { useEvents, useNow, useRead } from "../live.js";
+import { TaskHistory } from "./task_history.js";
 import { Causes } from "./why.js";
 import { Znodes } from "./znodes.js";
 
@@ -38,6 +39,7 @@ export function Task({ plan, number }) {
         ${task.why?.causes.length > 0 && html`<${Panel} title=${`Why it is ${wordOf(state)}`}><${Causes} why=${task.why} plan=${plan} own=${task.number} /><//>`}
         <${Failures} task=${task} />
         <${Values} task=${task} />
+        <${TaskHistory} plan=${plan} number=${task.number} version=${`${task.version} ${task.state}`} />
       </div>
       <div class="third pile">
         <${Neighbours} title="Waits for" all=${task.waits_for_count} tasks=${task.waits_for} plan=${plan} none=${task.arrived ? `Nothing any more: ${counted(task.arrived, "result")} arrived.` : "Nothing."} />
@@ -79,7 +81,7 @@ const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 function Failures({ task }) {
   const last = task.outcome?.failure;
   const all = last && !task.failures.some((each) => each.n === last.n && each.when === last.when) ? [...task.failures, last] : task.failures;
-  return html`<${Panel} title="Attempts that failed">
+  return html`<${Panel} title="Attempts that failed" tools=${all.length > 0 && html`<span class="dim">counted from 0, as in logs</span>`}>
     ${all.length === 0
       ? html`<${Empty} title="None has failed." />`
       : html`<ol class="attempts" reversed>
