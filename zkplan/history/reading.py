@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 
 from ..errors import HistoryNotKept, PlanError, PlanNotFound
 from ..log import get_logger
 from ..protocol.compaction import History, read_history
-from ..protocol.history import history_path
+from ..protocol.history import Record, history_path
 from ..protocol.requests import ReadData
 from ..transport import Transport
 from .events import Event, Events
@@ -24,18 +25,22 @@ GATHER_S = 0.05
 def read(transport: Transport, plan_path: str) -> tuple[Events, list[Event], History]:
     """All events, what they add up to, and what is missing. Raises HistoryNotKept, PlanNotFound and
     PayloadUndecodable."""
-    found = transport.run(read_history(plan_path))
-    if found is None:
-        raise _no_history(transport, plan_path)
+    found = read_records(transport, plan_path)
     events = Events()
     return events, list(events.of(found.records)), found
 
 
-def state_at(transport: Transport, plan_path: str, when: float) -> PlanState:
-    """What the plan was like at `when`, in seconds since 1970. Raises as `read`."""
+def read_records(transport: Transport, plan_path: str) -> History:
+    """The history as it is written. Raises as `read`."""
     found = transport.run(read_history(plan_path))
     if found is None:
         raise _no_history(transport, plan_path)
+    return found
+
+
+def state_at(transport: Transport, plan_path: str, when: float) -> PlanState:
+    """What the plan was like at `when`, in seconds since 1970. Raises as `read`."""
+    found = read_records(transport, plan_path)
     events = Events()
     for _ in events.of(record for record in found.records if record.ms <= when * 1000):
         pass
@@ -44,19 +49,36 @@ def state_at(transport: Transport, plan_path: str, when: float) -> PlanState:
 
 def ended_tasks(transport: Transport, plan_path: str) -> list[TaskState] | None:
     """The tasks that have ended, by number, as far as the history reaches; None without one."""
+    tasks = told_tasks(transport, plan_path)
+    if tasks is None:
+        return None
+    return [tasks[number] for number in sorted(tasks) if tasks[number].gone]
+
+
+def told_tasks(transport: Transport, plan_path: str) -> dict[int, TaskState] | None:
+    """All tasks that the history tells of, by number; None without one."""
     found = transport.run(read_history(plan_path))
     if found is None:
         return None
     events = Events()
     for _ in events.of(found.records):
         pass
-    tasks = events.state.tasks
-    return [tasks[number] for number in sorted(tasks) if tasks[number].gone]
+    return events.state.tasks
 
 
 def follow(transport: Transport, plan_path: str) -> Iterator[Event]:
     """All events, and those to come, until the plan ends or is removed. Raises as `read`."""
-    events, after = Events(), -1
+    events = Events()
+    with closing(batches(transport, plan_path)) as found:
+        for records in found:
+            yield from events.of(records)
+            if events.state.has_ended:
+                return
+
+
+def batches(transport: Transport, plan_path: str) -> Generator[list[Record], None, None]:
+    """All records, and those to come, until the plan is removed. Raises as `read`."""
+    after = -1
     path, woken = history_path(plan_path), threading.Event()
 
     def wake(changed: str | None) -> None:
@@ -72,11 +94,9 @@ def follow(transport: Transport, plan_path: str) -> Iterator[Event]:
                 raise _no_history(transport, plan_path)
             if found is None:
                 return  # removed
-            for event in events.of(found.records):
-                yield event
-                after = event.position
-            if events.state.has_ended:
-                return
+            if found.records:
+                after = found.records[-1].number
+            yield found.records
             woken.wait(LOOK_S)
             threading.Event().wait(GATHER_S)
     finally:

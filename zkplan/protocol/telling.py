@@ -166,7 +166,7 @@ def _entry(plans: dict[str, _Plan], op: Op, number: str, entry: str, before: str
 
 def _claim(plans: dict[str, _Plan], op: Op, path: str, facts: Mapping[str, Fact]) -> None:
     kind = type(op)
-    if kind is not Create and kind is not Delete:
+    if kind is SetData or (kind is Check and not facts):
         return
     node, _, name = path.rpartition("/")
     # Not of the claims node itself, nor of a pending record or what lies below a claim.
@@ -181,10 +181,10 @@ def _claim(plans: dict[str, _Plan], op: Op, path: str, facts: Mapping[str, Fact]
     move.n = int(name[22:end])
     if kind is Create:
         move.place = "c"
-    else:
+    elif kind is Delete:
         move.left = "c"
-        if facts:
-            move.fact = facts.get(path, NO_FACT)
+    if facts:
+        move.fact = facts.get(path, move.fact)
 
 
 def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
@@ -275,12 +275,20 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
                 yield ["e", int(source), of]
     for number, move in moves.items():
         move.size = move.size or plan.sizes.get(number, 0)
+        printed = move.fact.printed
+        if printed is not None:
+            worker = "" if move.worker == by else move.worker
+            yield _shortened(["p", move.task, move.n, printed.at, printed.text, worker])
         event = _event(move, by, gone, now)
         if event is not None:
-            while event[-1] in ("", -1, None, []):
-                event.pop()
-            yield event
+            yield _shortened(event)
     yield from plan.own
+
+
+def _shortened(event: Told) -> Told:
+    while event[-1] in ("", -1, None, []):
+        event.pop()
+    return event
 
 
 def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:

@@ -42,6 +42,7 @@ from .limits import Limits
 from .loader import Loader
 from .maintenance import Duty, Heartbeat, IdlePoll, IndexScan, PlanCheck
 from .membership import Membership
+from .output import LiveOutput
 from .plan_scan import PlanScan
 from .plan_times import PlanTimes
 from .poller import Poller
@@ -89,6 +90,7 @@ class Loop:
         recorder: Recorder,
         max_abandoned: int | None = None,
         kinds: Collection[str] = (),
+        output_max: int = 0,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox, self._ended = Mailbox[Callable[[], None]](), deque[Ended]()
@@ -103,7 +105,7 @@ class Loop:
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
             *(transport, values, plan_within, vanished, queues, self._is_busy),
-            *(isolation, membership.clock),
+            *(isolation, membership.clock, output_max),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates(Shares(share, threads, pool.since), kinds)
@@ -140,6 +142,7 @@ class Loop:
             *self._of_watches(values),
             *self._of_finished_plans(collector, recorder),
             IdlePoll(backoff, claims, self.poller.look_again),
+            *([LiveOutput(steps, pool)] if output_max else []),
         ]
 
     def _of_watches(self, values: Values) -> tuple[Duty, ...]:

@@ -63,8 +63,11 @@ class Runner:
         is_busy: Callable[[], bool],
         isolation: Isolation,
         clock: ServerClock | None = None,
+        output_max: int = 0,
     ) -> None:
-        """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot."""
+        """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot;
+        `output_max`: how many bytes are kept of what each attempt prints."""
+        self._output_max = output_max
         self._clock = clock or ServerClock()
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
@@ -89,6 +92,8 @@ class Runner:
     def _once(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
+        if job.plan is None or job.plan.history:
+            job.output_max = self._output_max
         token = task_here.set(job)
         try:
             ended = self._attempt(job)
