@@ -150,8 +150,8 @@ class Worker:
             client.recorder,
             max_abandoned,
             kinds,
-            task_output,
         )
+        self._loop.runner.output_max = task_output
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 

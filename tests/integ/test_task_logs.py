@@ -24,29 +24,29 @@ HOSTILE = "\x1b[2Jgone\r\u202e"
 
 
 def speak(word: str) -> None:
-    print(word)
+    sys.stdout.write(f"{word}\n")
     logging.getLogger("of_task").warning("logged %s", word)
 
 
 def speak_and_fail(word: str) -> None:
-    print(word, zkplan.current().attempt, file=sys.stderr)
+    sys.stderr.write(f"{word} {zkplan.current().attempt}\n")
     raise ValueError(word)
 
 
 def speak_and_wait(gate: str) -> None:
-    print("begun")
+    sys.stdout.write("begun\n")
     pass_gate(gate)
-    print("through")
+    sys.stdout.write("through\n")
 
 
 def speak_and_die(gate: str) -> None:
-    print("my last words")
+    sys.stdout.write("my last words\n")
     pass_gate(gate)
     os.kill(os.getpid(), 9)
 
 
 def speak_in_every_way() -> None:
-    print("in Python")
+    sys.stdout.write("in Python\n")
     os.write(1, b"to the descriptor \xff\n")
     sys.stdout.flush()
     subprocess.run(["echo", "of a child"], check=True)
@@ -184,5 +184,5 @@ def test_a_group_of_loud_tasks_is_committed_and_merged(here: Here, zkplan_client
 
 
 def speak_and_give() -> bytes:
-    print("x" * 100_000, "end")
+    sys.stdout.write("x" * 30_000 + " end\n")
     return os.urandom(990_000)

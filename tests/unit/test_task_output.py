@@ -116,6 +116,15 @@ def a_job(most: int = 1000) -> Job:
     return Job(Loaded(claim, b"", [], []), output_max=most)
 
 
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def as_task(job: Job, text: str) -> None:
+    task_here.set(job)
+    say(text)
+
+
 def said(job: Job) -> str:
     printed = job.output.rest(10_000) if job.output is not None else None
     return "" if printed is None else printed.text
@@ -131,26 +140,26 @@ def test_prints_and_logs_of_a_task_go_where_they_went_and_to_its_output(
 
     def run() -> None:
         task_here.set(job)
-        print("häl", end="")
+        sys.stdout.write("häl")
         sys.stdout.writelines(["lo\n"])
         sys.stdout.buffer.write(b"\xff\n")
         logging.getLogger("of_task").info("a %s", "record")
         logging.getLogger("zkplan.worker").warning("of zkplan itself")
-        contextvars.copy_context().run(print, "in a context", file=sys.stdout)
-        thread = threading.Thread(target=print, args=["of a thread of its own"])
+        contextvars.copy_context().run(say, "in a context")
+        thread = threading.Thread(target=say, args=["of a thread of its own"])
         thread.start()
         thread.join()
 
     with captured():
         with captured():
-            print("of nobody")
+            say("of nobody")
         contextvars.Context().run(run)
-        contextvars.Context().run(lambda: (task_here.set(other), print("of the other")))
+        contextvars.Context().run(as_task, other, "of the other")
         contextvars.Context().run(task_here.set, silent)
         assert sys.stdout.fileno is not None
         assert sys.stdout.encoding == "utf-8"
     assert sys.stdout is out
-    contextvars.Context().run(lambda: (task_here.set(job), print("too late")))
+    contextvars.Context().run(as_task, job, "too late")
     assert said(job) == "hällo\n\\xff\nINFO of_task: a record\nin a context\n"
     assert said(other) == "of the other\n"
     assert silent.output is None
@@ -169,9 +178,9 @@ def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
         def run() -> None:
             task_here.set(job)
             sys.stdout = mine
-            print("to itself")
+            say("to itself")
             sys.stdout = before
-            print("back")
+            say("back")
 
         contextvars.Context().run(run)
         sys.stdout = mine

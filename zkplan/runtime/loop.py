@@ -90,7 +90,6 @@ class Loop:
         recorder: Recorder,
         max_abandoned: int | None = None,
         kinds: Collection[str] = (),
-        output_max: int = 0,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox, self._ended = Mailbox[Callable[[], None]](), deque[Ended]()
@@ -105,7 +104,7 @@ class Loop:
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
             *(transport, values, plan_within, vanished, queues, self._is_busy),
-            *(isolation, membership.clock, output_max),
+            *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates(Shares(share, threads, pool.since), kinds)
@@ -142,7 +141,6 @@ class Loop:
             *self._of_watches(values),
             *self._of_finished_plans(collector, recorder),
             IdlePoll(backoff, claims, self.poller.look_again),
-            *([LiveOutput(steps, pool)] if output_max else []),
         ]
 
     def _of_watches(self, values: Values) -> tuple[Duty, ...]:
@@ -154,14 +152,15 @@ class Loop:
         return self.promotion, self.gates, self.schedules
 
     def _of_finished_plans(self, collector: Collector, recorder: Recorder) -> tuple[Duty, ...]:
-        """What finds them, what removes them, and what tidies up what is told of them."""
+        """What finds them, what removes them, and what tells of them and tidies that up."""
         steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
         bounds = RootBounds(
             *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
         )
         recorder.by = membership.worker
         tidying = Tidying(steps, self._paths, membership, Written(recorder))
-        return IndexScan(steps, membership, self.candidates, scan, bounds.learn), bounds, tidying
+        scanning = IndexScan(steps, membership, self.candidates, scan, bounds.learn)
+        return scanning, bounds, tidying, LiveOutput(steps, self.pool)
 
     # ---- the loop
 

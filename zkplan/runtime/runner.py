@@ -53,6 +53,9 @@ RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 class Runner:
     """Runs jobs for one worker. Thread-safe: each slot calls `run`."""
 
+    #: How many bytes are kept of what each attempt prints.
+    output_max = 0
+
     def __init__(
         self,
         transport: Transport,
@@ -63,11 +66,8 @@ class Runner:
         is_busy: Callable[[], bool],
         isolation: Isolation,
         clock: ServerClock | None = None,
-        output_max: int = 0,
     ) -> None:
-        """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot;
-        `output_max`: how many bytes are kept of what each attempt prints."""
-        self._output_max = output_max
+        """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot."""
         self._clock = clock or ServerClock()
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
@@ -93,7 +93,7 @@ class Runner:
         """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
         if job.plan is None or job.plan.history:
-            job.output_max = self._output_max
+            job.output_max = self.output_max
         token = task_here.set(job)
         try:
             ended = self._attempt(job)
