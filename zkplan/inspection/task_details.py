@@ -38,7 +38,7 @@ def describe_task(
     read = read_task(client, plan_path, number)
     info, outcome = info_of(codec, number, read), read.outcome
     has_run = read.summary is None or info.state in ("claimed", "dead") or info.attempts_used > 0
-    task = _in_history(client, plan_path, number) if has_run else None
+    task = _in_history(client, plan_path, number, read) if has_run else None
     ended = _ended(task, people) if task is not None and read.summary is None else {}
     if read.summary is None and outcome is None and not ended:
         raise InvalidTask(
@@ -68,9 +68,17 @@ def describe_task(
     return facts
 
 
-def _in_history(client: Connection, plan_path: str, number: str) -> TaskState | None:
-    """What the history tells of a task; None if it does not reach so far."""
-    tasks = told_tasks(client.transport, plan_path)
+def _in_history(
+    client: Connection, plan_path: str, number: str, read: TaskRead
+) -> TaskState | None:
+    """What the history tells of a task; None if it does not reach so far. One that stands is shown
+    beside a damaged history, too."""
+    try:
+        tasks = told_tasks(client.transport, plan_path)
+    except PayloadUndecodable:
+        if read.summary is None:
+            raise
+        return None
     return None if tasks is None else tasks.get(int(number))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -136,6 +137,8 @@ _OWN = "zkplan"
 _ALL_IN_PIPE = "of_pipe"
 _lock = threading.Lock()
 _count = 0
+#: In a process that a task has forked, another thread may have held a lock for ever.
+_is_fork = False
 
 
 @contextmanager
@@ -171,7 +174,7 @@ class _Tee:
     def write(self, data: Any) -> Any:
         written = self._to.write(data)
         here = task_here.get()
-        if here is not None and data:
+        if here is not None and data and not _is_fork:
             text = data if isinstance(data, str) else bytes(data).decode(errors="backslashreplace")
             here.add_output(text)
         return written
@@ -194,7 +197,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         here = task_here.get()
         is_own = record.name == _OWN or record.name.startswith(f"{_OWN}.")
-        if here is None or is_own or hasattr(record, _ALL_IN_PIPE):
+        if here is None or is_own or _is_fork or hasattr(record, _ALL_IN_PIPE):
             return
         try:
             here.add_output(f"{self.format(record)}\n")
@@ -202,6 +205,12 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
 
+def _note_fork() -> None:
+    global _is_fork
+    _is_fork = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
 _HANDLER = _Handler()
 _HANDLER.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 #: For records that say what has come through the pipe of a process, which gives it by itself.
