@@ -18,7 +18,7 @@ from .records import (
     queue_from_bytes,
     share_from_bytes,
 )
-from .requests import NO_FACT, Check, Create, Delete, Fact, Op, SetData
+from .requests import NO_FACT, Check, Create, Delete, Fact, Op, Printed, SetData
 
 Told = list[Any]
 
@@ -275,20 +275,19 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
                 yield ["e", int(source), of]
     for number, move in moves.items():
         move.size = move.size or plan.sizes.get(number, 0)
-        printed = move.fact.printed
-        if printed is not None:
-            worker = "" if move.worker == by else move.worker
-            yield _shortened(["p", move.task, move.n, printed.at, printed.text, worker])
+        if move.fact.printed is not None:
+            yield _printed(move, move.fact.printed, by)
         event = _event(move, by, gone, now)
         if event is not None:
-            yield _shortened(event)
+            while event[-1] in ("", -1, None, []):
+                event.pop()
+            yield event
     yield from plan.own
 
 
-def _shortened(event: Told) -> Told:
-    while event[-1] in ("", -1, None, []):
-        event.pop()
-    return event
+def _printed(move: _Move, printed: Printed, by: str) -> Told:
+    worker = [] if move.worker == by else [move.worker]
+    return ["p", move.task, move.n, printed.at, printed.text, *filter(None, worker)]
 
 
 def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
