@@ -65,6 +65,7 @@ from .functions.decorator import task
 from .functions.kinds import kind
 from .gates import When, when
 from .history.events import Event
+from .history.logs import TaskLog
 from .inspection.plan_progress import PlanProgress
 from .inspection.queues import QueueStatus
 from .inspection.task_info import TaskInfo
@@ -119,6 +120,7 @@ __all__ = [
     "wait",
     "Executor",
     "TaskInfo",
+    "TaskLog",
     "PlanProgress",
     "Why",
     "Cause",

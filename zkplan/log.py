@@ -22,10 +22,13 @@ TASK_FIELDS = ("plan", "task", "attempt", "worker")
 
 
 class OfTask(Protocol):
-    """What belongs to a task: `log_fields` has a value for each of TASK_FIELDS."""
+    """What belongs to a task: `log_fields` has a value for each of TASK_FIELDS. `add_output` gets
+    what its function prints and logs."""
 
     @property
     def log_fields(self) -> dict[str, Any]: ...
+
+    def add_output(self, text: str) -> None: ...
 
 
 #: Whose code runs in this thread, or in this coroutine.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
@@ -15,6 +15,7 @@ from .errors import (
     ResultNotKept,
 )
 from .gates import When
+from .history.logs import TaskLog, follow_logs, read_logs
 from .inspection.task_info import TaskInfo, task_info
 from .inspection.view import Why
 from .inspection.why import why_task
@@ -266,6 +267,18 @@ class Task:
         100 levels and 2 000 tasks at most; a cause says so if there may be more. Raises as `state`.
         """
         return why_task(*self._waited_for())
+
+    def logs(self, *, follow: bool = False) -> Iterator[TaskLog]:
+        """What its attempts have printed and logged, as far as that is kept with the history of the
+        plan: the last of each attempt, and what it has printed so far while it runs.
+
+        With `follow` also what is to come, until the task has ended or is dead. Raises
+        HistoryNotKept, PlanNotFound, PayloadUndecodable.
+        """
+        client, plan_path, number = self._waited_for()
+        if follow:
+            return follow_logs(client.transport, plan_path, number)
+        return iter(read_logs(client.transport, plan_path, number))
 
     @told_to_caller
     def skip(self, value: Any = None) -> bool:

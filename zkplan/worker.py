@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 from .backoff import Backoff
@@ -14,11 +15,13 @@ from .protection.keys import names_of
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .retention.collector import Collector
 from .runtime.loop import Loop
+from .runtime.output import captured
 from .runtime.plan_within import PlanWithin
 from .runtime.shares import Policy, check_policy
 from .runtime.statistics import Statistics
 from .serialization.by_name import AllowList
 from .serialization.kinds import registered
+from .settings.settings import OUTPUT_MAX
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -66,6 +69,11 @@ class Worker:
     by default it is a share of this machine's memory. After `tasks_per_child` tasks a child is
     replaced.
 
+    With `task_output` the last so many bytes of what each attempt prints and logs are kept with the
+    history of its plan (`Task.logs`), at most 65 536. `sys.stdout` and `sys.stderr` of this process
+    are replaced while the worker runs, and pass on what is written; so it is 0, off, by default
+    here. `zkplan worker` keeps 16 KiB.
+
     `share` says which plan is next, among those whose tasks have the highest priority now: the
     oldest ("greedy"), each in turn for as many slot-seconds ("balanced"), or for as many as its
     weight says ("weighted"; see `Plan.set`). Each worker shares its own slots.
@@ -92,6 +100,7 @@ class Worker:
         max_abandoned: int | None = None,
         allow: Iterable[str] = (),
         share: Policy = "weighted",
+        task_output: int = 0,
     ) -> None:
         """With `max_abandoned` it drains and ends as soon as so many functions have run past their
         time-outs and hold their threads; what runs has 30 seconds. Without it, it goes on with
@@ -101,6 +110,9 @@ class Worker:
         if max_abandoned is not None and (type(max_abandoned) is not int or max_abandoned < 1):
             raise ZkplanError(f"max_abandoned must be 1 or more, not {max_abandoned!r}")
         check_isolation(isolation, tasks_per_child)
+        if type(task_output) is not int or not 0 <= task_output <= OUTPUT_MAX:
+            raise ZkplanError(f"task_output must be 0 to {OUTPUT_MAX} bytes, not {task_output!r}")
+        self._captures = captured if task_output else nullcontext
         self._processes = Processes(
             client.codec,
             threads,
@@ -139,6 +151,7 @@ class Worker:
             max_abandoned,
             kinds,
         )
+        self._loop.runner.output_max = task_output
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
@@ -169,7 +182,8 @@ class Worker:
         """Run tasks until `stop` is called. Raises the error that ended the worker, if one did."""
         self.client.prepare()
         self._processes.start()
-        self._loop.run()
+        with self._captures():
+            self._loop.run()
 
     def start(self) -> Worker:
         """Run tasks on a thread of its own. Returns the worker."""

@@ -6,16 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from zkplan.protocol import compaction, history, telling
+from zkplan.protocol import compaction, ending, history, telling
 from zkplan.protocol.history import Record
 from zkplan.protocol.layout import UPDATE, parse_lease
+from zkplan.protocol.part import Part
 from zkplan.protocol.recorder import _Recorded
-from zkplan.protocol.requests import Create, Multi, Op
+from zkplan.protocol.requests import Check, Create, Multi, Op
+from zkplan.protocol.shared import Claim
 
-from .mutant import Mutant, only
+from .mutant import Mutant, only, without
+from .printing import PRINTS
 
 _event, _build, _merged = telling._event, _Recorded.build, history.merged_to_bytes
-_events = telling.Teller.events
+_events, _ending = telling.Teller.events, ending._ending
 
 
 def _without(letter: str) -> Callable[..., Any]:
@@ -38,6 +41,16 @@ def _of_leases(letter: str, change: Callable[[list[Any]], object]) -> Callable[.
 
 def _told_as_handed_back(event: list[Any]) -> None:
     event[0] = "h"
+
+
+def _end_without_what_it_printed(claim: Claim, *more: Any) -> Any:
+    ended = _ending(claim, *more)
+    ended.fact = ended.fact._replace(printed=None)
+    return ended
+
+
+def _part_without_what_it_printed(part: Any) -> Any:
+    return part.loaded.claim.fact._replace(printed=None)
 
 
 def _twice(recorded: Any) -> None:
@@ -90,6 +103,21 @@ OF_HISTORY = tuple(
         _merge("a merge that drops a transaction", lambda records: records[1:]),
         _merge("a merge that doubles a transaction", lambda records: [records[0], *records]),
         _merge("a merge that changes the order", _reordered),
+        *only(
+            lambda world: world.merging.printing.prints,
+            Mutant(
+                "print told without the claim",
+                without(lambda fiber, op: fiber.kind == PRINTS and type(op) is Check),
+            ),
+            Mutant(
+                "failure that loses what was printed",
+                patches=((ending, "_ending", _end_without_what_it_printed),),
+            ),
+            Mutant(
+                "commit that loses what was printed",
+                patches=((Part, "fact", property(_part_without_what_it_printed)),),
+            ),
+        ),
         *only(
             lambda world: world.leases is not None,
             _lease("a lease's claim told without the lease", "c", list[Any].pop),

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zkplan.history.state import KEPT, PlanState, TaskState
 from zkplan.protocol.history import Record, parse_span, records_from_bytes
@@ -19,6 +19,9 @@ from zkplan.protocol.requests import Create, Delete, Op
 
 from .story import Meant, Violation
 from .transaction import CLEARS, Transaction
+
+if TYPE_CHECKING:
+    from .printing import Printing
 
 #: The kind of the fibers that tidy histories up.
 MERGES = "merge"
@@ -124,6 +127,7 @@ class Historian:
         #: By znode of a history, what it told when it was made.
         self._told: dict[str, list[Record]] = {}
         self._removed: set[str] = set()
+        self.printing: Printing | None = None
         #: False: something else is looked for, which may break this as well.
         self.judges = True
 
@@ -164,6 +168,8 @@ class Historian:
                 plan = path.partition("/history/")[0]
                 judge_claims(tried, plan, records[0])
                 judge_places(created, records[0])
+                if self.printing is not None:
+                    self.printing.judge(tried, plan, records[0], self._nodes)
                 moves = [each for each in records[0].events if each[0] == "m" and not each[2]]
                 moved ^= {f"{plan}/task-{each[1]:010d}" for each in moves}
         if moved:

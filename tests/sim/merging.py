@@ -9,6 +9,7 @@ from zkplan.protocol import compaction
 
 from .history import MERGES
 from .mix import Patch
+from .printing import Printing
 
 if TYPE_CHECKING:
     from .world import World
@@ -29,9 +30,11 @@ class Merging:
         self._world, self._rng = world, random.Random(f"merging {seed}")
         self.merges = self._rng.random() < SHARE
         self.patches = SMALL if self.merges else ()
+        self.printing = Printing(world, seed)
 
     def storm(self) -> None:
         """Now and then somebody begins, or two at once."""
+        self.printing.storm()
         rng, world = self._rng, self._world
         if not self.merges or rng.random() >= BEGINS:
             return

@@ -267,6 +267,8 @@ class Worker:
         """The function: takes no time of its own, for the commit may begin any time later."""
         task = self.world.names[item.record.decode()]
         claim = item.claim
+        if item.result is None:
+            self.world.merging.printing.ran(claim)
         if item.result is not None:
             # Delivery had begun: the outcome is fixed, and the function is not run again.
             if item.result.startswith(FAILED) and not self.world.cascades(claim.plan):

@@ -13,7 +13,7 @@ from zkplan import errors
 
 TOP = Path(__file__).parents[2]
 AUTHOR = {"connect", "local", "Client", "Plan", "Task", "TaskSpec", "PlanStatus", "WorkerRecord"}
-AUTHOR |= {"QueueStatus", "LimitStatus", "Permit", "Event"}
+AUTHOR |= {"QueueStatus", "LimitStatus", "Permit", "Event", "TaskLog"}
 SCHEDULES = {"Schedule", "ScheduleInfo"}
 FUTURES = {
     "task",

@@ -1,4 +1,4 @@
-"""`zkplan task ls|show|why|…`: unfinished tasks, kept outcomes; all facts of one task."""
+"""`zkplan task ls|show|logs|why|…`: unfinished tasks, kept outcomes; all facts of one task."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from .common import (
 from .imports import set_import_path
 from .replay import replay
 from .task_control import cancel, retry, set_, skip
+from .task_logs import logs
 from .task_ls import list_tasks
 
 _plan = click.argument("plan", metavar="PLAN")
@@ -68,5 +69,5 @@ def why(plan: str, task: str, output: str, settings: Settings) -> None:
         print_why(client.plan(plan).task(task).why(), output)
 
 
-for _command in (list_tasks, skip, cancel, retry, set_, replay):
+for _command in (list_tasks, logs, skip, cancel, retry, set_, replay):
     task.add_command(_command)

@@ -66,6 +66,13 @@ _ENDS_WITHIN_S = 30
     "[env var: ZKPLAN_SHARE; default: weighted]",
 )
 @click.option(
+    "--task-output",
+    metavar="SIZE",
+    help="Keep so much of what each attempt prints and logs, the last of it, with the history of "
+    "its plan: see `zkplan task logs`. At most 64KiB; 0 keeps nothing. "
+    "[env var: ZKPLAN_TASK_OUTPUT; default: 16KiB]",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, 1000),
     default=1,
@@ -197,6 +204,7 @@ def worker(
             max_abandoned=max_abandoned,
             allow=allow,
             share=check_policy(settings.share),
+            task_output=settings.task_output,
         )
 
     _work(settings, make, line, grace, quiet, metrics)

@@ -31,8 +31,8 @@ class Event:
     `kind` is `added`, `runnable`, `claimed`, `committed`, `skipped`, `failed` (for good, and told
     to its dependents), `dead` (for good, and kept), `attempt failed`, `handed back`, `lost` (with
     its worker), `lapsed` (with its lease), `retried`, `decided`, `due`, `opened`, `moved`,
-    `result stored`, `delivered`, `edges added`, `started`, `logged`; of a plan `ready`, `paused`,
-    `resumed`, `cancelled`, `share changed`, `done`.
+    `result stored`, `delivered`, `edges added`, `started`, `logged`, `printed` (`Task.logs` gives
+    the text); of a plan `ready`, `paused`, `resumed`, `cancelled`, `share changed`, `done`.
 
     `position` is its place in the order in which ZooKeeper applied the transactions; `when` is
     ZooKeeper's time, in wall-clock seconds. `by` did it: the ID of a worker, or a user, a machine
@@ -40,7 +40,7 @@ class Event:
     the ID of a worker, or a lease. `attempt` is the number of a claim, which grows with each. Of an
     attempt that ended: `seconds` is how long its function ran, by the worker's clock; under a lease
     it is the time since the task was given out. `size` is that of an outcome in bytes, as it is
-    stored. `detail` says more.
+    stored, or of what is told to be printed. `detail` says more.
     """
 
     position: int
@@ -96,6 +96,9 @@ class Events:
             kind = "lapsed"
         if letter in "chlkxf":
             more["worker"], more["attempt"] = task.worker, task.n if task.n >= 0 else None
+        if letter == "p":
+            more["worker"], more["attempt"] = (told[5] if len(told) > 5 else record.by), told[2]
+            more["size"] = len(told[4].encode())
         if letter in "kxfv":
             more["seconds"] = task.ran_ms / 1000 if task.ran_ms >= 0 else None
         if letter in "kxf":

@@ -25,6 +25,7 @@ KINDS = {
     "m": "moved",
     "n": "logged",
     "o": "decided",
+    "p": "printed",
     "r": "runnable",
     "s": "started",
     "t": "retried",
@@ -44,7 +45,8 @@ class TaskState:
 
     `place`: see docs/internals/protocol.md; empty while it waits. `open` has the tasks that it
     still waits for, one for each edge. `claimed_ms`, `started_ms`, `ended_ms` and `ran_ms` are of
-    its last attempt. `decided`: how an operator decides that it ends, as flags. `is_known`: its add
+    its last attempt. `printed` counts the bytes that the last one has printed of which that is
+    told. `decided`: how an operator decides that it ends, as flags. `is_known`: its add
     is in the history, which may have lost its beginning.
     """
 
@@ -71,6 +73,7 @@ class TaskState:
     gone: bool = False
     is_known: bool = False
     decided: int = 0
+    printed: int = 0
 
     @property
     def queue(self) -> str:
@@ -158,6 +161,8 @@ class PlanState:
             self._ended(record, task, event)
         elif letter in "ns":
             pass
+        elif letter == "p":
+            task.printed = _at(event, 3, 0) + len(_at(event, 4, "").encode())
         elif letter == "v":
             _ran(record, task, _at(event, 3, -1), _at(event, 4, -1))
         else:

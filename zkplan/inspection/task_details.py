@@ -6,7 +6,8 @@ from typing import Any
 
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable
-from ..history.reading import ended_tasks
+from ..history.reading import told_tasks
+from ..history.state import TaskState
 from ..protocol.layout import number_of
 from ..protocol.records import Failure
 from ..protocol.requests import Node
@@ -36,7 +37,9 @@ def describe_task(
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     read = read_task(client, plan_path, number)
     info, outcome = info_of(codec, number, read), read.outcome
-    ended = _ended(client, plan_path, number, people) if read.summary is None else {}
+    has_run = read.summary is None or info.state in ("claimed", "dead") or info.attempts_used > 0
+    task = _in_history(client, plan_path, number, read) if has_run else None
+    ended = _ended(task, people) if task is not None and read.summary is None else {}
     if read.summary is None and outcome is None and not ended:
         raise InvalidTask(
             number,
@@ -55,6 +58,9 @@ def describe_task(
         facts["log"] = [_entry(codec, found, people, shown) for found in read.logs]
     if outcome is not None:
         facts |= _outcome(codec, outcome.data, shown)
+    if task is not None and task.printed:
+        told = f"{task.printed:,} bytes, the last of them: `zkplan task logs`"
+        facts["printed"] = told if people else task.printed
     if people:
         facts |= {name: "\n".join(facts[name]) for name in _LISTS if name in facts}
     if shown is not None:
@@ -62,11 +68,23 @@ def describe_task(
     return facts
 
 
-def _ended(client: Connection, plan_path: str, number: str, people: bool) -> dict[str, Any]:
-    """What the history tells of a task that has ended; empty if it does not reach so far."""
-    tasks = ended_tasks(client.transport, plan_path) or ()
-    task = next((each for each in tasks if each.number == int(number)), None)
-    if task is None:
+def _in_history(
+    client: Connection, plan_path: str, number: str, read: TaskRead
+) -> TaskState | None:
+    """What the history tells of a task; None if it does not reach so far. One that stands is shown
+    beside a damaged history, too."""
+    try:
+        tasks = told_tasks(client.transport, plan_path)
+    except PayloadUndecodable:
+        if read.summary is None:
+            raise
+        return None
+    return None if tasks is None else tasks.get(int(number))
+
+
+def _ended(task: TaskState, people: bool) -> dict[str, Any]:
+    """What the history tells of a task that has ended."""
+    if not task.gone:
         return {}
     facts: dict[str, Any] = {"name": task.name, "ended": task.state, "queue": task.queue}
     facts |= {"worker": task.worker, "attempts_used": task.claims, "size": task.size}

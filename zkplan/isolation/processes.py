@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from ..protocol.records import Failure
 from ..runtime.failures import MESSAGES
 from ..runtime.isolated import Came, Work
 from ..runtime.job import Ended, Job
+from ..runtime.output import OF_PIPE
 from ..serialization.codec import Codec, dump
 from ..shell_commands.stderr_log import StderrLog
 from ..text import size
@@ -101,9 +103,7 @@ class Processes:
             return Came(cannot_run=f"no process can be started for {job.name}: {error}")
         limit = job.options.memory_limit or self.memory_limit
         attempt = _Attempt(work, may_start, log, limit, self._codec)
-        lines = StderrLog(
-            tasks_logger, f"{job.claim.plan_path} {job.name}", "what it prints and logs"
-        )
+        lines = _Output(job)
         try:
             attempt.run(slot, lines)
         except BaseException:
@@ -157,6 +157,26 @@ class Processes:
             slot.begin_close()
         for slot in free:
             slot.close()
+
+
+class _Output(StderrLog):
+    """What one attempt prints and logs: lines in the log of its worker, and kept with the task."""
+
+    def __init__(self, job: Job) -> None:
+        name, what = f"{job.claim.plan_path} {job.name}", "what it prints and logs"
+        super().__init__(tasks_logger, name, what, OF_PIPE)
+        self._job = job
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def add(self, data: bytes) -> None:
+        """See StderrLog."""
+        super().add(data)
+        self._job.add_output(self._decoder.decode(data))
+
+    def close(self) -> None:
+        """See StderrLog."""
+        super().close()
+        self._job.add_output(self._decoder.decode(b"", True))
 
 
 class _Attempt:

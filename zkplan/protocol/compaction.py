@@ -14,6 +14,7 @@ from .history import (
     merged_name,
     merged_to_bytes,
     parse_span,
+    printed_bytes,
     records_from_bytes,
 )
 from .layout import UNTOLD
@@ -37,6 +38,10 @@ from .shared import REFUSALS_MAX, too_busy
 BYTES_MAX = 1024 * 1024
 #: How many segments one transaction merges, and how many bytes of them.
 SEGMENTS_MAX, SEGMENT_BYTES_MAX = 400, 256 * 1024
+#: With more bytes of what tasks have printed nothing is merged: it may be small when it is packed.
+PRINTED_BYTES_MAX = 8 * 1024 * 1024
+#: So many times its size a merged znode may unpack to; else it counts as larger than it is.
+UNPACKED_RATIO = 16
 #: A merged znode that is smaller may be merged once more with what follows.
 FULL_BYTES = 64 * 1024
 
@@ -142,23 +147,27 @@ def _worth_merging(before: list[Span], count: int) -> list[Span]:
 def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
     """Merge the first of `spans` that can be read, one behind the other. Returns how many."""
     nodes = yield from read_all([ReadData(f"{path}/{span.name}") for span in spans])
-    chosen, records, size = list[Span](), list[Record](), 0
+    chosen, records, size, printed = list[Span](), list[Record](), 0, 0
     for span, node in zip(spans, nodes, strict=True):
         found = _decoded(span, node) if node is not None else None
-        if found is None:
+        more = printed_bytes(found or ())
+        if found is None or printed + more > PRINTED_BYTES_MAX:
             if len(chosen) > 1:
                 break
-            chosen, records, size = [], [], 0  # a damaged one stays where it is
-            continue
+            chosen, records, size, printed = [], [], 0, 0  # a damaged one stays where it is
+            if found is None or more > PRINTED_BYTES_MAX:
+                continue
         if len(chosen) > 1 and size + len(node.data) > SEGMENT_BYTES_MAX:
             break
         chosen.append(span)
         records += found
         size += len(node.data)
+        printed += more
     if len(chosen) < 2:
         return 0
     data = merged_to_bytes(records)
-    name = merged_name(chosen[0].first, chosen[-1].last, len(data))
+    counted = max(len(data), printed // UNPACKED_RATIO)
+    name = merged_name(chosen[0].first, chosen[-1].last, counted)
     ops: list[Op] = [Create(f"{path}/{name}", data)]
     ops += [Delete(f"{path}/{span.name}") for span in chosen]
     answer = yield Multi(ops)

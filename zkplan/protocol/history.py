@@ -22,6 +22,8 @@ MAGIC = b"h1"
 COMPRESSED_FROM = 200
 #: What a damaged or malicious segment may take at most when it is unpacked.
 UNPACKED_MAX = 32 * 1024 * 1024
+#: Bytes of one character in JSON.
+ESCAPED_MAX = 6
 #: Those of a time in ms, with some to spare.
 DIGITS_MAX = 14
 #: Each digit becomes a 0, so that a long number is found without looking at each.
@@ -101,6 +103,20 @@ def records_from_body(span: Span, body: bytes, created_ms: int) -> list[Record]:
         return [_record(each) for each in value]
     except (TypeError, ValueError) as error:
         raise PayloadUndecodable(f"{span.name} of a history is damaged: {error}") from None
+
+
+def printed_bytes(records: Sequence[Record]) -> int:
+    """About how many bytes of what tasks have printed these hold, as JSON has them at most."""
+    told = (event[4] for record in records for event in record.events if is_printed(event))
+    return sum(ESCAPED_MAX * len(text) for text in told)
+
+
+def is_printed(event: Told) -> bool:
+    """Whether it tells what an attempt has printed, in the right form."""
+    if event[0] != "p" or len(event) < 5:
+        return False
+    numbers = all(type(each) is int and each >= 0 for each in event[1:4])
+    return numbers and type(event[4]) is str
 
 
 def _record(value: Any) -> Record:

@@ -109,6 +109,9 @@ class Part:
         edges = len(self.edges)
         per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
         size = per_op * ops + len(self.outcome) * (edges + 2 + self._lent) + 60 * edges
+        printed = self.loaded.claim.fact.printed
+        if printed is not None:
+            size += printed.end - printed.at
         if self.run or self.adds:
             size += sum(task.size for task in self.adds)
             size += sum(part.size for part in self.run)

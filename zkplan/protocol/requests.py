@@ -55,12 +55,24 @@ class Check(NamedTuple):
 Op = Create | Delete | SetData | Check
 
 
+class Printed(NamedTuple):
+    """Some of what an attempt has printed: `text`, in front of which it had printed `at` bytes of
+    UTF-8."""
+
+    at: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        return self.at + len(self.text.encode())
+
+
 class Fact(NamedTuple):
     """What an operation does not say itself, for the history of its plan.
 
     `name` is that of a task that is added. Of an attempt: `ran_ms` is how long it ran, `ended` the
     monotonic time of its worker at its end, and `error` the type of its failure. `skips`: the
-    outcome is that of a task that is skipped.
+    outcome is that of a task that is skipped. `printed` is the last of what it has printed.
     """
 
     name: str = ""
@@ -68,6 +80,7 @@ class Fact(NamedTuple):
     ended: float = 0.0
     error: str = ""
     skips: bool = False
+    printed: Printed | None = None
 
 
 NO_FACT = Fact()

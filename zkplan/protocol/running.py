@@ -1,9 +1,9 @@
-"""What is written of a task while it runs: that its function has started, and what it logs."""
+"""What is written of a task while it runs: that it has started, what it logs, what it prints."""
 
 from __future__ import annotations
 
 from .load import drop_claim
-from .requests import Applied, Check, Create, Multi, Reason, Step
+from .requests import Applied, Check, Create, Fact, Multi, Printed, Reason, Step
 from .shared import Claim, rejected
 
 
@@ -19,6 +19,20 @@ def write_log(claim: Claim, log: bytes) -> Step[str | None]:
     if answer.reason is not Reason.NO_NODE:
         raise rejected(f"a log entry of {claim.task_path}", answer)
     return None
+
+
+def tell_printed(claim: Claim, printed: Printed) -> Step[bool]:
+    """Tell in the history of its plan what a running task prints. Returns False if the claim is
+    gone. After a lost answer it may be told twice, at the same place.
+
+    Raises TransactionRejected, ServerFull; then the claim still stands.
+    """
+    answer = yield Multi([Check(claim.path)], {claim.path: Fact(printed=printed)})
+    if isinstance(answer, Applied):
+        return True
+    if answer.reason is not Reason.NO_NODE:
+        raise rejected(f"telling what {claim.task_path} prints", answer)
+    return False
 
 
 def mark_started(claim: Claim) -> Step[bool]:

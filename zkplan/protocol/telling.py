@@ -18,7 +18,7 @@ from .records import (
     queue_from_bytes,
     share_from_bytes,
 )
-from .requests import NO_FACT, Check, Create, Delete, Fact, Op, SetData
+from .requests import NO_FACT, Check, Create, Delete, Fact, Op, Printed, SetData
 
 Told = list[Any]
 
@@ -166,7 +166,7 @@ def _entry(plans: dict[str, _Plan], op: Op, number: str, entry: str, before: str
 
 def _claim(plans: dict[str, _Plan], op: Op, path: str, facts: Mapping[str, Fact]) -> None:
     kind = type(op)
-    if kind is not Create and kind is not Delete:
+    if kind is SetData or (kind is Check and not facts):
         return
     node, _, name = path.rpartition("/")
     # Not of the claims node itself, nor of a pending record or what lies below a claim.
@@ -181,10 +181,10 @@ def _claim(plans: dict[str, _Plan], op: Op, path: str, facts: Mapping[str, Fact]
     move.n = int(name[22:end])
     if kind is Create:
         move.place = "c"
-    else:
+    elif kind is Delete:
         move.left = "c"
-        if facts:
-            move.fact = facts.get(path, NO_FACT)
+    if facts:
+        move.fact = facts.get(path, move.fact)
 
 
 def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
@@ -275,12 +275,19 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
                 yield ["e", int(source), of]
     for number, move in moves.items():
         move.size = move.size or plan.sizes.get(number, 0)
+        if move.fact.printed is not None:
+            yield _printed(move, move.fact.printed, by)
         event = _event(move, by, gone, now)
         if event is not None:
             while event[-1] in ("", -1, None, []):
                 event.pop()
             yield event
     yield from plan.own
+
+
+def _printed(move: _Move, printed: Printed, by: str) -> Told:
+    worker = [] if move.worker == by else [move.worker]
+    return ["p", move.task, move.n, printed.at, printed.text, *filter(None, worker)]
 
 
 def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:

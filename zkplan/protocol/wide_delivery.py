@@ -227,8 +227,8 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
 def _finish(part: Part) -> Step[bool | None]:
     """Delete the task. True: done. False: the claim was lost. None: it must be read again."""
     loaded, claim = part.loaded, part.loaded.claim
-    # `result` has told how long it ran.
-    fact = part.fact._replace(ran_ms=-1, ended=0.0)
+    # `result` has told how long it ran, and what it printed.
+    fact = part.fact._replace(ran_ms=-1, ended=0.0, printed=None)
     answer = yield Multi([*loaded.release_ops(), *part.end_ops()], {part.ended_by: fact})
     if isinstance(answer, Applied):
         return True

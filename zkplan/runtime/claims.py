@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..log import get_logger
-from ..protocol.ending import hand_back
+from ..protocol.ending import ENDINGS_PER_MULTI, hand_back
 from ..protocol.load import Loaded
 from ..protocol.part import Part
 from ..protocol.requests import Step
@@ -21,6 +21,7 @@ from ..text import count
 from . import capacity
 from .job import Job
 from .kept_results import KeptResults
+from .output import PRINTED_ROOM, note_printed
 from .prefetch import Prefetch
 from .shares import Shares
 from .statistics import Counters
@@ -173,7 +174,8 @@ class Claims:
         """Make their tasks runnable again, without using up an attempt. `log` is kept with each
         task."""
         claims = [job.claim for job in jobs]
-        for claim in claims:
+        for claim, job in zip(claims, jobs, strict=True):
+            note_printed(job, PRINTED_ROOM // min(len(jobs), ENDINGS_PER_MULTI))
             self.end(claim)
         if not claims:
             return

@@ -14,6 +14,7 @@ from ..protocol.part import Part
 from ..protocol.records import Failure, PlanRecord
 from ..protocol.shared import Claim
 from ..tracing import TaskSpan
+from .output import Tail
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +54,9 @@ class Job:
     #: The span of this attempt where tasks are traced, and what of it goes down the edges.
     span: TaskSpan | None = None
     traceparent: str = ""
+    #: How many bytes of what it prints are kept, and the last of that: None until it prints.
+    output_max: int = 0
+    output: Tail | None = None
 
     @property
     def claim(self) -> Claim:
@@ -76,6 +80,14 @@ class Job:
         claim = self.claim
         numbers = int(claim.plan), int(claim.task), claim.n
         return dict(zip(TASK_FIELDS, (*numbers, self.worker), strict=True))
+
+    def add_output(self, text: str) -> None:
+        """Keep what it has just printed."""
+        if self.output is None:
+            if not self.output_max:
+                return
+            self.output = Tail(self.output_max)
+        self.output.add(text)
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""

@@ -42,6 +42,7 @@ from .limits import Limits
 from .loader import Loader
 from .maintenance import Duty, Heartbeat, IdlePoll, IndexScan, PlanCheck
 from .membership import Membership
+from .output import LiveOutput
 from .plan_scan import PlanScan
 from .plan_times import PlanTimes
 from .poller import Poller
@@ -151,14 +152,15 @@ class Loop:
         return self.promotion, self.gates, self.schedules
 
     def _of_finished_plans(self, collector: Collector, recorder: Recorder) -> tuple[Duty, ...]:
-        """What finds them, what removes them, and what tidies up what is told of them."""
+        """What finds them, what removes them, and what tells of them and tidies that up."""
         steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
         bounds = RootBounds(
             *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
         )
         recorder.by = membership.worker
         tidying = Tidying(steps, self._paths, membership, Written(recorder))
-        return IndexScan(steps, membership, self.candidates, scan, bounds.learn), bounds, tidying
+        scanning = IndexScan(steps, membership, self.candidates, scan, bounds.learn)
+        return scanning, bounds, tidying, LiveOutput(steps, self.pool)
 
     # ---- the loop
 

@@ -23,6 +23,7 @@ from ..serialization.functions import split_name
 from ..store.reference import is_stored
 from ..transport import Transport
 from .job import Ended, Job
+from .output import note_printed
 
 #: The most tasks that run behind a claimed one, and the most bytes of all their results.
 RUN_MAX = 50
@@ -120,6 +121,7 @@ class RunAhead:
                 return  # a failure counts, and a blob is kept, only under a claim of its own
             before, outcome = loaded, next_ended.outcome
             size += len(outcome)
+            note_printed(next_job, RUN_BYTES_MAX)
             ended.run.append(Part(loaded, outcome, next_job.options.keep))
 
     def _is_worth(self, loaded: Loaded, until: float) -> bool:

@@ -53,6 +53,9 @@ RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 class Runner:
     """Runs jobs for one worker. Thread-safe: each slot calls `run`."""
 
+    #: How many bytes are kept of what each attempt prints.
+    output_max = 0
+
     def __init__(
         self,
         transport: Transport,
@@ -89,6 +92,8 @@ class Runner:
     def _once(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
+        if job.plan is None or job.plan.history:
+            job.output_max = self.output_max
         token = task_here.set(job)
         try:
             ended = self._attempt(job)

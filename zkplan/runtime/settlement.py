@@ -21,6 +21,7 @@ from ..protocol.requests import Step
 from ..serialization.codec import FAILURE, Codec
 from .failures import for_log
 from .job import Ended, Job
+from .output import PRINTED_ROOM, note_printed
 from .retry_delay import retry_delay_s
 
 logger = get_logger("zkplan.worker")
@@ -61,6 +62,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
     job = ended.job
     if ended.fenced:
         return None
+    note_printed(job, PRINTED_ROOM - len(ended.outcome) - sum(task.size for task in job.adds))
     if ended.stopped:
         logger.info(
             "%s of %s ended early, as it was told to (%s): handing it back",
@@ -107,6 +109,7 @@ def settle_failure(
     plan whose `on_failure` says so. `shown`: see `failures.for_log`.
     """
     claim, options = job.claim, job.options
+    note_printed(job, PRINTED_ROOM)
     claim.fact = claim.fact._replace(error=failure.kind[:ERROR_CHARS_MAX])
     sealed = codec.seal(FAILURE, failure.to_bytes())
     if not final and claim.a + 1 < options.attempts:

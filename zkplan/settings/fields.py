@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidSettings
+from ..text import size_from
 from .access import check_access
-from .settings import LOGIN_TYPES, POLICIES, SERIALIZERS
+from .settings import LOGIN_TYPES, OUTPUT_MAX, POLICIES, SERIALIZERS
 
 _TIME_MAX_S = 3600.0
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -161,6 +162,13 @@ def _policy(given: Any, _: Path) -> str:
     return str(given)
 
 
+def _output(given: Any, _: Path) -> int:
+    found = size_from(given) if isinstance(given, str | int) else -1
+    if not 0 <= found <= OUTPUT_MAX:
+        raise ValueError(f"a size of at most {OUTPUT_MAX // 1024}KiB, or 0")
+    return found
+
+
 _TEXT, _PATH, _FLAG = Kind("text", _text), Kind("path", _path), Kind("flag", _flag)
 _SECONDS = Kind("seconds", _seconds)
 
@@ -265,6 +273,13 @@ FIELDS = (
         "share",
         Kind("policy", _policy),
         f"How `zkplan worker` shares its slots between plans: {', '.join(POLICIES)}.",
+        has_option=False,
+    ),
+    Field(
+        "task-output",
+        Kind("size", _output),
+        "How much `zkplan worker` keeps of what each attempt prints and logs, the last of it: at "
+        "most 64KiB; 0 keeps nothing.",
         has_option=False,
     ),
     Field(

@@ -13,6 +13,8 @@ SERIALIZERS = (PICKLE, JSON)
 #: What `share` may be.
 GREEDY, BALANCED, WEIGHTED = "greedy", "balanced", "weighted"
 POLICIES = (GREEDY, BALANCED, WEIGHTED)
+#: What `task-output` may be at most, and is by default, in bytes.
+OUTPUT_MAX, OUTPUT_DEFAULT = 64 * 1024, 16 * 1024
 LOGIN_TYPES = (DIGEST, SASL_DIGEST, SASL_GSSAPI)
 
 
@@ -47,6 +49,7 @@ class Settings:
     serializer: str = PICKLE
     queue: tuple[str, ...] = ()
     share: str = WEIGHTED
+    task_output: int = OUTPUT_DEFAULT
     session_timeout: float = 10.0
     connect_timeout: float = 10.0
     #: The profile that was chosen; empty: none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 #: A command logs at most so many lines; a longer line is cut into parts of so many bytes.
 LINES_MAX, LINE_BYTES_MAX = 1000, 2000
@@ -11,8 +12,15 @@ LINES_MAX, LINE_BYTES_MAX = 1000, 2000
 class StderrLog:
     """The lines of one command. Not thread-safe."""
 
-    def __init__(self, logger: logging.Logger, name: str, what: str = "its stderr") -> None:
-        self._logger, self._name, self._what = logger, name, what
+    def __init__(
+        self,
+        logger: logging.Logger,
+        name: str,
+        what: str = "its stderr",
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        """`extra` are fields of its records."""
+        self._logger, self._name, self._what, self._extra = logger, name, what, extra
         self._partial, self._lines = b"", 0
 
     def add(self, data: bytes) -> None:
@@ -37,7 +45,8 @@ class StderrLog:
             self._logger.warning(
                 "%s: only the first %d lines of %s are logged",
                 *(self._name, LINES_MAX, self._what),
+                extra=self._extra,
             )
         elif self._lines <= LINES_MAX:
             text = line[:LINE_BYTES_MAX].decode(errors="replace")
-            self._logger.info("%s: %s", self._name, text)
+            self._logger.info("%s: %s", self._name, text, extra=self._extra)

@@ -1,0 +1,191 @@
+"""What tasks print: the last bytes are kept, told while they run, and put together again."""
+
+from __future__ import annotations
+
+import contextvars
+import io
+import logging
+import sys
+import threading
+import tracemalloc
+
+import pytest
+
+from zkplan.history.logs import Logs, TaskLog, whole
+from zkplan.log import task_here
+from zkplan.protocol.compaction import PRINTED_BYTES_MAX
+from zkplan.protocol.history import Record, printed_bytes
+from zkplan.protocol.load import Loaded
+from zkplan.protocol.requests import Printed
+from zkplan.protocol.shared import Claim
+from zkplan.runtime.job import Job
+from zkplan.runtime.output import Tail, captured
+
+
+def record(number: int, *events: Printed, n: int = 0, worker: str = "w") -> Record:
+    return Record(number, 1000, worker, [["p", 7, n, each.at, each.text] for each in events])
+
+
+def shown(pieces: list[TaskLog]) -> list[tuple[int, int, str]]:
+    return [(each.attempt, each.cut, each.text) for each in pieces]
+
+
+def test_the_end_tells_the_last_bytes_and_never_half_a_character() -> None:
+    tail = Tail(10)
+    assert tail.rest(10) is None
+    tail.add("gone")
+    tail.add("äöüäöü")  # 12 bytes
+    assert tail.rest(10) == Printed(6, "öüäöü")
+    assert tail.rest(9) == Printed(8, "üäöü")
+    tail.add("\udcff\x00")  # no character, and one that nobody sees
+    printed = tail.rest(100)
+    assert printed is not None
+    assert printed.text.endswith("\\udcff\x00")
+    assert printed.end == 4 + 12 + 7
+
+
+def test_what_was_told_while_it_ran_is_not_told_again_unless_there_is_a_gap() -> None:
+    tail = Tail(100)
+    tail.add("one ")
+    assert tail.live(1.9) is None
+    first = tail.live(2.0)
+    assert first == Printed(0, "one ")
+    tail.add("two ")
+    assert tail.live(60.0) is None  # the first is under way
+    assert tail.rest(1000) == Printed(0, "one two ")  # and may be lost
+    tail.told(first, True)
+    assert tail.rest(1000) == Printed(4, "two ")
+    assert tail.live(2.5) is None  # too soon
+    tail.add("x" * 1000)
+    second = tail.live(4.0)
+    assert second is not None
+    assert len(second.text) == 100
+    tail.told(second, None)  # it was refused
+    assert tail.rest(1000) == Printed(908, "x" * 100)
+    third = tail.live(10.0)
+    assert third == second
+    tail.told(third, True)
+    assert tail.rest(1000) is None
+    tail.add("y" * 500)
+    assert tail.live(11.0) is None  # no room: what it is told of grows by 16 bytes a second
+    fourth = tail.live(20.0)
+    assert fourth == Printed(1408, "y" * 100)
+
+
+def test_a_hundred_megabytes_take_no_memory_however_they_come() -> None:
+    tail = Tail(1024)
+    large = "z" * 30_000_000
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            tail.add(large)
+        for _ in range(100):
+            tail.add("ä" * 50_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+    printed = tail.rest(10_000)
+    assert printed is not None
+    assert (printed.end, printed.text) == (100_000_000, "ä" * 512)
+
+
+def test_what_is_told_twice_is_shown_once_and_gaps_are_counted() -> None:
+    told = [
+        record(1, Printed(0, "one ")),
+        record(2, Printed(0, "one ")),  # an answer was lost
+        record(3, Printed(10, "three ")),  # "two..." was not told
+        record(4, Printed(0, "again"), n=1, worker="other"),
+        record(5, Printed(8, "o three end")),  # the end fills what it can
+        record(6, Printed(10, "thr")),  # a late copy
+    ]
+    assert shown(whole(told, 7)) == [(0, 0, "one "), (0, 4, "o three end"), (1, 0, "again")]
+    assert whole(told, 8) == []
+    logs, live = Logs(7), list[TaskLog]()
+    for each in told:
+        live += logs.of([each])
+    assert shown(live) == [(0, 0, "one "), (0, 6, "three "), (1, 0, "again"), (0, 0, "end")]
+    assert [each.worker for each in live] == ["w", "w", "other", "w"]
+    damaged = Record(7, 0, "w", [["p", 7, 0, -3, "x"], ["p", 7], ["p", 7, 0, 1, 2]])
+    assert list(logs.of([damaged])) == []
+    assert printed_bytes([damaged, told[0]]) == 24 < PRINTED_BYTES_MAX
+
+
+def a_job(most: int = 1000) -> Job:
+    claim = Claim("1", "2", "5000", 0, 0, "/z/claims/w/c", "/z/plan-1", "/z/plan-1/task-2")
+    return Job(Loaded(claim, b"", [], []), output_max=most)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def as_task(job: Job, text: str) -> None:
+    task_here.set(job)
+    say(text)
+
+
+def said(job: Job) -> str:
+    printed = job.output.rest(10_000) if job.output is not None else None
+    return "" if printed is None else printed.text
+
+
+def test_prints_and_logs_of_a_task_go_where_they_went_and_to_its_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(logging.getLogger("of_task"), "level", logging.INFO)
+    job, other, silent = a_job(), a_job(), a_job()
+
+    def run() -> None:
+        task_here.set(job)
+        sys.stdout.write("häl")
+        sys.stdout.writelines(["lo\n"])
+        sys.stdout.buffer.write(b"\xff\n")
+        logging.getLogger("of_task").info("a %s", "record")
+        logging.getLogger("zkplan.worker").warning("of zkplan itself")
+        contextvars.copy_context().run(say, "in a context")
+        thread = threading.Thread(target=say, args=["of a thread of its own"])
+        thread.start()
+        thread.join()
+
+    with captured():
+        with captured():
+            say("of nobody")
+        contextvars.Context().run(run)
+        contextvars.Context().run(as_task, other, "of the other")
+        contextvars.Context().run(task_here.set, silent)
+        assert sys.stdout.fileno is not None
+        assert sys.stdout.encoding == "utf-8"
+    assert sys.stdout is out
+    contextvars.Context().run(as_task, job, "too late")
+    assert said(job) == "hällo\n\\xff\nINFO of_task: a record\nin a context\n"
+    assert said(other) == "of the other\n"
+    assert silent.output is None
+    out.seek(0)
+    written = out.buffer.read()
+    everything = ["of nobody", "häl", "of a thread of its own", "of the other", "too late"]
+    assert all(each.encode() in written for each in everything)
+    assert b"\xff" in written
+
+
+def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
+    job, mine = a_job(), io.StringIO()
+    with captured():
+        before = sys.stdout
+
+        def run() -> None:
+            task_here.set(job)
+            sys.stdout = mine
+            say("to itself")
+            sys.stdout = before
+            say("back")
+
+        contextvars.Context().run(run)
+        sys.stdout = mine
+    try:
+        assert sys.stdout is mine  # not put back over what a task has put there
+    finally:
+        sys.stdout = before._to  # type: ignore[union-attr]
+    assert said(job) == "back\n"

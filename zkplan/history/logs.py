@@ -1,0 +1,118 @@
+"""What the attempts of a task have printed and logged, put together from the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from ..protocol.history import Record, is_printed
+from ..protocol.requests import ReadData
+from ..transport import Transport
+from .reading import RecordFollower, read_records
+from .state import PlanState
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLog:
+    """Some of what an attempt of a task has printed and logged.
+
+    `text` is as it was printed, control characters and all. `position` counts the bytes (of UTF-8)
+    that the attempt had printed before it, of which the last `cut` are not kept. `attempt` is the
+    number of the claim, `worker` had that, and `when` this became known: ZooKeeper's time, in
+    wall-clock seconds.
+    """
+
+    attempt: int
+    worker: str
+    when: float
+    position: int
+    cut: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        """How many bytes the attempt had printed behind it."""
+        return self.position + len(self.text.encode())
+
+
+@dataclass
+class Logs:
+    """The logs of one task from the records of a history. What is told twice is taken once."""
+
+    number: int
+    _ends: dict[int, int] = field(default_factory=dict)
+
+    def of(self, records: Iterable[Record]) -> Iterator[TaskLog]:
+        """What the next records tell, behind what earlier ones have told of the same attempt."""
+        for found in _told(records, self.number):
+            end = self._ends.get(found.attempt, 0)
+            if found.end > end:
+                self._ends[found.attempt] = found.end
+                yield _behind(found, end)
+
+
+def _behind(found: TaskLog, end: int) -> TaskLog:
+    """What lies behind `end`, where a character begins."""
+    if found.position >= end:
+        return replace(found, cut=found.position - end)
+    data = found.text.encode()[end - found.position :]
+    return replace(found, position=end, cut=0, text=data.decode(errors="replace"))
+
+
+def _told(records: Iterable[Record], number: int) -> Iterator[TaskLog]:
+    for record in records:
+        for event in record.events:
+            if is_printed(event) and event[1] == number:
+                worker = event[5] if len(event) > 5 and type(event[5]) is str else record.by
+                yield TaskLog(event[2], worker, record.ms / 1000, event[3], 0, event[4])
+
+
+def whole(records: Iterable[Record], number: int) -> list[TaskLog]:
+    """All that is kept, by attempt and in order. The end of an attempt tells the last of its output
+    as a whole: that fills what was left out while it ran."""
+    attempts: dict[int, list[TaskLog]] = {}
+    for found in _told(records, number):
+        pieces = attempts.setdefault(found.attempt, [])
+        if pieces and found.end < pieces[-1].end:
+            continue  # a late copy
+        while pieces and pieces[-1].end > found.position:
+            last = pieces.pop()
+            if last.position < found.position:
+                data = last.text.encode()[: found.position - last.position]
+                pieces.append(replace(last, text=data.decode(errors="replace")))
+                break
+        pieces.append(found)
+    told = []
+    for attempt in sorted(attempts):
+        end = 0
+        for piece in attempts[attempt]:
+            told.append(replace(piece, cut=piece.position - end))
+            end = piece.end
+    return told
+
+
+def read_logs(transport: Transport, plan_path: str, number: str) -> list[TaskLog]:
+    """Raises as `reading.read`."""
+    return whole(read_records(transport, plan_path).records, int(number))
+
+
+def follow_logs(transport: Transport, plan_path: str, number: str) -> Iterator[TaskLog]:
+    """All that is kept, and what comes, until the task has ended or is dead, or the plan has ended.
+    Raises as `reading.read`."""
+    state, logs, is_first = PlanState(), Logs(int(number)), True
+    with closing(RecordFollower(transport, plan_path)) as follower:
+        while (records := follower.read_on()) is not None:
+            state.apply(records)
+            if is_first:
+                is_first = False
+                shown = whole(records, int(number))
+                list(logs.of(records))  # these are known now
+                yield from shown
+            else:
+                yield from logs.of(records)
+            task = state.tasks.get(int(number))
+            if state.has_ended or (task is not None and (task.gone or task.place == "x")):
+                return
+            if task is None and transport.ask(ReadData(f"{plan_path}/task-{number}")) is None:
+                return  # it has ended, so long ago that the history does not tell
