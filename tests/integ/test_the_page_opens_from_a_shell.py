@@ -114,6 +114,8 @@ def test_a_local_block_prints_the_address_of_its_page(browser: Chrome, tmp_path:
         browser.get(address)
         sees(browser, "made in a script", "100 %", "done")
         browser.execute_script("document.querySelector('td.name a').click()")
+        sees(browser, "claimed, not started", "s later")  # the time line: no graph is left
+        browser.execute_script("document.querySelector('nav.tabs a').click()")
         sees(browser, "Every task has finished.", "Look at the results")
         process.stdin.write("\n")
         process.stdin.flush()
