@@ -40,6 +40,7 @@ READING = {
     "plan timeline": "{failed}",
     "task replay": "{failed} {dead}",
     "task ls": "{failed}",
+    "task logs": "{failed} {dead}",
     "task show": "{failed} {dead} --values",
     "worker ls": "",
     "queue ls": "",
