@@ -53,7 +53,7 @@ def demo(arguments: list[str]) -> None:
 
 def test(arguments: list[str]) -> None:
     """lint and all tests, side by side: on a real ZooKeeper and on the embedded server"""
-    marked = ["-m", "(sample or not (chaos or slow)) and not bench", *arguments]
+    marked = ["--durations=10", "-m", "(sample or not (chaos or slow)) and not bench", *arguments]
     if any(argument.startswith("tests/") for argument in arguments):
         lint([])
         pytest([], marked)
