@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 from kazoo.client import KazooClient
 
-from zkplan import Client, Plan
+from zkplan import Client, Plan, TaskSpec
 from zkplan.history.reading import ended_tasks
 from zkplan.history.state import TaskState
+from zkplan.protocol import part
 from zkplan.protocol.claim import claim
 from zkplan.protocol.compaction import compact
 from zkplan.protocol.layout import HISTORY
@@ -164,6 +165,21 @@ def test_what_is_passed_over_unbuilt_does_not_match(root: Root) -> None:
         assert found == sorted(key for key, task in every.items() if wanted(task)), words
     of_one = root.ask("task", "ls", "nightly-1", "--all", "--name", "load")
     assert len(of_one) == 4
+
+
+def test_a_failure_that_was_delivered_wide_is_found_by_how_long_it_ran(
+    here: Here, zkplan_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, "GROUP_BYTES_MAX", 0)  # now every delivery is a wide one
+    with zkplan_client.create_plan("wide", on_failure="cascade", attempts=1) as plan:
+        plan.add_task(int, after=[plan.add_task(take_in_vain, [LONG_S], name="load")], name="then")
+        plan.add_tasks([TaskSpec(take, [USUAL_S], name="load")] * 2)
+    with working(*here):
+        wait_until(partial(has_ended, plan), "it has ended")
+    for longer in (str(LONG_S / 2), "1.5x"):
+        words = ("--longer-than", longer, "--state", "failed", "--name", "load")
+        (row,) = run("task", "ls", "wide", "--all", *words, "-o", "json").data
+        assert row["seconds"] >= LONG_S
 
 
 def test_what_a_history_does_not_tell_is_said_and_hides_nothing(

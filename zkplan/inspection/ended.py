@@ -196,7 +196,8 @@ class _Sought:
             if told != wanted.state:
                 return False
         ran = event[4] if len(event) > 4 else None
-        if longest is not None and ran is not None:
+        # Of a wide delivery the stored result has told how long it ran: -1 stands here.
+        if longest is not None and ran is not None and ran >= 0:
             return bool(ran / 1000 > longest(name))
         return True
 
