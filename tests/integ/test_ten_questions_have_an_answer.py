@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client, Plan, TaskSpec
 from zkplan.history.reading import ended_tasks
@@ -20,7 +21,7 @@ from zkplan.history.state import TaskState
 from zkplan.protocol import part
 from zkplan.protocol.claim import claim
 from zkplan.protocol.compaction import compact
-from zkplan.protocol.layout import HISTORY
+from zkplan.protocol.layout import HISTORY, UNTOLD
 from zkplan.protocol.look import look
 from zkplan.protocol.membership import register, sign_off
 from zkplan.protocol.worker_record import WorkerRecord
@@ -186,9 +187,11 @@ def test_what_a_history_does_not_tell_is_said_and_hides_nothing(
     root: Root, znodes: KazooClient
 ) -> None:
     root.client.create_plan("untold", history=False)
-    bad, worse = (plan.path for plan in root.plans[:2])
+    bad, worse, shut = (plan.path for plan in root.plans)
     znodes.create(f"{bad}/{HISTORY}/seg-0000009999", b"not ours")
     znodes.create(f"{worse}/{HISTORY}/seg-0000009999", b'h1j["ann@there",[["k",[]]]]')
+    hidden = min(set(znodes.get_children(f"{shut}/{HISTORY}")) - {UNTOLD})
+    znodes.set_acls(f"{shut}/{HISTORY}/{hidden}", [make_acl("world", "anyone", admin=True)])
     asked = ("--all-plans", "--since", "1h")
     for answer in (
         root.run("task", "ls", "--all", *asked, "--state", "committed"),
@@ -199,7 +202,9 @@ def test_what_a_history_does_not_tell_is_said_and_hides_nothing(
         assert "1 plan with no history to read here" in answer.err
         assert re.search(rf"the history of {bad} is not whole: .*seg-0000009999", answer.err)
         assert f"the history of {worse} is not whole" in answer.err
+        assert f"the history of {shut} is not whole: cannot be read here: {hidden}" in answer.err
         assert answer.code == 0
+    znodes.set_acls(f"{shut}/{HISTORY}/{hidden}", OPEN_ACL_UNSAFE)
 
 
 def test_words_that_make_no_question_are_refused(root: Root) -> None:
