@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client, Plan, TaskSpec
+from zkplan.cli import ended_ls
 from zkplan.history.reading import ended_tasks
 from zkplan.history.state import TaskState
 from zkplan.protocol import part
@@ -181,6 +182,23 @@ def test_a_failure_that_was_delivered_wide_is_found_by_how_long_it_ran(
         words = ("--longer-than", longer, "--state", "failed", "--name", "load")
         (row,) = run("task", "ls", "wide", "--all", *words, "-o", "json").data
         assert row["seconds"] >= LONG_S
+
+
+@pytest.mark.parametrize("reading", ["find_ended", "find_tasks"])
+def test_a_task_that_ends_while_it_is_looked_for_is_listed_once(
+    root: Root, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reading: str
+) -> None:
+    """It ends when all histories, or all unfinished tasks, have been read."""
+    read = getattr(ended_ls, reading)
+
+    def read_and_end(*given: Any) -> Iterator[Any]:
+        yield from read(*given)
+        (tmp_path / "gate").touch()
+        wait_until(partial(has_ended, root.client.plan("hourly")), "it has ended")
+
+    monkeypatch.setattr(ended_ls, reading, read_and_end)
+    (row,) = root.ask("task", "ls", "--all-plans", "--all", "--name", "watch")
+    assert row["state"] == ("running" if reading == "find_ended" else "committed")
 
 
 def test_what_a_history_does_not_tell_is_said_and_hides_nothing(
