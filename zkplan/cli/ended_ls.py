@@ -59,7 +59,7 @@ class WithEnded:
         yield from others.values()
 
     def _longest(self) -> Callable[[str], float] | None:
-        """The seconds that a task of a name has to run for longer than to be meant."""
+        """For the name of a task the seconds: only tasks that ran longer match."""
         if self._times is None:
             least = self._wanted.longer_than
             return None if least is None else lambda _: least
