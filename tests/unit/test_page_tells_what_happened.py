@@ -1,4 +1,4 @@
-"""What the page makes of a history, in node: the time line of a plan."""
+"""What the page makes of a history, in node: the time line of a plan, the events of a task."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ import {{ readFileSync }} from "node:fs";
 const told = JSON.parse(readFileSync(0, "utf8"));
 const last = endOf(told, 100);
 console.log(JSON.stringify([last, told.rows.map((row) => pieces(row, last))]));
+"""
+EVENTS = f"""
+import {{ NO_EVENTS, withPage }} from "{(MODULES / "events.js").as_uri()}";
+import {{ readFileSync }} from "node:fs";
+const pages = JSON.parse(readFileSync(0, "utf8"));
+console.log(JSON.stringify(pages.reduce(withPage, NO_EVENTS)));
 """
 HANDED_BACK: list[list[Told]] = [
     [["a", 0, "task", "r5.0.0", [], "", 0]],
@@ -46,3 +52,22 @@ def test_the_time_line_goes_on_for_what_runs_alone() -> None:
     ended: list[Told] = [["k", 0, 0, 5, 500, 250]]
     was = [["runnable", 1, 2], ["claimed-ahead", 2, 2.25], ["running", 2.25, 2.75]]
     assert drawn(*HANDED_BACK[:2], ended, []) == (4, was)
+
+
+def event(position: int, kind: str, attempt: int | None = None) -> dict[str, Any]:
+    return {"position": position, "kind": kind, "attempt": attempt}
+
+
+def test_the_last_events_of_a_task_are_shown_and_what_it_prints_hides_none() -> None:
+    printed = [event(at, "printed", 0) for at in range(1000, 1900)]
+    events = [*(event(at, "moved") for at in range(300)), event(300, "claimed", 0), *printed]
+    events += [event(1900, "attempt failed", 0), event(1901, "printed", 1)]
+    starts = range(0, len(events), 500)
+    pages = [{"items": events[at : at + 500], "next": f"from {at + 500}"} for at in starts]
+    found = in_node(EVENTS, [*pages[:-1], pages[-1] | {"next": None}])
+    latest = [(each["position"], each["kind"]) for each in found["events"]]
+    assert latest[:3] == [(1901, "printed"), (1900, "attempt failed"), (1899, "printed")]
+    assert latest[3:] == [(300, "claimed"), *((at, "moved") for at in range(299, 103, -1))]
+    assert (len(latest), found["isCut"], found["cursor"]) == (200, True, "from 1000")
+    few = in_node(EVENTS, [{"items": events[:2], "next": None}])
+    assert (few["isCut"], few["cursor"], len(few["events"])) == (False, None, 2)
