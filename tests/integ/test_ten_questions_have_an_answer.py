@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from zkplan import Client, Plan
+from zkplan import Client, Plan, TaskSpec
+from zkplan.cli import ended_ls
 from zkplan.history.reading import ended_tasks
 from zkplan.history.state import TaskState
+from zkplan.protocol import part
 from zkplan.protocol.claim import claim
 from zkplan.protocol.compaction import compact
-from zkplan.protocol.layout import HISTORY
+from zkplan.protocol.layout import HISTORY, UNTOLD
 from zkplan.protocol.look import look
 from zkplan.protocol.membership import register, sign_off
 from zkplan.protocol.worker_record import WorkerRecord
@@ -166,13 +169,47 @@ def test_what_is_passed_over_unbuilt_does_not_match(root: Root) -> None:
     assert len(of_one) == 4
 
 
+def test_a_failure_that_was_delivered_wide_is_found_by_how_long_it_ran(
+    here: Here, zkplan_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, "GROUP_BYTES_MAX", 0)  # now every delivery is a wide one
+    with zkplan_client.create_plan("wide", on_failure="cascade", attempts=1) as plan:
+        plan.add_task(int, after=[plan.add_task(take_in_vain, [LONG_S], name="load")], name="then")
+        plan.add_tasks([TaskSpec(take, [USUAL_S], name="load")] * 2)
+    with working(*here):
+        wait_until(partial(has_ended, plan), "it has ended")
+    for longer in (str(LONG_S / 2), "1.5x"):
+        words = ("--longer-than", longer, "--state", "failed", "--name", "load")
+        (row,) = run("task", "ls", "wide", "--all", *words, "-o", "json").data
+        assert row["seconds"] >= LONG_S
+
+
+@pytest.mark.parametrize("reading", ["find_ended", "find_tasks"])
+def test_a_task_that_ends_while_it_is_looked_for_is_listed_once(
+    root: Root, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reading: str
+) -> None:
+    """It ends when all histories, or all unfinished tasks, have been read."""
+    read = getattr(ended_ls, reading)
+
+    def read_and_end(*given: Any) -> Iterator[Any]:
+        yield from read(*given)
+        (tmp_path / "gate").touch()
+        wait_until(partial(has_ended, root.client.plan("hourly")), "it has ended")
+
+    monkeypatch.setattr(ended_ls, reading, read_and_end)
+    (row,) = root.ask("task", "ls", "--all-plans", "--all", "--name", "watch")
+    assert row["state"] == ("running" if reading == "find_ended" else "committed")
+
+
 def test_what_a_history_does_not_tell_is_said_and_hides_nothing(
     root: Root, znodes: KazooClient
 ) -> None:
     root.client.create_plan("untold", history=False)
-    bad, worse = (plan.path for plan in root.plans[:2])
+    bad, worse, shut = (plan.path for plan in root.plans)
     znodes.create(f"{bad}/{HISTORY}/seg-0000009999", b"not ours")
     znodes.create(f"{worse}/{HISTORY}/seg-0000009999", b'h1j["ann@there",[["k",[]]]]')
+    hidden = min(set(znodes.get_children(f"{shut}/{HISTORY}")) - {UNTOLD})
+    znodes.set_acls(f"{shut}/{HISTORY}/{hidden}", [make_acl("world", "anyone", admin=True)])
     asked = ("--all-plans", "--since", "1h")
     for answer in (
         root.run("task", "ls", "--all", *asked, "--state", "committed"),
@@ -183,7 +220,9 @@ def test_what_a_history_does_not_tell_is_said_and_hides_nothing(
         assert "1 plan with no history to read here" in answer.err
         assert re.search(rf"the history of {bad} is not whole: .*seg-0000009999", answer.err)
         assert f"the history of {worse} is not whole" in answer.err
+        assert f"the history of {shut} is not whole: cannot be read here: {hidden}" in answer.err
         assert answer.code == 0
+    znodes.set_acls(f"{shut}/{HISTORY}/{hidden}", OPEN_ACL_UNSAFE)
 
 
 def test_words_that_make_no_question_are_refused(root: Root) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
-import subprocess
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import pytest
+from .in_node import MODULES, in_node
 
-MODEL = Path(__file__).parents[2] / "zkplan/service/page/assets/js/graph/model.js"
+MODEL = MODULES / "graph/model.js"
 BOXES_MAX, PARTS_MAX = 24, 12
 #: Opens the largest box again and again, and prints what each picture has.
 SCRIPT = f"""
@@ -51,21 +47,9 @@ def node_of(number: int, function: str, state: str = "waiting") -> dict[str, Any
 
 
 def pictures(nodes: list[dict[str, Any]], edges: set[tuple[int, int]]) -> list[dict[str, Any]]:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is missing: apt-get install nodejs")
     ways = [{"source": source, "target": target} for source, target in sorted(edges)]
     graph = {"grouped": False, "sampled": False, "nodes": nodes, "edges": ways}
-    ran = subprocess.run(
-        [node, "--input-type=module", "--eval", SCRIPT],
-        input=json.dumps(graph),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found: list[dict[str, Any]] = json.loads(ran.stdout)
+    found: list[dict[str, Any]] = in_node(SCRIPT, graph)
     return found
 
 

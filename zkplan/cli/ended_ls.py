@@ -41,18 +41,25 @@ class WithEnded:
         self._read: list[Across] = []
 
     def rows(self) -> Iterator[EndedTask | FoundTask]:
-        """Those that have ended, by plan and number, then the others."""
+        """Those that have ended, by plan and number, then the others.
+
+        The others are read first: what ends meanwhile is told as ended, or as it was before.
+        """
         spare_a_reader()
         longest = self._longest()
+        others = dict[tuple[str, str], FoundTask]()
+        if self._wanted.state not in ENDED:
+            others = {(task.plan, task.number): task for task in self._unfinished(longest)}
         if self._wanted.state is None or self._wanted.state in ENDED:
             across = Across(self._client.transport, self._paths, self._since)
             self._read.append(across)
-            yield from find_ended(across, self._names, self._wanted, self._since, longest)
-        if self._wanted.state not in ENDED:
-            yield from self._unfinished(longest)
+            for task in find_ended(across, self._names, self._wanted, self._since, longest):
+                others.pop((task.plan, task.number), None)
+                yield task
+        yield from others.values()
 
     def _longest(self) -> Callable[[str], float] | None:
-        """The seconds that a task of a name has to run for longer than to be meant."""
+        """For the name of a task the seconds: only tasks that ran longer match."""
         if self._times is None:
             least = self._wanted.longer_than
             return None if least is None else lambda _: least

@@ -53,7 +53,7 @@ _RAN = re.compile(rb'\["(?:k",(\d+),(\d+|null)|v",(\d+)),(?:\d+|null),(\d{1,14})
 _COMMITTED = (b"0", b"1", b"null")
 
 
-class Usual:
+class UsualTimes:
     """How long committed tasks of each name ran, in all plans that were looked at: the median.
 
     Times of a history are in ms, so a median is never less than one. A failure that a wide delivery
@@ -101,9 +101,9 @@ class Usual:
         return any(ms / 1000 > times * self._median(name) for name, ms in longest.items())
 
 
-def usual(across: Across) -> Usual:
+def usual(across: Across) -> UsualTimes:
     """Read all of these histories."""
-    found = Usual()
+    found = UsualTimes()
     for path, stored in across:
         found.note(path, stored.bodies)
     return found
@@ -119,19 +119,19 @@ def find_ended(
     """The tasks that ended at `since` or later and match, by plan and number.
 
     `names` has the name of each plan by its path. `longest` gives seconds for the name of a task:
-    only those that ran longer are meant.
+    only tasks that ran longer match.
     """
-    sought = _Sought(wanted, since, longest)
+    search = _Search(wanted, since, longest)
     for path, stored in across:
         state, records = PlanState(), stored.records()
         try:
-            state.apply(of_tasks(records, sought.candidates(records)))
+            state.apply(of_tasks(records, search.candidates(records)))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             across.damaged(path, error)
             continue
         for number in sorted(state.tasks):
             task = state.tasks[number]
-            if task.gone and sought.matches(task):
+            if task.gone and search.matches(task):
                 yield _ended(path, names.get(path, ""), task)
 
 
@@ -142,8 +142,8 @@ def plan_names(client: Connection) -> dict[str, str]:
     return {path: record.name if record is not None else "" for path, record in records}
 
 
-class _Sought:
-    """What is looked for: first in the events themselves, then exactly in what they add up to.
+class _Search:
+    """What to look for: first in the events themselves, then exactly in what they add up to.
 
     Most tasks are passed over by their last event alone: to build what its events add up to takes
     ten times as long.
@@ -196,7 +196,8 @@ class _Sought:
             if told != wanted.state:
                 return False
         ran = event[4] if len(event) > 4 else None
-        if longest is not None and ran is not None:
+        # Of a wide delivery the stored result has told how long it ran: -1 stands here.
+        if longest is not None and ran is not None and ran >= 0:
             return bool(ran / 1000 > longest(name))
         return True
 

@@ -12,18 +12,20 @@ from .history import Record, Span, body_of, history_path, records_from_body
 from .layout import UNTOLD
 from .load import read_all
 from .requests import Node, ReadChildren, ReadData, Step
-from .shared import REFUSALS_MAX, too_busy
+from .shared import REFUSALS_MAX
 
 
 class StoredHistory:
     """A history as it is stored. `untold` counts transactions that could not be told.
 
-    `damaged` are the names of znodes that could not be read, as far as they were looked at.
+    `damaged` are the names of znodes that could not be read: those that may not be, and those that
+    make no sense, as far as they were looked at.
     """
 
-    def __init__(self, nodes: Sequence[tuple[Span, Node]], cut: Cut, untold: int) -> None:
-        self._nodes, self.cut, self.untold = nodes, cut, untold
-        self.damaged: list[str] = []
+    def __init__(
+        self, nodes: Sequence[tuple[Span, Node]], cut: Cut, untold: int, damaged: list[str]
+    ) -> None:
+        self._nodes, self.cut, self.untold, self.damaged = nodes, cut, untold, damaged
 
     @cached_property
     def _unpacked(self) -> list[tuple[Span, int, bytes]]:
@@ -61,20 +63,21 @@ def read_histories(
     """
     found = yield from _read(plan_paths, since_ms)
     for at, plan_path in enumerate(plan_paths):
+        stored = found[at]
         for _ in range(REFUSALS_MAX):
-            if found[at] != _CHANGED:
+            if stored is None or not stored.damaged:
                 break
-            (found[at],) = yield from _read([plan_path], since_ms)
-        else:
-            raise too_busy(f"reading {history_path(plan_path)}")
-    return [each if isinstance(each, StoredHistory) else None for each in found]
+            # What was merged or removed meanwhile is not listed any more. What is listed once more
+            # may not be read, and hides nothing else.
+            known = set(stored.damaged)
+            (stored,) = yield from _read([plan_path], since_ms)
+            if stored is not None and known.issuperset(stored.damaged):
+                break
+        found[at] = stored
+    return found
 
 
-#: What is read of a history while it is merged.
-_CHANGED = "changed"
-
-
-def _read(plan_paths: Sequence[str], since_ms: int) -> Step[list[StoredHistory | str | None]]:
+def _read(plan_paths: Sequence[str], since_ms: int) -> Step[list[StoredHistory | None]]:
     paths = [history_path(path) for path in plan_paths]
     asked: list[ReadData | ReadChildren] = []
     for path in paths:
@@ -87,23 +90,24 @@ def _read(plan_paths: Sequence[str], since_ms: int) -> Step[list[StoredHistory |
             each.clear()
             end.clear()
     starts = yield from _nodes(paths, [each[:-1] for each in spans])
-    found: list[StoredHistory | str | None] = []
+    found: list[StoredHistory | None] = []
     for at, mine in enumerate(spans):
         names, own, untold = answers[3 * at : 3 * at + 3]
         nodes = starts[at] + ends[at]
-        if names is None:
+        if names is None or own is None:
             found.append(None)
-        elif own is None or any(node is None for node in nodes):
-            found.append(_CHANGED)
         else:
             version = untold.version if untold is not None else 0
-            stored = list(zip(mine, nodes, strict=True))
-            found.append(StoredHistory(stored, cut_of(own), version))
+            both = list(zip(mine, nodes, strict=True))
+            lacking = [span.name for span, node in both if node is None]
+            stored = [(span, node) for span, node in both if node is not None]
+            found.append(StoredHistory(stored, cut_of(own), version, lacking))
     return found
 
 
 def _nodes(paths: Sequence[str], wanted: Sequence[Sequence[Span]]) -> Step[list[list[Any]]]:
-    """The znodes of each history that are wanted of it; None for one that is gone."""
+    """The znodes of each history that are wanted of it; None for one that is gone, or may not be
+    read."""
     reads = [
         ReadData(f"{path}/{span.name}")
         for path, spans in zip(paths, wanted, strict=True)

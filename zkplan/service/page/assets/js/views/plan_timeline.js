@@ -6,6 +6,7 @@ import { Empty, Loading, Panel, Problem } from "../parts.js";
 import { to } from "../place.js";
 import { useNow, useRead } from "../live.js";
 import { wordOf } from "../states.js";
+import { endOf, pieces } from "../timeline.js";
 
 /** Many names differ at their ends alone: so much of the beginning is shown. */
 const LABEL = 60;
@@ -25,9 +26,8 @@ export function PlanTimeline({ number, tick, isOver }) {
 
 function Lines({ plan, told, isOver }) {
   const isSingle = told.rows[0].number !== null;
-  // What runs has run until now, and not until the last event.
   const now = useNow() / 1000;
-  const last = !isOver && isSingle && told.rows.some((row) => row.ended === null) ? Math.max(told.last, now) : told.last;
+  const last = isOver ? told.last : endOf(told, now);
   const whole = Math.max(0.001, last - told.first);
   const percent = (moment) => (100 * Math.min(whole, Math.max(0, moment - told.first))) / whole;
   return html`<div class="pile">
@@ -52,23 +52,13 @@ function Line({ plan, row, percent, last }) {
   const said = `${name}: ${outcome}${row.worker ? `, by ${row.worker}` : ""}${row.critical ? ", on the critical path" : ""}`;
   return html`<div class="line" role="listitem" aria-label=${said} title=${said}>
     <span class="name">${row.critical ? "★ " : ""}${row.number === null ? name : html`<a href=${to(["plans", plan, "tasks", row.number])}>${name}</a>`}</span>
-    <span class="time">${row.number === null ? html`<${Density} running=${row.running} />` : pieces(row, last).map(([state, from, until]) => html`<i key=${state} class=${`piece of-${state}`} style=${{ left: `${percent(from)}%`, width: `${Math.max(0.3, percent(until) - percent(from))}%` }} />`)}</span>
+    <span class="time">${row.number === null ? html`<${Density} running=${row.running} />` : pieces(row, last).map(([state, from, until]) => html`<i key=${`${state} ${from}`} class=${`piece of-${state}`} style=${{ left: `${percent(from)}%`, width: `${Math.max(0.3, percent(until) - percent(from))}%` }} />`)}</span>
     <span class="told">${outcome}</span>
   </div>`;
 }
 
 /** "running for 3 min 2 s". */
 const stateFor = (row) => `${wordOf(row.state)}${row.state !== "claimed" || row.claimed === null ? "" : ` for ${span(passed(row.started ?? row.claimed))}`}`;
-
-/** What a task was in when: [[state, from, until]]. */
-function pieces(row, last) {
-  const end = row.ended ?? last;
-  const start = row.started ?? (row.ended ? end : row.claimed) ?? end;
-  const claimed = Math.min(row.claimed ?? start, start);
-  const runnable = Math.min(row.runnable ?? claimed, claimed);
-  const runs = row.started !== null || row.ended === null;
-  return [["runnable", runnable, claimed], ["claimed-ahead", claimed, start], [row.error ? "dead" : "running", start, runs ? end : start]].filter(([, from, until]) => until > from);
-}
 
 function Density({ running }) {
   const most = Math.max(1, ...running);

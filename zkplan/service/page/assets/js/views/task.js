@@ -39,7 +39,7 @@ export function Task({ plan, number }) {
         ${task.why?.causes.length > 0 && html`<${Panel} title=${`Why it is ${wordOf(state)}`}><${Causes} why=${task.why} plan=${plan} own=${task.number} /><//>`}
         <${Failures} task=${task} />
         <${Values} task=${task} />
-        <${TaskHistory} plan=${plan} number=${task.number} version=${`${task.version} ${task.state}`} />
+        <${TaskHistory} key=${`${plan} ${task.number}`} plan=${plan} number=${task.number} version=${`${task.version} ${task.state}`} />
       </div>
       <div class="third pile">
         <${Neighbours} title="Waits for" all=${task.waits_for_count} tasks=${task.waits_for} plan=${plan} none=${task.arrived ? `Nothing any more: ${counted(task.arrived, "result")} arrived.` : "Nothing."} />

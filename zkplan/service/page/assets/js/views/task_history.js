@@ -1,24 +1,30 @@
 // What happened to a task, event by event: who took it, how long it ran, how it ended.
 
-import { html } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
+import { NO_EVENTS, PAGE, SHOWN_MAX, withPage } from "../events.js";
 import { count, dateTime, span } from "../format.js";
 import { Empty, Loading, Panel, Problem, Table } from "../parts.js";
 import { useRead } from "../live.js";
 
-const ROWS = 200;
 const BAD = ["dead", "failed", "attempt failed", "lost", "lapsed"];
 
-/** `version` changes with every move of the task: its history is read anew for that alone. */
+/** `version` changes with every move of the task: its history is read on for that alone. */
 export function TaskHistory({ plan, number, version }) {
-  const read = useRead(`plans/${plan}/history`, { query: { task: number, limit: ROWS }, wake: version, pause: 2500 });
+  const [kept, setKept] = useState(NO_EVENTS);
+  const read = useRead(`plans/${plan}/history`, { query: { task: number, limit: PAGE, cursor: kept.cursor }, wake: version, pause: 2500 });
+  const page = read.isOld || read.data === kept.page ? null : read.data;
+  const { events, isCut } = page ? withPage(kept, page) : kept;
+  // A full page does not change any more: the next one is read behind it.
+  useEffect(() => void (page?.next && setKept({ ...withPage(kept, page), page })), [page]);
   const isNone = read.error?.status === 409;
-  const rows = [...(read.data?.items ?? [])].map((event, at) => ({ ...event, at })).reverse();
-  return html`<${Panel} title="What happened" flush tools=${read.data?.next && html`<span class="dim">its first ${count(ROWS)} events</span>`}>
+  const isWhole = useRef(false);
+  isWhole.current ||= page !== null && page.next === null;
+  return html`<${Panel} title="What happened" flush tools=${isCut && html`<span class="dim">its last ${count(SHOWN_MAX)} events, the latest first</span>`}>
     ${isNone && html`<${Empty} title="This plan keeps no history.">It was made without one, or by an older zkplan.<//>`}
     ${read.error && !isNone && html`<${Problem} error=${read.error} />`}
-    ${!read.data && !read.error && html`<${Loading} />`}
-    ${read.data && rows.length === 0 && html`<${Empty} title="Its history tells nothing of it." />`}
-    ${rows.length > 0 && html`<${Table} label="What happened to this task, the latest first" columns=${COLUMNS} rows=${rows} keyOf=${(event) => event.at} />`}
+    ${!isWhole.current && !read.error && html`<${Loading} />`}
+    ${isWhole.current && events.length === 0 && html`<${Empty} title="Its history tells nothing of it." />`}
+    ${isWhole.current && events.length > 0 && html`<${Table} label="What happened to this task, the latest first" columns=${COLUMNS} rows=${events} keyOf=${(event) => `${event.position} ${event.kind}`} />`}
     ${(read.data?.missing ?? []).map((each) => html`<p key=${each} class="more">The history is not whole: ${each}.</p>`)}
   <//>`;
 }

@@ -1,0 +1,73 @@
+"""What the page makes of a history, in node: the time line of a plan, the events of a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zkplan.history.lines import lines
+from zkplan.history.state import PlanState
+from zkplan.protocol.history import Record
+from zkplan.protocol.telling import Told
+from zkplan.service.histories import _row
+
+from .in_node import MODULES, in_node
+
+TIMELINE = f"""
+import {{ endOf, pieces }} from "{(MODULES / "timeline.js").as_uri()}";
+import {{ readFileSync }} from "node:fs";
+const told = JSON.parse(readFileSync(0, "utf8"));
+const last = endOf(told, 100);
+console.log(JSON.stringify([last, told.rows.map((row) => pieces(row, last))]));
+"""
+EVENTS = f"""
+import {{ NO_EVENTS, withPage }} from "{(MODULES / "events.js").as_uri()}";
+import {{ readFileSync }} from "node:fs";
+const pages = JSON.parse(readFileSync(0, "utf8"));
+console.log(JSON.stringify(pages.reduce(withPage, NO_EVENTS)));
+"""
+HANDED_BACK: list[list[Told]] = [
+    [["a", 0, "task", "r5.0.0", [], "", 0]],
+    [["c", 0, 0, "w"]],
+    [["h", 0, "r5.0.0", "w"]],
+]
+
+
+def drawn(*seconds: list[Told]) -> Any:
+    """Where the picture ends, 100 s being now, and the pieces of a task with these events, second
+    by second."""
+    state = PlanState()
+    state.apply(Record(at, 1000 * (at + 1), "w", told) for at, told in enumerate(seconds))
+    found = lines(state)
+    rows = [_row(row).model_dump() for row in found.rows]
+    last, (pieces,) = in_node(TIMELINE, {"last": found.last_ms / 1000, "rows": rows})
+    return last, pieces
+
+
+def test_the_time_line_goes_on_for_what_runs_alone() -> None:
+    assert drawn(*HANDED_BACK, [["S", "cancelled"]]) == (4, [["runnable", 3, 4]])
+    runs = [["runnable", 3, 4], ["running", 4, 100]]
+    assert drawn(*HANDED_BACK, [["c", 0, 1, "w"]]) == (100, runs)
+    failed: list[Told] = [["f", 0, "d9000-5.1.1", "ValueError", 500, 0]]
+    assert drawn(*HANDED_BACK[:2], failed, []) == (4, [["dead", 2.5, 3]])
+    ended: list[Told] = [["k", 0, 0, 5, 500, 250]]
+    was = [["runnable", 1, 2], ["claimed-ahead", 2, 2.25], ["running", 2.25, 2.75]]
+    assert drawn(*HANDED_BACK[:2], ended, []) == (4, was)
+
+
+def event(position: int, kind: str, attempt: int | None = None) -> dict[str, Any]:
+    return {"position": position, "kind": kind, "attempt": attempt}
+
+
+def test_the_last_events_of_a_task_are_shown_and_what_it_prints_hides_none() -> None:
+    printed = [event(at, "printed", 0) for at in range(1000, 1900)]
+    events = [*(event(at, "moved") for at in range(300)), event(300, "claimed", 0), *printed]
+    events += [event(1900, "attempt failed", 0), event(1901, "printed", 1)]
+    starts = range(0, len(events), 500)
+    pages = [{"items": events[at : at + 500], "next": f"from {at + 500}"} for at in starts]
+    found = in_node(EVENTS, [*pages[:-1], pages[-1] | {"next": None}])
+    latest = [(each["position"], each["kind"]) for each in found["events"]]
+    assert latest[:3] == [(1901, "printed"), (1900, "attempt failed"), (1899, "printed")]
+    assert latest[3:] == [(300, "claimed"), *((at, "moved") for at in range(299, 103, -1))]
+    assert (len(latest), found["isCut"], found["cursor"]) == (200, True, "from 1000")
+    few = in_node(EVENTS, [{"items": events[:2], "next": None}])
+    assert (few["isCut"], few["cursor"], len(few["events"])) == (False, None, 2)
