@@ -12,6 +12,7 @@ from ..protocol.load import Loaded
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.part import Part
 from ..protocol.records import Failure, PlanRecord
+from ..protocol.requests import NO_FACT, Fact
 from ..protocol.shared import Claim
 from ..tracing import TaskSpan
 from .output import Tail
@@ -112,6 +113,9 @@ class Ended:
 
     job: Job
     seconds: float = 0.0
+    #: What the history tells of it. It goes to the claim where the claim is settled: the end of an
+    #: abandoned job, which comes later, must not change that.
+    fact: Fact = NO_FACT
     outcome: bytes = b""
     #: The task was skipped: its outcome is kept, so that one can see it.
     skipped: bool = False

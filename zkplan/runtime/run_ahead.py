@@ -121,6 +121,7 @@ class RunAhead:
                 return  # a failure counts, and a blob is kept, only under a claim of its own
             before, outcome = loaded, next_ended.outcome
             size += len(outcome)
+            next_job.claim.fact = next_ended.fact
             note_printed(next_job, RUN_BYTES_MAX)
             ended.run.append(Part(loaded, outcome, next_job.options.keep))
 

@@ -103,7 +103,7 @@ class Runner:
             task_here.reset(token)
         now = time.monotonic()
         ended.seconds = now - started
-        job.claim.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
+        ended.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
         if job.span is not None:
             job.span.end(ended)
         return ended
