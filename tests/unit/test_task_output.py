@@ -189,3 +189,22 @@ def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
     finally:
         sys.stdout = before._to  # type: ignore[union-attr]
     assert said(job) == "back\n"
+
+
+def warn(job: Job, name: str = "of_task") -> None:
+    task_here.set(job)
+    logging.getLogger(name).warning("careful")
+
+
+def test_a_program_that_has_not_set_up_logging_may_still_do_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    err, jobs = io.StringIO(), [a_job(), a_job()]
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with captured():
+        contextvars.Context().run(warn, jobs[0])
+        logging.basicConfig(format="set up: %(message)s")
+        contextvars.Context().run(warn, jobs[1])
+    assert [said(job) for job in jobs] == ["careful\n", "set up: careful\n"]
+    assert err.getvalue() == "careful\nset up: careful\n"

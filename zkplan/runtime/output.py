@@ -149,7 +149,11 @@ def captured() -> Iterator[None]:
         _count += 1
         if _count == 1:
             sys.stdout, sys.stderr = _Tee(sys.stdout), _Tee(sys.stderr)
-            logging.getLogger().addHandler(_HANDLER)
+            root = logging.getLogger()
+            # A first handler there would turn off `logging.lastResort` and `logging.basicConfig`
+            # for the whole program. What these write to stderr is caught there.
+            if root.handlers:
+                root.addHandler(_HANDLER)
     try:
         yield
     finally:
