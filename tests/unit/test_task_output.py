@@ -208,3 +208,21 @@ def test_a_program_that_has_not_set_up_logging_may_still_do_so(
         contextvars.Context().run(warn, jobs[1])
     assert [said(job) for job in jobs] == ["careful\n", "set up: careful\n"]
     assert err.getvalue() == "careful\nset up: careful\n"
+
+
+def test_a_record_is_kept_once_if_a_handler_was_made_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    job, root, of_task = a_job(), logging.getLogger(), logging.getLogger("of_task")
+    assert root.handlers  # those of pytest
+    with captured():
+        for logger in (root, of_task):
+            handler = logging.StreamHandler()
+            monkeypatch.setattr(logger, "handlers", [*logger.handlers, handler])
+            contextvars.Context().run(warn, job, "of_task.below")
+            logger.handlers.remove(handler)
+            handler.setLevel(logging.ERROR)
+        logger.addHandler(handler)  # too quiet for it
+        contextvars.Context().run(warn, job)
+    assert said(job) == "careful\ncareful\nWARNING of_task: careful\n"

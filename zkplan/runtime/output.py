@@ -203,10 +203,24 @@ class _Handler(logging.Handler):
         is_own = record.name == _OWN or record.name.startswith(f"{_OWN}.")
         if here is None or is_own or _is_fork or hasattr(record, _ALL_IN_PIPE):
             return
+        if _goes_to_tee(record):
+            return  # it is caught there
         try:
             here.add_output(f"{self.format(record)}\n")
         except Exception:
             self.handleError(record)
+
+
+def _goes_to_tee(record: logging.LogRecord) -> bool:
+    """Whether a handler that was made while the worker runs writes it to one of its streams."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        for handler in logger.handlers:
+            stream = getattr(handler, "stream", None)
+            if record.levelno >= handler.level and isinstance(stream, _Tee):
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def _note_fork() -> None:
