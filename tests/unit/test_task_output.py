@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import io
 import logging
@@ -226,3 +227,16 @@ def test_a_record_is_kept_once_if_a_handler_was_made_meanwhile(
         logger.addHandler(handler)  # too quiet for it
         contextvars.Context().run(warn, job)
     assert said(job) == "careful\ncareful\nWARNING of_task: careful\n"
+
+
+def test_what_a_task_puts_back_too_late_is_used_again_by_the_next_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, job = io.StringIO(), a_job()
+    monkeypatch.setattr(sys, "stdout", out)
+    with contextlib.ExitStack() as stack, captured():
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+    with captured():
+        contextvars.Context().run(as_task, job, "once")
+    assert said(job) == "once\n"
+    assert sys.stdout is out

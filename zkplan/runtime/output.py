@@ -148,7 +148,11 @@ def captured() -> Iterator[None]:
     with _lock:
         _count += 1
         if _count == 1:
-            sys.stdout, sys.stderr = _Tee(sys.stdout), _Tee(sys.stderr)
+            # One may be left: while the last worker stopped, a task had something else there.
+            if not isinstance(sys.stdout, _Tee):
+                sys.stdout = _Tee(sys.stdout)
+            if not isinstance(sys.stderr, _Tee):
+                sys.stderr = _Tee(sys.stderr)
             root = logging.getLogger()
             # A first handler there would turn off `logging.lastResort` and `logging.basicConfig`
             # for the whole program. What these write to stderr is caught there.
