@@ -240,3 +240,17 @@ def test_what_a_task_puts_back_too_late_is_used_again_by_the_next_worker(
         contextvars.Context().run(as_task, job, "once")
     assert said(job) == "once\n"
     assert sys.stdout is out
+
+
+def test_a_worker_without_stdout_and_stderr_keeps_what_tasks_print(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    job = a_job()
+    with captured():
+        contextvars.Context().run(as_task, job, "to nobody")
+        sys.stderr.write("of nobody")
+        sys.stdout.flush()
+    assert (sys.stdout, sys.stderr) == (None, None)
+    assert said(job) == "to nobody\n"

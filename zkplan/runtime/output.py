@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -174,13 +175,15 @@ def captured() -> Iterator[None]:
 
 class _Tee:
     """In place of a stream of this process: it is written to as before, and the task that runs here
-    gets a copy."""
+    gets a copy. Python has None there if the process was started with that descriptor closed; then
+    it goes to the task alone."""
 
     def __init__(self, to: Any) -> None:
         self._to = to
+        self._out: Any = _Nowhere() if to is None else to
 
     def write(self, data: Any) -> Any:
-        written = self._to.write(data)
+        written = self._out.write(data)
         here = task_here.get()
         if here is not None and data and not _is_fork:
             text = data if isinstance(data, str) else bytes(data).decode(errors="backslashreplace")
@@ -193,10 +196,17 @@ class _Tee:
 
     @property
     def buffer(self) -> Any:
-        return _Tee(self._to.buffer)
+        return _Tee(self._out.buffer)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._to, name)
+        return getattr(self._out, name)
+
+
+class _Nowhere(io.TextIOBase):
+    """Drops what is written."""
+
+    def write(self, data: str) -> int:
+        return len(data)
 
 
 class _Handler(logging.Handler):
