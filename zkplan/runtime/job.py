@@ -55,8 +55,7 @@ class Job:
     #: The span of this attempt where tasks are traced, and what of it goes down the edges.
     span: TaskSpan | None = None
     traceparent: str = ""
-    #: How many bytes of what it prints are kept, and the last of that: None until it prints.
-    output_max: int = 0
+    #: The last of what it prints; None where that is not kept.
     output: Tail | None = None
 
     @property
@@ -84,11 +83,8 @@ class Job:
 
     def add_output(self, text: str) -> None:
         """Keep what it has just printed."""
-        if self.output is None:
-            if not self.output_max:
-                return
-            self.output = Tail(self.output_max)
-        self.output.add(text)
+        if self.output is not None:
+            self.output.add(text)
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""
