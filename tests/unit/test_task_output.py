@@ -9,6 +9,7 @@ import logging
 import sys
 import threading
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,13 @@ from zkplan.log import task_here
 from zkplan.protocol.compaction import PRINTED_BYTES_MAX
 from zkplan.protocol.history import Record, printed_bytes
 from zkplan.protocol.load import Loaded
-from zkplan.protocol.requests import Printed
-from zkplan.protocol.shared import Claim
+from zkplan.protocol.recorder import Recorder
+from zkplan.protocol.requests import Applied, Printed, Reason, Refused
+from zkplan.protocol.running import tell_printed
 from zkplan.runtime.job import Job
 from zkplan.runtime.output import Tail, captured
+
+from .attempts import claim
 
 
 def record(number: int, *events: Printed, n: int = 0, worker: str = "w") -> Record:
@@ -113,8 +117,7 @@ def test_what_is_told_twice_is_shown_once_and_gaps_are_counted() -> None:
 
 
 def a_job(most: int = 1000) -> Job:
-    claim = Claim("1", "2", "5000", 0, 0, "/z/claims/w/c", "/z/plan-1", "/z/plan-1/task-2")
-    return Job(Loaded(claim, b"", [], []), output=Tail(most))
+    return Job(Loaded(claim(), b"", [], []), output=Tail(most))
 
 
 def say(text: str) -> None:
@@ -254,3 +257,15 @@ def test_a_worker_without_stdout_and_stderr_keeps_what_tasks_print(
         sys.stdout.flush()
     assert (sys.stdout, sys.stderr) == (None, None)
     assert said(job) == "to nobody\n"
+
+
+def test_what_a_history_had_no_room_for_is_not_told() -> None:
+    answers: list[Any] = [Refused(1, Reason.NO_AUTH, "seg-"), Applied(["checked", "untold"])]
+    for first, is_told in ((0, False), (1, True)):
+        step: Any = Recorder("/zkplan").step(tell_printed(claim(), Printed(0, "hello")))
+        assert len(next(step).ops) == 2
+        for answer in answers[first:-1]:
+            step.send(answer)
+        with pytest.raises(StopIteration) as ended:
+            step.send(answers[-1])
+        assert ended.value.value == is_told
