@@ -9,6 +9,7 @@ import logging
 import sys
 import threading
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from zkplan.protocol.recorder import Recorder
 from zkplan.protocol.requests import Applied, Printed, Reason, Refused
 from zkplan.protocol.running import tell_printed
 from zkplan.runtime.job import Job
-from zkplan.runtime.output import Tail, captured
+from zkplan.runtime.output import LiveOutput, Tail, captured
 
 from .attempts import claim
 
@@ -269,3 +270,11 @@ def test_what_a_history_had_no_room_for_is_not_told() -> None:
         with pytest.raises(StopIteration) as ended:
             step.send(answers[-1])
         assert ended.value.value == is_told
+
+
+def test_a_worker_that_keeps_nothing_does_not_wake_up_for_it() -> None:
+    for keeps in (0, 1000):
+        worker: Any = SimpleNamespace(running={})
+        duty = LiveOutput(worker, worker, lambda keeps=keeps: keeps)  # type: ignore[misc]
+        duty.run(5.0)
+        assert duty.at == (6.0 if keeps else float("inf"))

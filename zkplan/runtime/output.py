@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -104,14 +104,20 @@ class Tail:
 @dataclass(eq=False)
 class LiveOutput:
     """A maintenance duty: tell what long tasks print while they run. One that prints nothing costs
-    no request, and no short one does."""
+    no request, and no short one does. `keeps` says how much is kept of each attempt; where that is
+    nothing, it is never due."""
 
     steps: Steps
     pool: ThreadPool
-    at: float = 0.0
+    keeps: Callable[[], int]
+    _due: float = 0.0
+
+    @property
+    def at(self) -> float:
+        return self._due if self.keeps() else float("inf")
 
     def run(self, now: float) -> None:
-        self.at = now + PERIOD_S
+        self._due = now + PERIOD_S
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.pool.running):
             tail = job.output
