@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from zkplan.history.logs import Logs, TaskLog, whole
+from zkplan.history.reading import RecordFollower
 from zkplan.log import task_here
 from zkplan.protocol.compaction import PRINTED_BYTES_MAX
 from zkplan.protocol.history import Record, printed_bytes
@@ -278,3 +279,24 @@ def test_a_worker_that_keeps_nothing_does_not_wake_up_for_it() -> None:
         duty = LiveOutput(worker, worker, lambda keeps=keeps: keeps)  # type: ignore[misc]
         duty.run(5.0)
         assert duty.at == (6.0 if keeps else float("inf"))
+
+
+def test_a_follower_that_is_closed_right_behind_the_check_does_not_wait() -> None:
+    transport: Any = SimpleNamespace(
+        listen=lambda wake: None,
+        unlisten=lambda wake: None,
+        run=lambda step: SimpleNamespace(records=[]),
+    )
+    follower = RecordFollower(transport, "/zkplan/plan-1")
+    closed: Any = follower._closed
+    check = closed.is_set
+
+    def check_and_close() -> bool:
+        closed.is_set = check
+        follower.close()
+        return False
+
+    closed.is_set = check_and_close
+    assert follower.read_on() == []
+    assert follower._woken.is_set()
+    assert follower.read_on() is None
