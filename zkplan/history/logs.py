@@ -19,9 +19,9 @@ class TaskLog:
     """Some of what an attempt of a task has printed and logged.
 
     `text` is as it was printed, control characters and all. `position` counts the bytes (of UTF-8)
-    that the attempt had printed before it, of which the last `cut` are not kept. `attempt` is the
-    number of the claim, `worker` had that, and `when` this became known: ZooKeeper's time, in
-    wall-clock seconds.
+    that the attempt had printed before it. `cut`: how many bytes just before this piece are
+    missing. `attempt` is the number of the claim, `worker` had that, and `when` this became known:
+    ZooKeeper's time, in wall-clock seconds.
     """
 
     attempt: int

@@ -45,11 +45,18 @@ class Tail:
 
     def __init__(self, most: int) -> None:
         self._most, self._kept, self._lock = most, bytearray(), threading.Lock()
-        #: How many bytes were printed, up to where they are told, and from where on without a gap.
-        self._end = self._told = self._whole_from = 0
-        #: How many bytes were told while the task ran, when it is told of again, and whether that
-        #: is under way.
-        self._live_bytes, self._due_s, self._is_under_way = 0, FIRST_S, False
+        #: How many bytes were printed.
+        self._end = 0
+        #: Up to this byte they are told.
+        self._told = 0
+        #: From this byte on they are told without a gap.
+        self._whole_from = 0
+        #: How many bytes were told while the task ran.
+        self._live_bytes = 0
+        #: After so many seconds of its run it is told of again.
+        self._due_s = FIRST_S
+        #: Whether that is under way.
+        self._is_under_way = False
 
     def add(self, text: str) -> None:
         """What was just printed."""
@@ -141,7 +148,7 @@ def note_printed(job: Job, room: int) -> None:
 
 #: Loggers whose records are not of a task: zkplan's own.
 _OWN = "zkplan"
-_ALL_IN_PIPE = "of_pipe"
+_KEPT_ALREADY = "zkplan_kept_already"
 _lock = threading.Lock()
 _count = 0
 #: In a process that a task has forked, another thread may have held a lock for ever.
@@ -221,7 +228,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         here = task_here.get()
         is_own = record.name == _OWN or record.name.startswith(f"{_OWN}.")
-        if here is None or is_own or _is_fork or hasattr(record, _ALL_IN_PIPE):
+        if here is None or is_own or _is_fork or hasattr(record, _KEPT_ALREADY):
             return
         if _goes_to_tee(record):
             return  # it is caught there
@@ -251,5 +258,6 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 _HANDLER = _Handler()
 _HANDLER.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-#: For records that say what has come through the pipe of a process, which gives it by itself.
-OF_PIPE = {_ALL_IN_PIPE: True}
+#: The `extra` of records whose text is kept with the task already: it came through the pipe of its
+#: process.
+KEPT_ALREADY = {_KEPT_ALREADY: True}
