@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,11 @@ def gated(value: int) -> int:
     if value == GATE:
         Gate.reached.set()
         assert Gate.opened.wait(30), "the gate was not opened"
+    return value + 1
+
+
+def loud(value: int) -> int:
+    sys.stdout.write("x" * 50_000)
     return value + 1
 
 
@@ -113,6 +119,19 @@ def test_a_chain_gives_the_same_results(zkplan_client: Client, here: Here, pure:
     # Without the option each task takes a commit at least.
     assert (counted.steps < 100) == pure
     assert [outcome.number for outcome in plan.outcomes()] == [tasks[-1].number]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_run_ends_where_what_its_tasks_print_has_no_more_room(
+    zkplan_client: Client, here: Here
+) -> None:
+    with working(*here, of_worker={"task_output": 65_536}) as worker:
+        with zkplan_client.create_plan(pure=True) as plan:
+            tasks = chain(plan, loud)
+        ends_well(plan, tasks[-1])
+        counted = worker.statistics()
+    assert counted.executed == LENGTH  # none ran in vain
+    assert [sum(piece.end for piece in task.logs()) for task in tasks] == [50_000] * LENGTH
 
 
 def test_without_the_option_nothing_is_read_or_run_ahead(

@@ -11,10 +11,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, HistoryNotKept, TaskLog
+from zkplan import Client, HistoryNotKept, PayloadUndecodable, TaskLog
 from zkplan.protocol.compaction import compact
+from zkplan.protocol.history import segment_to_bytes
+from zkplan.protocol.layout import HISTORY, SEGMENT
 
 from .support import Here, Run, WorkerProcess, pass_gate, wait_until, working
 
@@ -92,6 +95,23 @@ def test_each_attempt_keeps_what_it_printed_last(
     events = [(each.kind, each.size) for each in plan.history(good)]
     assert ("printed", len(piece.text)) in events
     assert "hello" not in run("plan", "history", "p").out
+
+
+def test_a_damaged_history_is_said_to_be_so(
+    here: Here, zkplan_client: Client, znodes: KazooClient, run: Run
+) -> None:
+    with zkplan_client.create_plan("p") as plan:
+        task = plan.add_task(speak, ["hello"], name="good")
+    with working(*here, of_worker=KEEPING):
+        plan.wait(30)
+    znodes.create(f"{plan.path}/{HISTORY}/{SEGMENT}", b"no segment", sequence=True)
+    told = run("task", "logs", "p", "good")
+    assert "hello" in told.out
+    assert "the history is not whole: cannot be read here: seg-" in told.err
+    segment = segment_to_bytes("somebody", [["c"]])
+    znodes.create(f"{plan.path}/{HISTORY}/{SEGMENT}", segment, sequence=True)
+    with pytest.raises(PayloadUndecodable, match="is damaged"):
+        list(task.logs(follow=True))
 
 
 def test_a_running_task_is_followed_to_its_end(

@@ -11,15 +11,17 @@ from zkplan.protocol import edges
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.records import Failure, TaskRecord
-from zkplan.runtime.failures import LOSSES_MAX
+from zkplan.runtime.failures import LOSSES_MAX, time_out
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import RESULT_BYTES_MAX, Runner
+from zkplan.runtime.settlement import settle, settle_failure
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE
 
 from .attempts import (
     CODEC,
+    PATHS,
     TASK_NUMBER,
     Edge,
     claim,
@@ -255,3 +257,28 @@ def test_a_timeout_sets_the_deadline_before_the_function_runs(runner: Runner) ->
     unlimited = job_of(lambda: None)
     outcome(runner.run(unlimited))
     assert unlimited.deadline == float("inf")
+
+
+running: list[Job] = []
+
+
+def be_written_off() -> None:
+    """What the loop's thread does meanwhile when the time of the task is over."""
+    (job,) = running
+    job.add_output("my last words")
+    job.abandoned = True
+    settle_failure(job, time_out(job), CODEC, PATHS)
+
+
+def test_what_ends_after_it_was_written_off_changes_nothing_that_is_told_of_it(
+    runner: Runner,
+) -> None:
+    runner.output_max = 1000
+    running[:] = [job_of(be_written_off, options=TaskOptions(timeout=1.0))]
+    ended = runner.run(running[0])
+    fact = running[0].claim.fact
+    assert (fact.error, fact.ran_ms) == ("TimeoutError", -1)
+    assert fact.printed is not None
+    assert fact.printed.text == "my last words"
+    settle(ended, CODEC, PATHS)  # had it ended in time
+    assert running[0].claim.fact.ran_ms >= 0

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import io
 import logging
 import sys
 import threading
 import tracemalloc
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from zkplan.history.logs import Logs, TaskLog, whole
+from zkplan.history.reading import RecordFollower
 from zkplan.log import task_here
 from zkplan.protocol.compaction import PRINTED_BYTES_MAX
 from zkplan.protocol.history import Record, printed_bytes
 from zkplan.protocol.load import Loaded
-from zkplan.protocol.requests import Printed
-from zkplan.protocol.shared import Claim
+from zkplan.protocol.recorder import Recorder
+from zkplan.protocol.requests import Applied, Printed, Reason, Refused
+from zkplan.protocol.running import tell_printed
 from zkplan.runtime.job import Job
-from zkplan.runtime.output import Tail, captured
+from zkplan.runtime.output import LiveOutput, Tail, captured
+
+from .attempts import claim
 
 
 def record(number: int, *events: Printed, n: int = 0, worker: str = "w") -> Record:
@@ -112,8 +119,7 @@ def test_what_is_told_twice_is_shown_once_and_gaps_are_counted() -> None:
 
 
 def a_job(most: int = 1000) -> Job:
-    claim = Claim("1", "2", "5000", 0, 0, "/z/claims/w/c", "/z/plan-1", "/z/plan-1/task-2")
-    return Job(Loaded(claim, b"", [], []), output_max=most)
+    return Job(Loaded(claim(), b"", [], []), output=Tail(most))
 
 
 def say(text: str) -> None:
@@ -162,7 +168,7 @@ def test_prints_and_logs_of_a_task_go_where_they_went_and_to_its_output(
     contextvars.Context().run(as_task, job, "too late")
     assert said(job) == "hällo\n\\xff\nINFO of_task: a record\nin a context\n"
     assert said(other) == "of the other\n"
-    assert silent.output is None
+    assert said(silent) == ""
     out.seek(0)
     written = out.buffer.read()
     everything = ["of nobody", "häl", "of a thread of its own", "of the other", "too late"]
@@ -189,3 +195,108 @@ def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
     finally:
         sys.stdout = before._to  # type: ignore[union-attr]
     assert said(job) == "back\n"
+
+
+def warn(job: Job, name: str = "of_task") -> None:
+    task_here.set(job)
+    logging.getLogger(name).warning("careful")
+
+
+def test_a_program_that_has_not_set_up_logging_may_still_do_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    err, jobs = io.StringIO(), [a_job(), a_job()]
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with captured():
+        contextvars.Context().run(warn, jobs[0])
+        logging.basicConfig(format="set up: %(message)s")
+        contextvars.Context().run(warn, jobs[1])
+    assert [said(job) for job in jobs] == ["careful\n", "set up: careful\n"]
+    assert err.getvalue() == "careful\nset up: careful\n"
+
+
+def test_a_record_is_kept_once_if_a_handler_was_made_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    job, root, of_task = a_job(), logging.getLogger(), logging.getLogger("of_task")
+    assert root.handlers  # those of pytest
+    with captured():
+        for logger in (root, of_task):
+            handler = logging.StreamHandler()
+            monkeypatch.setattr(logger, "handlers", [*logger.handlers, handler])
+            contextvars.Context().run(warn, job, "of_task.below")
+            logger.handlers.remove(handler)
+            handler.setLevel(logging.ERROR)
+        logger.addHandler(handler)  # too quiet for it
+        contextvars.Context().run(warn, job)
+    assert said(job) == "careful\ncareful\nWARNING of_task: careful\n"
+
+
+def test_what_a_task_puts_back_too_late_is_used_again_by_the_next_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, job = io.StringIO(), a_job()
+    monkeypatch.setattr(sys, "stdout", out)
+    with contextlib.ExitStack() as stack, captured():
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+    with captured():
+        contextvars.Context().run(as_task, job, "once")
+    assert said(job) == "once\n"
+    assert sys.stdout is out
+
+
+def test_a_worker_without_stdout_and_stderr_keeps_what_tasks_print(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    job = a_job()
+    with captured():
+        contextvars.Context().run(as_task, job, "to nobody")
+        sys.stderr.write("of nobody")
+        sys.stdout.flush()
+    assert (sys.stdout, sys.stderr) == (None, None)
+    assert said(job) == "to nobody\n"
+
+
+def test_what_a_history_had_no_room_for_is_not_told() -> None:
+    answers: list[Any] = [Refused(1, Reason.NO_AUTH, "seg-"), Applied(["checked", "untold"])]
+    for first, is_told in ((0, False), (1, True)):
+        step: Any = Recorder("/zkplan").step(tell_printed(claim(), Printed(0, "hello")))
+        assert len(next(step).ops) == 2
+        for answer in answers[first:-1]:
+            step.send(answer)
+        with pytest.raises(StopIteration) as ended:
+            step.send(answers[-1])
+        assert ended.value.value == is_told
+
+
+def test_a_worker_that_keeps_nothing_does_not_wake_up_for_it() -> None:
+    for keeps in (0, 1000):
+        worker: Any = SimpleNamespace(running={})
+        duty = LiveOutput(worker, worker, lambda keeps=keeps: keeps)  # type: ignore[misc]
+        duty.run(5.0)
+        assert duty.at == (6.0 if keeps else float("inf"))
+
+
+def test_a_follower_that_is_closed_right_behind_the_check_does_not_wait() -> None:
+    transport: Any = SimpleNamespace(
+        listen=lambda wake: None,
+        unlisten=lambda wake: None,
+        run=lambda step: SimpleNamespace(records=[]),
+    )
+    follower = RecordFollower(transport, "/zkplan/plan-1")
+    closed: Any = follower._closed
+    check = closed.is_set
+
+    def check_and_close() -> bool:
+        closed.is_set = check
+        follower.close()
+        return False
+
+    closed.is_set = check_and_close
+    assert follower.read_on() == []
+    assert follower._woken.is_set()
+    assert follower.read_on() is None

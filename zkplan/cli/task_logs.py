@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from ..history.logs import TaskLog
+from ..history.logs import TaskLog, read_logs
+from ..history.reading import missing
 from ..settings import Settings
 from ..text import count
 from .common import connection_options, open_client, output_option, print_rows
@@ -38,14 +39,20 @@ def logs(
     is one line of JSON.
     """
     with open_client(settings) as client:
-        found = client.plan(plan).task(task)
-        pieces = (each for each in found.logs(follow=follow) if attempt in (None, each.attempt))
+        found_plan = client.plan(plan)
+        found = found_plan.task(task)
+        if follow:
+            kept, gaps = found.logs(follow=True), list[str]()
+        else:
+            told, read_so = read_logs(client.transport, found_plan.path, found.number)
+            kept, gaps = iter(told), missing(read_so)
+        pieces = (each for each in kept if attempt in (None, each.attempt))
         if output == "json" and not follow:
             print_rows((_row(each) for each in pieces), output, ())
-            return
-        printed = _print(pieces, output)
-    if not printed and output != "json":
-        click.echo(f"nothing that {found.path} has printed is kept", err=True)
+        elif not _print(pieces, output) and output != "json":
+            click.echo(f"nothing that {found.path} has printed is kept", err=True)
+    for gap in gaps:
+        click.echo(f"the history is not whole: {gap}", err=True)
 
 
 def _print(pieces: Iterator[TaskLog], output: str) -> bool:

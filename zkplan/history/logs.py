@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from ..protocol.compaction import History
 from ..protocol.history import Record, is_printed
 from ..protocol.requests import ReadData
 from ..transport import Transport
@@ -18,9 +19,9 @@ class TaskLog:
     """Some of what an attempt of a task has printed and logged.
 
     `text` is as it was printed, control characters and all. `position` counts the bytes (of UTF-8)
-    that the attempt had printed before it, of which the last `cut` are not kept. `attempt` is the
-    number of the claim, `worker` had that, and `when` this became known: ZooKeeper's time, in
-    wall-clock seconds.
+    that the attempt had printed before it. `cut`: how many bytes just before this piece are
+    missing. `attempt` is the number of the claim, `worker` had that, and `when` this became known:
+    ZooKeeper's time, in wall-clock seconds.
     """
 
     attempt: int
@@ -92,9 +93,10 @@ def whole(records: Iterable[Record], number: int) -> list[TaskLog]:
     return told
 
 
-def read_logs(transport: Transport, plan_path: str, number: str) -> list[TaskLog]:
-    """Raises as `reading.read`."""
-    return whole(read_records(transport, plan_path).records, int(number))
+def read_logs(transport: Transport, plan_path: str, number: str) -> tuple[list[TaskLog], History]:
+    """All that is kept, and what is missing of the history. Raises as `reading.read`."""
+    found = read_records(transport, plan_path)
+    return whole(found.records, int(number)), found
 
 
 def follow_logs(transport: Transport, plan_path: str, number: str) -> Iterator[TaskLog]:
@@ -103,7 +105,7 @@ def follow_logs(transport: Transport, plan_path: str, number: str) -> Iterator[T
     state, logs, is_first = PlanState(), Logs(int(number)), True
     with closing(RecordFollower(transport, plan_path)) as follower:
         while (records := follower.read_on()) is not None:
-            state.apply(records)
+            state.add(records)
             if is_first:
                 is_first = False
                 shown = whole(records, int(number))

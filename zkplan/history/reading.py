@@ -85,9 +85,9 @@ class RecordFollower:
         if self._has_read:
             self._woken.wait(LOOK_S)
             self._closed.wait(GATHER_S)
+        self._woken.clear()  # first: `close` may come behind the check
         if self._closed.is_set():
             return None
-        self._woken.clear()
         found = self._transport.run(read_history(self._plan_path, self._after, watch=True))
         if found is None and not self._has_read:
             raise _no_history(self._transport, self._plan_path)

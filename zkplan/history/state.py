@@ -45,8 +45,8 @@ class TaskState:
 
     `place`: see docs/internals/protocol.md; empty while it waits. `open` has the tasks that it
     still waits for, one for each edge. `claimed_ms`, `started_ms`, `ended_ms` and `ran_ms` are of
-    its last attempt. `printed` counts the bytes that the last one has printed of which that is
-    told. `decided`: how an operator decides that it ends, as flags. `is_known`: its add
+    its last attempt. `printed`: bytes printed by the latest attempt that printed anything, as far
+    as that is told. `decided`: how an operator decides that it ends, as flags. `is_known`: its add
     is in the history, which may have lost its beginning.
     """
 

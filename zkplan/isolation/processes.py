@@ -18,7 +18,7 @@ from ..protocol.records import Failure
 from ..runtime.failures import MESSAGES
 from ..runtime.isolated import Came, Work
 from ..runtime.job import Ended, Job
-from ..runtime.output import OF_PIPE
+from ..runtime.output import KEPT_ALREADY
 from ..serialization.codec import Codec, dump
 from ..shell_commands.stderr_log import StderrLog
 from ..text import size
@@ -164,7 +164,7 @@ class _Output(StderrLog):
 
     def __init__(self, job: Job) -> None:
         name, what = f"{job.claim.plan_path} {job.name}", "what it prints and logs"
-        super().__init__(tasks_logger, name, what, OF_PIPE)
+        super().__init__(tasks_logger, name, what, KEPT_ALREADY)
         self._job = job
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 

@@ -58,8 +58,8 @@ class Settling:
     def settle(self, ended: Sequence[Ended], emptied: Sequence[str]) -> list[Settled]:
         """Settle the claims of these attempts, each once. `emptied` leases have no other claims."""
         jobs = [each.job for each in ended]
-        for job in jobs:
-            measure(job)
+        for each in ended:
+            measure(each)
         return self._carry_out(
             [settle(each, self._codec, self._paths) for each in ended], jobs, emptied
         )
@@ -195,11 +195,11 @@ class Settling:
         return self._run(hand_back(claims)) if claims else 0
 
 
-def measure(job: Job) -> None:
+def measure(ended: Ended) -> None:
     """Measure an attempt that has just ended, for the history of its plan."""
-    if job.started:
+    if ended.job.started:
         now = time.monotonic()
-        job.claim.fact = Fact(ran_ms=round(1000 * (now - job.started)), ended=now)
+        ended.fact = Fact(ran_ms=round(1000 * (now - ended.job.started)), ended=now)
 
 
 def _first_group(waiting: list[tuple[Part, Job]]) -> list[tuple[Part, Job]]:

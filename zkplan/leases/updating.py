@@ -101,7 +101,7 @@ class Updating:
         """What is committed of an attempt that has ended; None if it is no result."""
         if ended.failure is not None or ended.not_before or ended.cannot_run or ended.store_away:
             return None
-        measure(ended.job)
+        measure(ended)
         found = settle(ended, self._codec, self._paths)
         return found if isinstance(found, Part) else None
 

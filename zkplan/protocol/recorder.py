@@ -136,7 +136,7 @@ class Recorder:
             if len(self.written) >= KNOWN_MAX:
                 self.written.clear()
             self.written.update(number for number, _ in recorded.told)
-            return Applied(answer.results[:count], answer.repeated)
+            return Applied(answer.results[:count], answer.repeated, bool(recorded.untold))
         return answer
 
 

@@ -171,10 +171,12 @@ class Applied(NamedTuple):
     """The transaction was applied. `results` has one item per operation.
 
     `repeated` says that an earlier answer was lost and the identical transaction was sent again.
+    `untold`: a history only says that something happened, as there was no room for what.
     """
 
     results: list[Any]
     repeated: bool = False
+    untold: bool = False
 
 
 class Refused(NamedTuple):

@@ -22,14 +22,15 @@ def write_log(claim: Claim, log: bytes) -> Step[str | None]:
 
 
 def tell_printed(claim: Claim, printed: Printed) -> Step[bool]:
-    """Tell in the history of its plan what a running task prints. Returns False if the claim is
-    gone. After a lost answer it may be told twice, at the same place.
+    """Tell in the history of its plan what a running task prints. Returns False if it is not told:
+    the claim is gone, or the history has no room. After a lost answer it may be told twice, at the
+    same place.
 
     Raises TransactionRejected, ServerFull; then the claim still stands.
     """
     answer = yield Multi([Check(claim.path)], {claim.path: Fact(printed=printed)})
     if isinstance(answer, Applied):
-        return True
+        return not answer.untold
     if answer.reason is not Reason.NO_NODE:
         raise rejected(f"telling what {claim.task_path} prints", answer)
     return False

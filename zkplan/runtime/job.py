@@ -12,6 +12,7 @@ from ..protocol.load import Loaded
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.part import Part
 from ..protocol.records import Failure, PlanRecord
+from ..protocol.requests import NO_FACT, Fact
 from ..protocol.shared import Claim
 from ..tracing import TaskSpan
 from .output import Tail
@@ -54,8 +55,7 @@ class Job:
     #: The span of this attempt where tasks are traced, and what of it goes down the edges.
     span: TaskSpan | None = None
     traceparent: str = ""
-    #: How many bytes of what it prints are kept, and the last of that: None until it prints.
-    output_max: int = 0
+    #: The last of what it prints; None where that is not kept.
     output: Tail | None = None
 
     @property
@@ -83,11 +83,8 @@ class Job:
 
     def add_output(self, text: str) -> None:
         """Keep what it has just printed."""
-        if self.output is None:
-            if not self.output_max:
-                return
-            self.output = Tail(self.output_max)
-        self.output.add(text)
+        if self.output is not None:
+            self.output.add(text)
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""
@@ -112,6 +109,9 @@ class Ended:
 
     job: Job
     seconds: float = 0.0
+    #: What the history tells of it. It goes to the claim where the claim is settled: the end of an
+    #: abandoned job, which comes later, must not change that.
+    fact: Fact = NO_FACT
     outcome: bytes = b""
     #: The task was skipped: its outcome is kept, so that one can see it.
     skipped: bool = False

@@ -160,7 +160,8 @@ class Loop:
         recorder.by = membership.worker
         tidying = Tidying(steps, self._paths, membership, Written(recorder))
         scanning = IndexScan(steps, membership, self.candidates, scan, bounds.learn)
-        return scanning, bounds, tidying, LiveOutput(steps, self.pool)
+        told = LiveOutput(steps, self.pool, lambda: self.runner.output_max)
+        return scanning, bounds, tidying, told
 
     # ---- the loop
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -44,11 +45,18 @@ class Tail:
 
     def __init__(self, most: int) -> None:
         self._most, self._kept, self._lock = most, bytearray(), threading.Lock()
-        #: How many bytes were printed, up to where they are told, and from where on without a gap.
-        self._end = self._told = self._whole_from = 0
-        #: How many bytes were told while the task ran, when it is told of again, and whether that
-        #: is under way.
-        self._live_bytes, self._due_s, self._is_under_way = 0, FIRST_S, False
+        #: How many bytes were printed.
+        self._end = 0
+        #: Up to this byte they are told.
+        self._told = 0
+        #: From this byte on they are told without a gap.
+        self._whole_from = 0
+        #: How many bytes were told while the task ran.
+        self._live_bytes = 0
+        #: After so many seconds of its run it is told of again.
+        self._due_s = FIRST_S
+        #: Whether that is under way.
+        self._is_under_way = False
 
     def add(self, text: str) -> None:
         """What was just printed."""
@@ -103,14 +111,20 @@ class Tail:
 @dataclass(eq=False)
 class LiveOutput:
     """A maintenance duty: tell what long tasks print while they run. One that prints nothing costs
-    no request, and no short one does."""
+    no request, and no short one does. `keeps` says how much is kept of each attempt; where that is
+    nothing, it is never due."""
 
     steps: Steps
     pool: ThreadPool
-    at: float = 0.0
+    keeps: Callable[[], int]
+    _due: float = 0.0
+
+    @property
+    def at(self) -> float:
+        return self._due if self.keeps() else float("inf")
 
     def run(self, now: float) -> None:
-        self.at = now + PERIOD_S
+        self._due = now + PERIOD_S
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.pool.running):
             tail = job.output
@@ -134,7 +148,7 @@ def note_printed(job: Job, room: int) -> None:
 
 #: Loggers whose records are not of a task: zkplan's own.
 _OWN = "zkplan"
-_ALL_IN_PIPE = "of_pipe"
+_KEPT_ALREADY = "zkplan_kept_already"
 _lock = threading.Lock()
 _count = 0
 #: In a process that a task has forked, another thread may have held a lock for ever.
@@ -148,8 +162,16 @@ def captured() -> Iterator[None]:
     with _lock:
         _count += 1
         if _count == 1:
-            sys.stdout, sys.stderr = _Tee(sys.stdout), _Tee(sys.stderr)
-            logging.getLogger().addHandler(_HANDLER)
+            # One may be left: while the last worker stopped, a task had something else there.
+            if not isinstance(sys.stdout, _Tee):
+                sys.stdout = _Tee(sys.stdout)
+            if not isinstance(sys.stderr, _Tee):
+                sys.stderr = _Tee(sys.stderr)
+            root = logging.getLogger()
+            # A first handler there would turn off `logging.lastResort` and `logging.basicConfig`
+            # for the whole program. What these write to stderr is caught there.
+            if root.handlers:
+                root.addHandler(_HANDLER)
     try:
         yield
     finally:
@@ -166,13 +188,15 @@ def captured() -> Iterator[None]:
 
 class _Tee:
     """In place of a stream of this process: it is written to as before, and the task that runs here
-    gets a copy."""
+    gets a copy. Python has None there if the process was started with that descriptor closed; then
+    it goes to the task alone."""
 
     def __init__(self, to: Any) -> None:
         self._to = to
+        self._out: Any = _Nowhere() if to is None else to
 
     def write(self, data: Any) -> Any:
-        written = self._to.write(data)
+        written = self._out.write(data)
         here = task_here.get()
         if here is not None and data and not _is_fork:
             text = data if isinstance(data, str) else bytes(data).decode(errors="backslashreplace")
@@ -185,10 +209,17 @@ class _Tee:
 
     @property
     def buffer(self) -> Any:
-        return _Tee(self._to.buffer)
+        return _Tee(self._out.buffer)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._to, name)
+        return getattr(self._out, name)
+
+
+class _Nowhere(io.TextIOBase):
+    """Drops what is written."""
+
+    def write(self, data: str) -> int:
+        return len(data)
 
 
 class _Handler(logging.Handler):
@@ -197,12 +228,26 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         here = task_here.get()
         is_own = record.name == _OWN or record.name.startswith(f"{_OWN}.")
-        if here is None or is_own or _is_fork or hasattr(record, _ALL_IN_PIPE):
+        if here is None or is_own or _is_fork or hasattr(record, _KEPT_ALREADY):
             return
+        if _goes_to_tee(record):
+            return  # it is caught there
         try:
             here.add_output(f"{self.format(record)}\n")
         except Exception:
             self.handleError(record)
+
+
+def _goes_to_tee(record: logging.LogRecord) -> bool:
+    """Whether a handler that was made while the worker runs writes it to one of its streams."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        for handler in logger.handlers:
+            stream = getattr(handler, "stream", None)
+            if record.levelno >= handler.level and isinstance(stream, _Tee):
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def _note_fork() -> None:
@@ -213,5 +258,6 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 _HANDLER = _Handler()
 _HANDLER.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-#: For records that say what has come through the pipe of a process, which gives it by itself.
-OF_PIPE = {_ALL_IN_PIPE: True}
+#: The `extra` of records whose text is kept with the task already: it came through the pipe of its
+#: process.
+KEPT_ALREADY = {_KEPT_ALREADY: True}

@@ -25,7 +25,8 @@ from ..transport import Transport
 from .job import Ended, Job
 from .output import note_printed
 
-#: The most tasks that run behind a claimed one, and the most bytes of all their results.
+#: The most tasks that run behind a claimed one, and the most bytes of all their results, and of
+#: what they have printed.
 RUN_MAX = 50
 RUN_BYTES_MAX = GROUP_BYTES_MAX // 2
 #: For so many seconds a task may be held back by those behind it, judged by their usual times.
@@ -121,7 +122,10 @@ class RunAhead:
                 return  # a failure counts, and a blob is kept, only under a claim of its own
             before, outcome = loaded, next_ended.outcome
             size += len(outcome)
+            next_job.claim.fact = next_ended.fact
             note_printed(next_job, RUN_BYTES_MAX)
+            printed = next_job.claim.fact.printed
+            size += printed.end - printed.at if printed is not None else 0
             ended.run.append(Part(loaded, outcome, next_job.options.keep))
 
     def _is_worth(self, loaded: Loaded, until: float) -> bool:

@@ -38,6 +38,7 @@ from .coroutines import EventLoop
 from .failures import VanishedWorkers, describe
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
+from .output import Tail
 from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ class Runner:
     def _once(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
-        if job.plan is None or job.plan.history:
-            job.output_max = self.output_max
+        if self.output_max and (job.plan is None or job.plan.history):
+            # Before its function runs: two threads of it may print first.
+            job.output = Tail(self.output_max)
         token = task_here.set(job)
         try:
             ended = self._attempt(job)
@@ -103,7 +105,7 @@ class Runner:
             task_here.reset(token)
         now = time.monotonic()
         ended.seconds = now - started
-        job.claim.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
+        ended.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
         if job.span is not None:
             job.span.end(ended)
         return ended

@@ -62,6 +62,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
     job = ended.job
     if ended.fenced:
         return None
+    job.claim.fact = ended.fact
     note_printed(job, PRINTED_ROOM - len(ended.outcome) - sum(task.size for task in job.adds))
     if ended.stopped:
         logger.info(
