@@ -24,7 +24,8 @@ from zkplan.protocol.recorder import Recorder
 from zkplan.protocol.requests import Applied, Printed, Reason, Refused
 from zkplan.protocol.running import tell_printed
 from zkplan.runtime.job import Job
-from zkplan.runtime.output import LiveOutput, Tail, captured
+from zkplan.runtime.output import LiveOutput, captured
+from zkplan.runtime.tail import Tail
 
 from .attempts import claim
 

@@ -15,7 +15,7 @@ from ..protocol.records import Failure, PlanRecord
 from ..protocol.requests import NO_FACT, Fact
 from ..protocol.shared import Claim
 from ..tracing import TaskSpan
-from .output import Tail
+from .tail import Tail
 
 
 @dataclass(slots=True, eq=False)

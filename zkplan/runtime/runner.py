@@ -38,8 +38,8 @@ from .coroutines import EventLoop
 from .failures import VanishedWorkers, describe
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
-from .output import Tail
 from .run_ahead import RunAhead
+from .tail import Tail
 
 if TYPE_CHECKING:
     from ..plan import Plan
