@@ -25,6 +25,10 @@ pytestmark = [pytest.mark.either, pytest.mark.timeout(300)]
 
 #: It would set `window.hit` if any part of the page took it for markup.
 HOSTILE = "<img src=x onerror=window.hit=1>"
+#: Beside markup what would clear a screen, go back in its line, and turn what follows around.
+PRINTED = f"</pre><script>window.hit=1</script>{HOSTILE}\x1b[2J\r\u202e"
+VISIBLE = f"</pre><script>window.hit=1</script>{HOSTILE}\\x1b[2J\\r\\u202e"
+REST = "x" * 16_384 + "\n" + PRINTED * 20 + "through\n"
 TASKS = 1000
 GATES = 5
 #: Opens the box of the graph with this title into its parts, once it is drawn.
@@ -42,6 +46,15 @@ def fail_until(file: str) -> str:
     if not Path(file).exists():
         raise RuntimeError(f"the disk is broken {HOSTILE}")
     return "mended"
+
+
+def speak(gate: str) -> None:
+    """Its first attempt is silent. Its second one has lines of 16 KiB, and markup in them."""
+    if not zkplan.current().attempt:
+        raise ValueError("no")
+    sys.stdout.write(f"begun {PRINTED}\n")
+    pass_gate(gate)
+    sys.stdout.write(REST)
 
 
 class Page:
@@ -251,6 +264,48 @@ def test_no_view_has_a_serious_fault_for_readers_of_any_kind(
             assert page.browser.execute_script(wide), f"{view} is wider than {width}"
     assert page.browser.execute_script("return window.hit ?? null") is None
     assert unexpected(page.browser) == []
+
+
+#: What the log of a task shows in two lists: its texts, and what is between them.
+SHOWN = """
+const of = kind => [...document.querySelectorAll(`pre.log > ${kind}`)].map(each => each.innerText);
+return [of('span:not(.gap)'), of('.gap')];
+"""
+
+
+def test_what_a_task_prints_is_shown_once_it_is_asked_for_live_and_as_text(
+    page: Page, author: Client, here: Here, tmp_path: Path, token: Callable[..., str]
+) -> None:
+    gate = tmp_path / "gate"
+    with author.create_plan("loud", attempts=2, retry_delay=0.0) as plan:
+        task = plan.add_task(speak, [str(gate)], name="loud", keep=True)
+    with author.create_plan("silent", history=False) as silent:
+        unkept = silent.add_task(int)
+    page.log_in(token("read"))
+    page.go(f"#/plans/{int(plan.number)}/tasks/{int(task.number)}")
+    page.sees("attempt by attempt")
+    page.click("button", "Show\nits log")
+    page.sees("No attempt has begun yet.")
+    with working(*here, of_worker={"task_output": 16_384}):
+        page.sees("It runs: what it prints is told every 2 to 15 seconds.")
+        wait_until(lambda: page.browser.execute_script(SHOWN)[0], "what it prints to be shown")
+        assert page.browser.execute_script(SHOWN) == [[f"begun {VISIBLE}\n"], []]
+        gate.touch()
+        page.sees("finished", "through")
+    kept = REST.encode()[-16_384:].decode()
+    gap = f"{len(REST) - len(kept):,} bytes left out"
+    shown = [[f"begun {VISIBLE}\n", kept.replace(PRINTED, VISIBLE)], [gap]]
+    assert page.browser.execute_script(SHOWN) == shown
+    page.browser.execute_script(
+        "const select = document.querySelector('#attempt'); select.value = '0';"
+        "select.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    page.sees("Attempt 0 has printed nothing.")
+    assert page.browser.execute_script("return window.hit ?? null") is None
+    assert unexpected(page.browser) == []
+    page.go(f"#/plans/{int(silent.number)}/tasks/{int(unkept.number)}")
+    page.click("button", "Show\nits log")
+    page.sees("So what its tasks print is not kept either.")
 
 
 def faults(browser: Chrome, axe: str) -> list[str]:

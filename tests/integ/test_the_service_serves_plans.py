@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,9 +16,10 @@ import pytest
 import zkplan
 
 from .serving import Event, Service, serving
-from .support import wait_until, working
+from .support import pass_gate, wait_until, working
 
 HERE = __name__
+HOSTILE = "<script>window.hit = 1</script> \x1b[2J\r\u202e"
 
 
 def add(a: int, b: int) -> int:
@@ -29,6 +31,17 @@ def fail_without(path: str, value: Any = None) -> Any:
     if not Path(path).exists():
         raise ValueError(f"there is no file {Path(path).name} <script>alert(1)</script>")
     return value
+
+
+def speak(path: str) -> str:
+    """Its first attempt fails; its second one goes on once there is such a file."""
+    attempt = zkplan.current().attempt
+    sys.stdout.write(f"attempt {attempt} {HOSTILE}\n")
+    if not attempt:
+        raise ValueError("no")
+    pass_gate(path)
+    sys.stdout.write("through\n")
+    return "spoken"
 
 
 def long_text(size: int) -> str:
@@ -97,6 +110,55 @@ def test_what_happened_is_told_in_pages_and_as_a_time_line(
     assert all(drawn["first"] <= row["started"] <= row["ended"] for row in drawn["rows"])
     silent = service.ask("POST", "/v1/plans", {"history": False}).data["number"]
     assert service.ask("GET", f"/v1/plans/{silent}/history").status == 409
+
+
+def test_what_a_task_prints_is_followed_by_events_and_kept_behind_it(
+    here: tuple[str, str], service: Service, tmp_path: Path
+) -> None:
+    number = service.post("/plans", {"name": "loud", "attempts": 2})["number"]
+    plan, file = f"/plans/{number}", tmp_path / "gate"
+    wanted = {"function": f"{HERE}:speak", "args": [str(file)], "retry_delay": 0}
+    (added,) = service.post(f"{plan}/tasks", {"tasks": [wanted]})["tasks"]
+    logs = f"{plan}/tasks/{added['number']}/logs"
+    first, second = (f"attempt {attempt} {HOSTILE}\n" for attempt in range(2))
+
+    def texts(path: str) -> list[str]:
+        return [each["text"] for each in service.get(path)["items"]]
+
+    assert service.get(logs)["attempts"] == []
+    assert texts(f"{logs}?attempt=last") == []
+    keeping = {"allow": [f"{HERE}:*"], "task_output": 4096}
+    with service.events(f"{plan}/events") as events:
+        service.post(f"{plan}/ready")
+        with working(*here, of_worker=keeping, serializer="json") as worker:
+            # No task changes any more then: it is the print that is told.
+            heard = next(each for each in events if second in texts(f"{logs}?attempt=last"))
+            assert heard.data["tasks"] == []
+            page = service.get(f"{logs}?attempt=last")
+            file.touch()
+            until(events, state="done")
+    (rest,) = service.get(f"{logs}?cursor={page['behind']}")["items"]
+    assert (rest["text"], rest["position"], rest["cut"]) == ("through\n", len(second) + 2, 0)
+    whole = service.ask("GET", f"/v1{logs}")
+    assert [each["text"] for each in whole.data["items"]] == [first, f"{second}through\n"]
+    assert b"<script>" in whole.body
+    assert whole.headers["content-type"] == "application/json"
+    assert whole.data["missing"] == []
+    told = [(each["attempt"], each["worker"]) for each in whole.data["attempts"]]
+    assert told == [(0, worker.id), (1, worker.id)]
+    assert all(each["claimed"] for each in whole.data["attempts"])
+    assert texts(f"{logs}?attempt=0") == [first]
+    assert texts(f"{logs}?tail=8") == ["through\n"]
+    page = service.get(f"{logs}?limit=1")
+    assert service.get(f"{logs}?cursor={page['next']}")["items"] == whole.data["items"][1:]
+    tag = {"If-None-Match": whole.headers["etag"]}
+    assert service.ask("GET", f"/v1{logs}", None, tag).status == 304
+    assert service.ask("GET", f"/v1{plan}/tasks/999/logs").data["type"].endswith("task-not-found")
+    assert service.ask("GET", f"/v1{logs}?attempt=first").status == 422
+    silent = service.post("/plans", {"history": False})["number"]
+    (added,) = service.post(f"/plans/{silent}/tasks", {"tasks": [wanted]})["tasks"]
+    refused = service.ask("GET", f"/v1/plans/{silent}/tasks/{added['number']}/logs")
+    assert (refused.status, refused.data["type"][-16:]) == (409, "history-not-kept")
 
 
 def test_a_plan_is_made_runs_and_fails_and_is_mended_over_http(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 from zkplan.history.lines import lines
@@ -9,6 +10,7 @@ from zkplan.history.state import PlanState
 from zkplan.protocol.history import Record
 from zkplan.protocol.telling import Told
 from zkplan.service.histories import _row
+from zkplan.text import printable
 
 from .in_node import MODULES, in_node
 
@@ -24,6 +26,11 @@ import {{ NO_EVENTS, withPage }} from "{(MODULES / "events.js").as_uri()}";
 import {{ readFileSync }} from "node:fs";
 const pages = JSON.parse(readFileSync(0, "utf8"));
 console.log(JSON.stringify(pages.reduce(withPage, NO_EVENTS)));
+"""
+PRINTABLE = f"""
+import {{ printable }} from "{(MODULES / "printable.js").as_uri()}";
+import {{ readFileSync }} from "node:fs";
+console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(printable)));
 """
 HANDED_BACK: list[list[Told]] = [
     [["a", 0, "task", "r5.0.0", [], "", 0]],
@@ -54,6 +61,18 @@ def test_the_time_line_goes_on_for_what_runs_alone() -> None:
     assert drawn(*HANDED_BACK[:2], ended, []) == (4, was)
 
 
+def test_the_time_line_has_the_attempts_before_the_last_one() -> None:
+    failed: list[Told] = [["f", 0, "r5.0.0", "ValueError", 500, 0]]
+    again: list[Told] = [["c", 0, 1, "w"]]
+    ended: list[Told] = [["k", 0, 0, 5, 500, 0]]
+    seconds = *HANDED_BACK[:2], failed, again, failed, again, ended
+    first, second = ["dead", 2.5, 3], ["dead", 4.5, 5]
+    assert drawn(*seconds[:4])[1][:1] == [first]
+    assert drawn(*seconds[:5])[1][:2] == [first, second]
+    was = [["runnable", 5, 6], ["claimed-ahead", 6, 6.5], ["running", 6.5, 7]]
+    assert drawn(*seconds) == (7, [first, second, *was])
+
+
 def event(position: int, kind: str, attempt: int | None = None) -> dict[str, Any]:
     return {"position": position, "kind": kind, "attempt": attempt}
 
@@ -71,3 +90,10 @@ def test_the_last_events_of_a_task_are_shown_and_what_it_prints_hides_none() -> 
     assert (len(latest), found["isCut"], found["cursor"]) == (200, True, "from 1000")
     few = in_node(EVENTS, [{"items": events[:2], "next": None}])
     assert (few["isCut"], few["cursor"], len(few["events"])) == (False, None, 2)
+
+
+def test_what_a_task_has_printed_is_shown_as_the_commands_print_it() -> None:
+    texts = ["\x1b[2Jgone\r\u202e", "a\tb\n", *map(chr, (*range(0x3100), 0xE000, 0xFEFF, 0xE0001))]
+    # Which characters there are depends on the Unicode of Python and of the browser.
+    known = [text for text in texts if unicodedata.category(text[-1]) != "Cn"]
+    assert in_node(PRINTABLE, known) == [printable(text) for text in known]

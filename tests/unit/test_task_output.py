@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from zkplan.history.logs import Logs, TaskLog, whole
+from zkplan.history.logs import (
+    Logs,
+    TaskLog,
+    attempts_told,
+    behind,
+    joined,
+    last_of,
+    whole,
+)
 from zkplan.history.reading import RecordFollower
 from zkplan.log import task_here
 from zkplan.protocol.compaction import PRINTED_BYTES_MAX
@@ -117,6 +125,28 @@ def test_what_is_told_twice_is_shown_once_and_gaps_are_counted() -> None:
     damaged = Record(7, 0, "w", [["p", 7, 0, -3, "x"], ["p", 7], ["p", 7, 0, 1, 2]])
     assert list(logs.of([damaged])) == []
     assert printed_bytes([damaged, told[0]]) == 24 < PRINTED_BYTES_MAX
+
+
+def test_what_was_printed_is_read_on_from_a_place_and_from_its_end() -> None:
+    told = [
+        Record(0, 500, "by", [["c", 7], ["c", 7, None, "w"], ["c", 8, 4]]),
+        record(1, Printed(0, "äö")),
+        record(2, Printed(4, "üß")),
+        record(3, Printed(20, "end")),
+        Record(4, 2000, "by", [["c", 7, 1, "half \ud800"], ["p", 7, 1, 0, "\udfff", "w"]]),
+        Record(5, 3000, "v", [["c", 7, 2]]),
+    ]
+    pieces = list(joined(whole(told, 7), 100))
+    assert shown(pieces) == [(0, 0, "äöüß"), (0, 12, "end"), (1, 0, "?")]
+    assert shown(list(joined(pieces[:1] * 3, 10))) == [(0, 0, "äöüßäöüß"), (0, 0, "äöüß")]
+    assert shown(list(behind(pieces, 0, 6))) == [(0, 0, "ß"), *shown(pieces)[1:]]
+    assert shown(list(behind(pieces, 0, 23))) == [(1, 0, "?")]
+    assert shown(last_of(pieces[:2], 6)) == [(0, 6, "ß"), (0, 12, "end")]
+    assert shown(last_of(pieces, 3)) == [(0, 13, "nd"), (1, 0, "?")]
+    attempts = [(each.attempt, each.worker, each.claimed) for each in attempts_told(told, 7)]
+    assert attempts == [(0, "w", 0.5), (1, "half ?", 2.0), (2, "v", 3.0)]
+    assert [each.printed for each in attempts_told(told, 7)] == [23, 1, 0]
+    assert [each.claimed for each in attempts_told(told[1:2], 7)] == [None]
 
 
 def a_job(most: int = 1000) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .spans import SINGLE_MAX, Span, average, chosen, critical_path, grouped, runs
 from .state import PlanState, TaskState
@@ -18,7 +18,8 @@ PATH_MAX = 50
 class Row:
     """One task, or the tasks of one name. Times are in ms since 1970, 0 if not known.
 
-    `number` is that of a single task, else -1. `ran_ms` is what they ran together. `running` says
+    `number` is that of a single task, else -1; `earlier` says when attempts before its last one
+    ran. `ran_ms` is what they ran together. `running` says
     how many of a name run at a time, interval by interval: on average, rounded up. `is_critical`:
     on the critical path.
     """
@@ -37,6 +38,7 @@ class Row:
     ran_ms: int
     is_critical: bool
     running: list[int] = field(default_factory=list)
+    earlier: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ def lines(state: PlanState) -> Lines:
 def _single(task: TaskState, on_path: set[int]) -> Row:
     times = (task.added_ms, task.runnable_ms, task.claimed_ms, task.started_ms, task.ended_ms)
     facts = task.state, task.worker, task.error
-    return Row(task.name, 1, task.number, *facts, *times, task.ran_ms, task.number in on_path)
+    own = Row(task.name, 1, task.number, *facts, *times, task.ran_ms, task.number in on_path)
+    return replace(own, earlier=task.earlier)
 
 
 def _grouped(tasks: list[TaskState], on_path: set[int], span: Span) -> tuple[list[Row], int]:

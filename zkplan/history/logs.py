@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ..protocol.compaction import History
+from ..protocol.fields import as_text
 from ..protocol.history import Record, is_printed
 from ..protocol.requests import ReadData
 from ..transport import Transport
@@ -65,8 +66,9 @@ def _told(records: Iterable[Record], number: int) -> Iterator[TaskLog]:
     for record in records:
         for event in record.events:
             if is_printed(event) and event[1] == number:
-                worker = event[5] if len(event) > 5 and type(event[5]) is str else record.by
-                yield TaskLog(event[2], worker, record.ms / 1000, event[3], 0, event[4])
+                worker = as_text(event[5] if len(event) > 5 else None, as_text(record.by))
+                text = as_text(event[4])
+                yield TaskLog(event[2], worker, record.ms / 1000, event[3], 0, text)
 
 
 def whole(records: Iterable[Record], number: int) -> list[TaskLog]:
@@ -91,6 +93,83 @@ def whole(records: Iterable[Record], number: int) -> list[TaskLog]:
             told.append(replace(piece, cut=piece.position - end))
             end = piece.end
     return told
+
+
+def behind(pieces: Iterable[TaskLog], attempt: int, end: int) -> Iterator[TaskLog]:
+    """The pieces behind the first `end` bytes of an attempt, and those of later attempts."""
+    for piece in pieces:
+        if piece.attempt > attempt:
+            yield piece
+        elif piece.attempt == attempt and piece.end > end:
+            yield _behind(piece, end)
+            end = piece.end
+
+
+def last_of(pieces: Sequence[TaskLog], most: int) -> list[TaskLog]:
+    """The last of the pieces, at most `most` bytes of text together."""
+    found: list[TaskLog] = []
+    for piece in reversed(pieces):
+        data = piece.text.encode()
+        if len(data) > most:
+            text = data[len(data) - most :].decode(errors="ignore")
+            left_out = len(data) - len(text.encode())
+            position, cut = piece.position + left_out, piece.cut + left_out
+            piece = replace(piece, position=position, cut=cut, text=text)
+        if piece.text:
+            found.append(piece)
+        most -= len(data)
+        if most <= 0:
+            break
+    return found[::-1]
+
+
+def joined(pieces: Iterable[TaskLog], most: int) -> Iterator[TaskLog]:
+    """The same text in fewer pieces: those of an attempt that follow each other without a gap are
+    one, until that has `most` bytes."""
+    group: list[TaskLog] = []
+    size = 0
+    for piece in pieces:
+        if group and (piece.attempt != group[0].attempt or piece.cut or size >= most):
+            yield _one(group)
+            group, size = [], 0
+        group.append(piece)
+        size += len(piece.text.encode())
+    if group:
+        yield _one(group)
+
+
+def _one(group: Sequence[TaskLog]) -> TaskLog:
+    text = "".join(each.text for each in group)
+    return replace(group[0], when=group[-1].when, text=text)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTold:
+    """An attempt of which a history tells, by the number of its claim: who had that, and since
+    when, in wall-clock seconds (None if that is not told). `printed`: how many bytes it is told to
+    have printed."""
+
+    attempt: int
+    worker: str
+    claimed: float | None
+    printed: int
+
+
+def attempts_told(records: Iterable[Record], number: int) -> list[AttemptTold]:
+    """The attempts of a task, by number: also those that have printed nothing."""
+    found: dict[int, AttemptTold] = {}
+    for record in records:
+        for event in record.events:
+            if event[0] == "c" and event[1:2] == [number]:
+                n, worker = [*event[2:4], None, None][:2]
+                n = 0 if n is None else n  # as a first claim is told
+                worker = as_text(worker) or as_text(record.by)
+                if type(n) is int and n >= 0:
+                    found[n] = AttemptTold(n, worker, record.ms / 1000, 0)
+        for piece in _told([record], number):
+            attempt = found.get(piece.attempt, AttemptTold(piece.attempt, piece.worker, None, 0))
+            found[piece.attempt] = replace(attempt, printed=max(attempt.printed, piece.end))
+    return [found[attempt] for attempt in sorted(found)]
 
 
 def read_logs(transport: Transport, plan_path: str, number: str) -> tuple[list[TaskLog], History]:

@@ -30,11 +30,11 @@ class Span(NamedTuple):
 
 
 def runs(task: TaskState, now: int) -> list[tuple[int, int]]:
-    """From when until when it ran, in ms: its last attempt, and one that is claimed now.
+    """From when until when it ran, in ms: each attempt, and one that is claimed now.
 
     When the function of a claimed task began is told only at its end: it counts from the claim.
     """
-    found = []
+    found = [(first, max(first + 1, last)) for first, last in task.earlier]
     if task.started_ms and task.ran_ms >= 0:
         # What takes less than a millisecond is to be seen, too.
         found.append((task.started_ms, task.started_ms + max(1, task.ran_ms)))

@@ -36,6 +36,8 @@ KINDS = {
     "S": "state",
 }
 KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
+#: Of so many attempts before the last one it is known when they ran: the latest.
+EARLIER_MAX = 20
 _PLACES = {"r": "runnable", "c": "claimed", "d": "delayed", "g": "gated", "x": "dead"}
 
 
@@ -45,9 +47,10 @@ class TaskState:
 
     `place`: see docs/internals/protocol.md; empty while it waits. `open` has the tasks that it
     still waits for, one for each edge. `claimed_ms`, `started_ms`, `ended_ms` and `ran_ms` are of
-    its last attempt. `printed`: bytes printed by the latest attempt that printed anything, as far
-    as that is told. `decided`: how an operator decides that it ends, as flags. `is_known`: its add
-    is in the history, which may have lost its beginning.
+    its last attempt; `earlier` says from when until when the attempts before that ran. `printed`:
+    bytes printed by the latest attempt that printed anything, as far as that is told. `decided`:
+    how an operator decides that it ends, as flags. `is_known`: its add is in the history, which may
+    have lost its beginning.
     """
 
     number: int
@@ -74,6 +77,7 @@ class TaskState:
     is_known: bool = False
     decided: int = 0
     printed: int = 0
+    earlier: tuple[tuple[int, int], ...] = ()
 
     @property
     def queue(self) -> str:
@@ -235,6 +239,9 @@ def _stand(record: Record, task: TaskState, place: str) -> None:
 
 
 def _ran(record: Record, task: TaskState, ran_ms: int, ago_ms: int) -> None:
+    if task.ran_ms >= 0:
+        before = task.started_ms, task.started_ms + task.ran_ms
+        task.earlier = (*task.earlier, before)[-EARLIER_MAX:]
     task.ran_ms = ran_ms
     if ran_ms >= 0:
         end = record.ms - max(0, ago_ms)

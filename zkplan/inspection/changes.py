@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..connection import Connection
 from ..errors import PlanNotFound
 from ..protocol.control import PlanStatus
+from ..protocol.history import history_path
 from ..protocol.layout import (
     QUEUES,
     Paths,
@@ -32,10 +33,15 @@ Signs = tuple[tuple[Sign | None, ...], frozenset["str | Sign"]]
 
 
 class PlanSeen(NamedTuple):
-    """A plan at one look: its numbers, and the state of each unfinished task."""
+    """A plan at one look: its numbers, and the state of each unfinished task.
+
+    `told` is another one when its history has something new, also what changes nothing else: what
+    a task has printed.
+    """
 
     status: PlanStatus
     states: Mapping[str, str]
+    told: Sign | None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,13 +74,18 @@ class Changes:
         client, wanted = self._client, sorted(plans)
         for gone in self._seen.keys() - wanted:
             self._forget(gone)
-        signs = client.transport.run(_signs(client.paths, wanted, self._queues, self._shared))
+        signs, told = client.transport.run(_signs(client.paths, wanted, self._queues, self._shared))
         changed = [plan for plan in wanted if self._signs.get(plan) != signs[plan]]
         if changed:
-            self._read(changed, signs)
+            self._read(changed, signs, told)
+        for plan, seen in self._seen.items():
+            if seen.told != told[plan]:
+                self._seen[plan] = seen._replace(told=told[plan])
         return {plan: self._seen.get(plan) for plan in wanted}
 
-    def _read(self, plans: list[str], signs: Mapping[str, Signs]) -> None:
+    def _read(
+        self, plans: list[str], signs: Mapping[str, Signs], told: Mapping[str, Sign | None]
+    ) -> None:
         """The state of a plan is read first: where it says that nothing runs, nothing does in what
         is read later. The names of its tasks are read last, so that none is shown that is gone."""
         client, paths = self._client, self._client.paths
@@ -90,7 +101,7 @@ class Changes:
             queues = client.transport.ask(ReadChildren(f"{paths.plan(plan)}/{QUEUES}"))
             tasks = (task for name in names if (task := parse_task(name)) is not None)
             states = {task: spots.get((plan, task), _NOWHERE).state for task in tasks}
-            self._seen[plan] = PlanSeen(status, states)
+            self._seen[plan] = PlanSeen(status, states, told[plan])
             self._signs[plan], self._queues[plan] = signs[plan], queues or []
 
     def _forget(self, plan: str) -> None:
@@ -132,25 +143,26 @@ class _Shared:
 
 def _signs(
     paths: Paths, plans: Collection[str], queues: Mapping[str, list[str]], shared: _Shared
-) -> Step[dict[str, Signs]]:
-    """What tells of each plan whether it has changed."""
+) -> Step[tuple[dict[str, Signs], dict[str, Sign | None]]]:
+    """What tells of each plan whether it has changed, and whether its history has."""
     workers = (yield ReadChildren(paths.claims)) or ()
     common = [paths.delayed, paths.gates, *map(paths.claims_of, sorted(workers))]
     own = {plan: _nodes_of(paths.plan(plan), queues.get(plan, ())) for plan in plans}
     reads = [ReadData(path) for path in (*common, *(p for found in own.values() for p in found))]
     nodes = yield from read_small(reads)
     of_plan = yield from shared.update(dict(zip(common, nodes[: len(common)], strict=True)))
-    at, found = len(common), {}
+    at, found, told = len(common), {}, {}
     for plan, theirs in own.items():
-        signs = tuple(map(_sign, nodes[at : at + len(theirs)]))
-        found[plan] = signs, frozenset(of_plan.get(plan, ()))
+        told[plan], *signs = map(_sign, nodes[at : at + len(theirs)])
+        found[plan] = tuple(signs), frozenset(of_plan.get(plan, ()))
         at += len(theirs)
-    return found
+    return found, told
 
 
 def _nodes_of(path: str, queues: Collection[str]) -> list[str]:
+    """The history of a plan, and what else changes with it."""
     names = ("ready", "done", "runnable", "dead", "results", QUEUES)
-    found = [path, *(f"{path}/{name}" for name in names)]
+    found = [history_path(path), path, *(f"{path}/{name}" for name in names)]
     return found + [f"{path}/{QUEUES}/{queue}" for queue in sorted(queues)]
 
 

@@ -19,6 +19,7 @@ from . import (
     graphs,
     health,
     histories,
+    logs,
     plan_actions,
     plans,
     results,
@@ -58,6 +59,7 @@ _ROUTERS: tuple[APIRouter, ...] = (
     schedules.router,
     graphs.router,
     histories.router,
+    logs.router,
     znodes.router,
     stream.router,
 )

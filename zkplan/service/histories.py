@@ -108,11 +108,19 @@ def _event(event: Event) -> EventOut:
     return EventOut(**facts | {"task": int(event.task) if event.task else None})
 
 
+class RanOut(BaseModel):
+    """From when until when an attempt ran."""
+
+    started: float
+    ended: float
+
+
 class RowOut(BaseModel):
     """One task, or `count` tasks of one name (`number` null). Times are null where not known.
 
     `ran` is how many seconds they ran together. `running` counts how many of a name run, in equal
-    intervals of the whole.
+    intervals of the whole. `earlier` are attempts of a single task before its last one, the latest
+    20.
     """
 
     name: str
@@ -129,6 +137,7 @@ class RowOut(BaseModel):
     ran: float | None
     critical: bool
     running: list[int]
+    earlier: list[RanOut]
 
 
 class TimelineOut(BaseModel):
@@ -181,4 +190,5 @@ def _row(row: Row) -> RowOut:
         ran=row.ran_ms / 1000 if row.ran_ms >= 0 else None,
         critical=row.is_critical,
         running=row.running,
+        earlier=[RanOut(started=begin / 1000, ended=end / 1000) for begin, end in row.earlier],
     )

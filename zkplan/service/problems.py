@@ -73,6 +73,7 @@ _KINDS: tuple[tuple[type[errors.ZkplanError], int, str, str], ...] = (
     (errors.PlanExists, 409, "plan-exists", "Take the plan that has the key."),
     (errors.PlanDrained, 409, "plan-done", "Create another plan: this one has ended."),
     (errors.PlanCancelled, 409, "plan-cancelled", "Create another plan: this one has ended."),
+    (errors.HistoryNotKept, 409, "history-not-kept", "Create plans with their history."),
     (errors.PlanError, 409, "plan-state", "Look at the state of the plan."),
     (errors.ResultNotKept, 404, "result-not-kept", "Add the task with keep=true."),
     (errors.InvalidTask, 422, "invalid-task", "Change what the detail names."),

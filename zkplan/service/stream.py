@@ -25,10 +25,11 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 _TEXT = """Server-sent events. The first one of a plan is whole, and so is the one behind a
 `problem`. `plan`: numbers of the plan, `counts` of its tasks by state, and the `tasks` whose state
-has changed (2 000 at most; `more` says how many are left out). `root`: active plans that have
-changed, those that have `ended`, and sums. `gone`: the plan was removed. `problem`: ZooKeeper is
-away, and the stream goes on. `beat`: nothing has changed for ten seconds. `cut`: this listener is
-too slow, and the stream ends.""".replace("\n", " ")
+has changed (2 000 at most; `more` says how many are left out; none where only the history has
+something new, as what a task prints). `root`: active plans that have changed, those that have
+`ended`, and sums. `gone`: the plan was removed. `problem`: ZooKeeper is away, and the stream goes
+on. `beat`: nothing has changed for ten seconds. `cut`: this listener is too slow, and the stream
+ends.""".replace("\n", " ")
 
 
 @router.get(

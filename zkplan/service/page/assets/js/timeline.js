@@ -8,7 +8,8 @@ export const endOf = (told, now) => (told.rows.some(isRunning) ? Math.max(told.l
 
 /** What a task was in when: [[state, from, until]]. `last` is where the picture ends. */
 export function pieces(row, last) {
-  return (row.ended === null ? unfinished(row, last) : ended(row)).filter(([, from, until]) => until > from);
+  const earlier = row.earlier.map((each) => ["dead", each.started, each.ended]);
+  return [...earlier, ...(row.ended === null ? unfinished(row, last) : ended(row))].filter(([, from, until]) => until > from);
 }
 
 function ended(row) {

@@ -14,9 +14,10 @@ const LABEL = 60;
 export function PlanTimeline({ number, tick, isOver }) {
   const read = useRead(`plans/${number}/timeline`, { wake: tick, pause: 2500 });
   const told = read.data;
+  const isNone = read.error?.kind === "history-not-kept";
   return html`<${Panel} title="Time line">
-    ${read.error && read.error.status === 409 && html`<${Empty} title="This plan keeps no history.">It was made without one, or by an older zkplan.<//>`}
-    ${read.error && read.error.status !== 409 && html`<${Problem} error=${read.error} />`}
+    ${isNone && html`<${Empty} title="This plan keeps no history.">It was made without one, or by an older zkplan.<//>`}
+    ${read.error && !isNone && html`<${Problem} error=${read.error} />`}
     ${!told && !read.error && html`<${Loading} />`}
     ${told && told.rows.length === 0 && html`<${Empty} title="Nothing has run yet.">Each attempt is drawn here once it is claimed.<//>`}
     ${told && told.rows.length > 0 && html`<${Lines} plan=${number} told=${told} isOver=${isOver} />`}
@@ -39,7 +40,7 @@ function Lines({ plan, told, isOver }) {
     <ul class="key">
       ${isSingle && html`<li><i class="piece of-runnable"></i> runnable</li><li><i class="piece of-claimed-ahead"></i> claimed, not started</li>`}
       <li><i class="piece of-running"></i> ${isSingle ? "running" : "how many run"}</li>
-      ${isSingle && told.rows.some((row) => row.error) && html`<li><i class="piece of-dead"></i> failed</li>`}
+      ${isSingle && told.rows.some((row) => row.error || row.earlier.length > 0) && html`<li><i class="piece of-dead"></i> failed</li>`}
       ${told.rows.some((row) => row.critical) && html`<li>★ on the critical path</li>`}
     </ul>
     ${told.path_tasks > 1 && html`<${Path} plan=${plan} told=${told} />`}
@@ -49,7 +50,7 @@ function Lines({ plan, told, isOver }) {
 function Line({ plan, row, percent, last }) {
   const name = row.name.slice(0, LABEL) || (row.number === null ? "(without a name)" : `task ${row.number}`);
   const outcome = row.number === null ? `${count(row.count)} ×, ${span(row.ran)}` : [row.ran === null ? "" : span(row.ran), row.error].filter(Boolean).join(" ") || stateFor(row);
-  const said = `${name}: ${outcome}${row.worker ? `, by ${row.worker}` : ""}${row.critical ? ", on the critical path" : ""}`;
+  const said = `${name}: ${outcome}${row.worker ? `, by ${row.worker}` : ""}${row.earlier.length > 0 ? `, after ${counted(row.earlier.length, "attempt")} before` : ""}${row.critical ? ", on the critical path" : ""}`;
   return html`<div class="line" role="listitem" aria-label=${said} title=${said}>
     <span class="name">${row.critical ? "★ " : ""}${row.number === null ? name : html`<a href=${to(["plans", plan, "tasks", row.number])}>${name}</a>`}</span>
     <span class="time">${row.number === null ? html`<${Density} running=${row.running} />` : pieces(row, last).map(([state, from, until]) => html`<i key=${`${state} ${from}`} class=${`piece of-${state}`} style=${{ left: `${percent(from)}%`, width: `${Math.max(0.3, percent(until) - percent(from))}%` }} />`)}</span>

@@ -9,6 +9,7 @@ import { to } from "../place.js";
 import { useEvents, useNow, useRead } from "../live.js";
 import { TaskHistory } from "./task_history.js";
 import { Causes } from "./why.js";
+import { TaskLog } from "./task_log.js";
 import { Znodes } from "./znodes.js";
 
 /** Of a value that is asked for so many characters are shown. */
@@ -38,6 +39,7 @@ export function Task({ plan, number }) {
       <div class="two-thirds pile">
         ${task.why?.causes.length > 0 && html`<${Panel} title=${`Why it is ${wordOf(state)}`}><${Causes} why=${task.why} plan=${plan} own=${task.number} /><//>`}
         <${Failures} task=${task} />
+        <${TaskLog} key=${`log ${plan} ${task.number}`} task=${task} wake=${tick} />
         <${Values} task=${task} />
         <${TaskHistory} key=${`${plan} ${task.number}`} plan=${plan} number=${task.number} version=${`${task.version} ${task.state}`} />
       </div>

@@ -16,7 +16,7 @@ export function TaskHistory({ plan, number, version }) {
   const { events, isCut } = page ? withPage(kept, page) : kept;
   // A full page does not change any more: the next one is read behind it.
   useEffect(() => void (page?.next && setKept({ ...withPage(kept, page), page })), [page]);
-  const isNone = read.error?.status === 409;
+  const isNone = read.error?.kind === "history-not-kept";
   const isWhole = useRef(false);
   isWhole.current ||= page !== null && page.next === null;
   return html`<${Panel} title="What happened" flush tools=${isCut && html`<span class="dim">its last ${count(SHOWN_MAX)} events, the latest first</span>`}>
