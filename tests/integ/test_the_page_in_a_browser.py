@@ -252,20 +252,19 @@ def test_no_view_has_a_serious_fault_for_readers_of_any_kind(
     bad.exception(30)
     page.log_in(token("operate"))
     page.sees(HOSTILE)
-    axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     numbers = {"plan": int(plan.number), "task": int(bad.number)}
     for width, scheme in ((400, "dark"), (1280, "light")):
         resize(page.browser, width, 900, scheme)
         for view in VIEWS:
             page.go(f"#/{view.format(**numbers)}")
             wait_until(lambda: "Reading …" not in page.text(), f"{view} to be read")
-            assert faults(page.browser, axe) == [], (view, width, scheme)
-            wide = "return document.documentElement.scrollWidth <= innerWidth"
-            assert page.browser.execute_script(wide), f"{view} is wider than {width}"
+            assert faults(page.browser) == [], (view, width, scheme)
+            assert page.browser.execute_script(FITS), f"{view} is wider than {width}"
     assert page.browser.execute_script("return window.hit ?? null") is None
     assert unexpected(page.browser) == []
 
 
+FITS = "return document.documentElement.scrollWidth <= innerWidth"
 #: What the log of a task shows in two lists: its texts, and what is between them.
 SHOWN = """
 const of = kind => [...document.querySelectorAll(`pre.log > ${kind}`)].map(each => each.innerText);
@@ -296,6 +295,10 @@ def test_what_a_task_prints_is_shown_once_it_is_asked_for_live_and_as_text(
     gap = f"{len(REST) - len(kept):,} bytes left out"
     shown = [[f"begun {VISIBLE}\n", kept.replace(PRINTED, VISIBLE)], [gap]]
     assert page.browser.execute_script(SHOWN) == shown
+    for width, scheme in ((400, "dark"), (1280, "light")):
+        resize(page.browser, width, 900, scheme)
+        assert faults(page.browser) == [], (width, scheme)
+        assert page.browser.execute_script(FITS), f"it is wider than {width}"
     page.browser.execute_script(
         "const select = document.querySelector('#attempt'); select.value = '0';"
         "select.dispatchEvent(new Event('change', {bubbles: true}))"
@@ -308,9 +311,10 @@ def test_what_a_task_prints_is_shown_once_it_is_asked_for_live_and_as_text(
     page.sees("So what its tasks print is not kept either.")
 
 
-def faults(browser: Chrome, axe: str) -> list[str]:
+def faults(browser: Chrome) -> list[str]:
     """What axe finds that is serious: its rule, and where."""
     if not browser.execute_script("return Boolean(window.axe)"):
+        axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
         browser.execute_script(axe)
     script = "const end = arguments[0]; axe.run().then(end, error => end({failed: String(error)}))"
     found = browser.execute_async_script(script)
