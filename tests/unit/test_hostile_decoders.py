@@ -13,6 +13,7 @@ import pkgutil
 import re
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -343,7 +344,7 @@ def test_a_wake_publishes_only_entries_that_workers_take(data: bytes) -> None:
 
 
 #: Events near to real ones: each letter, and fields of any kind.
-_WORDS = st.sampled_from(["", "r5.1.0", "d", "x", "running"])
+_WORDS = st.sampled_from(["", "r5.1.0", "d", "x", "running", "half \ud800"])
 FIELDS = st.none() | st.integers(-(10**13), 10**13) | _WORDS
 EVENTS = st.lists(
     st.tuples(st.sampled_from(sorted(KINDS)), st.integers(-1, 3)).flatmap(
@@ -355,13 +356,14 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS)
-def test_what_a_history_tells_is_shown_or_refused(events: list[list[Any]]) -> None:
-    data = history.merged_to_bytes([history.Record(7, 1_700_000_000_000, "w", events)])
+@given(_WORDS, EVENTS)
+def test_what_a_history_tells_is_shown_or_refused(by: str, events: list[list[Any]]) -> None:
+    # As JSON of somebody else may be: with escapes, also of half a character.
+    data = b"h1j" + json.dumps([[7, 1_700_000_000_000, by, events]]).encode()
     told = Events()
     try:
         for event in told.of(history.records_from_bytes(SPAN, data, 0)):
-            repr(event).encode()
+            json.dumps(asdict(event), ensure_ascii=False).encode()
     except PayloadUndecodable:
         return
     assert list(timeline(told.state))

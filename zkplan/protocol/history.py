@@ -159,6 +159,9 @@ def _parsed(body: bytes) -> list[Any]:
         # Looking at each number takes as long as all the rest: so only where one may be too large.
         careful = _LONG in body.translate(_ZEROS)
         value = (_CAREFUL if careful else _DECODER).decode(body.decode())
+        if b"\\ud" in body or b"\\uD" in body:
+            # Half a character, which no file takes. zkplan writes no escape of one.
+            value = json.loads(_ENCODER.encode(value).encode(errors="replace"))
     except (ValueError, RecursionError) as error:
         raise PayloadUndecodable(f"a history is not JSON: {error}") from None
     if not isinstance(value, list):
