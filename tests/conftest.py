@@ -88,17 +88,12 @@ _EITHER = {
     "test_work_in_any_language.py",
     "test_workers_are_told_from_elsewhere.py",
 }
-#: The modules of integ about a server in trouble: full, restored, killed, shut by access lists,
-#: with a wrong clock. `dev.py test` runs them on both kinds of server. What is in neither set runs
-#: there on the real ZooKeeper alone; `dev.py integ` runs all on both.
+#: The modules of integ about a server in trouble. `dev.py test` runs them on both kinds of server.
+#: What is in neither set runs there on the real ZooKeeper alone; `dev.py integ` runs all on both.
 _BOTH = {
     "test_a_full_server_loses_nothing.py",
-    "test_a_restored_server_is_noticed.py",
     "test_access_lists_refuse_aloud.py",
-    "test_an_access_list_that_changes.py",
-    "test_clocks_that_are_wrong.py",
     "test_no_work_is_lost.py",
-    "test_other_users_run_nothing.py",
 }
 _KINDS = ("zookeeper", "embedded")
 

@@ -115,6 +115,7 @@ FIRST = (
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.slow
 def test_every_command_of_the_reference_works(
     config: Path,
     server: Secured,

@@ -98,6 +98,7 @@ def test_the_two_servers_are_compared_request_by_request(server: str, tmp_path: 
         assert any(name.startswith(what) for name in rest), what
 
 
+@pytest.mark.slow
 def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_path: Path) -> None:
     python = venv_without_peers(tmp_path)
     file = tmp_path / "report.json"

@@ -66,6 +66,7 @@ def test_an_interrupted_demonstration_leaves_nothing_behind(
 
 
 @pytest.mark.usefixtures("bare_machine")
+@pytest.mark.slow
 def test_it_needs_python_only(tmp_path: Path) -> None:
     """No Java, no Docker, no ZooKeeper: a folder without programs stands for such a machine."""
     (tmp_path / "sh").symlink_to("/bin/sh")

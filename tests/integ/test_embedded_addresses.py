@@ -215,6 +215,7 @@ def test_a_running_task_outlives_the_process_that_served_its_plan(tmp_path: Path
     assert notes(started) == ["once"]
 
 
+@pytest.mark.slow
 def test_whoever_takes_the_folder_over_the_others_find_it(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}/data"
     with (
@@ -236,6 +237,7 @@ def test_whoever_takes_the_folder_over_the_others_find_it(tmp_path: Path) -> Non
         assert supervisor.process.wait_ended(60)
 
 
+@pytest.mark.slow
 def test_a_supervisor_does_not_serve_the_folder_to_sign_a_dead_worker_off(tmp_path: Path) -> None:
     """It would stop that server again, under those who have gone over to it."""
     address = f"embedded:{tmp_path}/data"

@@ -153,6 +153,7 @@ def test_a_worker_with_too_many_hung_threads_ends(
         zkplan.Worker(zkplan_client, max_abandoned=0)
 
 
+@pytest.mark.slow
 def test_a_process_with_too_many_hung_threads_is_replaced(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:

@@ -268,7 +268,14 @@ def test_workers_can_import_what_a_script_can_and_add_no_noise(script: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=str
+    "number",
+    [
+        signal.SIGINT,
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_no_signal_leaves_a_worker_nor_a_file_beyond_the_next_start(
     number: signal.Signals, script: Path

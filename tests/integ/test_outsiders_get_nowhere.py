@@ -267,6 +267,7 @@ def until_closed() -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_an_open_root_is_closed_while_its_plans_run(
     zookeeper_hosts: str, zkplan_root: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -59,6 +59,7 @@ def share_of(plan: str) -> float:
     return had[plan] / had.total()
 
 
+@pytest.mark.slow
 def test_shares_follow_the_weights_and_their_changes_within_a_tenth(
     zkplan_client: zkplan.Client, here: Here, run: Run
 ) -> None:

@@ -57,6 +57,7 @@ class TestWithAWorkerBeside:
     )
 
 
+@pytest.mark.slow
 class TestWithProcesses:
     """Workers that are killed or late, and plans that move."""
 

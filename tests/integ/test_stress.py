@@ -36,6 +36,7 @@ def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
 
 
 @pytest.mark.parametrize("supervised", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
 def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
     supervised: bool, zookeeper_hosts: str, tmp_path: Path
 ) -> None:

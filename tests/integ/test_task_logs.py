@@ -189,6 +189,7 @@ def test_all_that_comes_out_of_a_process_is_kept_and_is_shown_escaped(
     assert "bytes not kept" in told.err
 
 
+@pytest.mark.slow
 def test_a_group_of_loud_tasks_is_committed_and_merged(here: Here, zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         tasks = [plan.add_task(print, ["\0" * 65_000 + str(index)]) for index in range(60)]

@@ -240,6 +240,7 @@ VIEWS = (
 )
 
 
+@pytest.mark.slow
 def test_no_view_has_a_serious_fault_for_readers_of_any_kind(
     page: Page, author: Client, worker: zkplan.Worker, tmp_path: Path, token: Callable[..., str]
 ) -> None:

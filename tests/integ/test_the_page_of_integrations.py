@@ -21,6 +21,7 @@ SHOWN = re.findall(
 
 
 @pytest.mark.parametrize(("title", "code", "output"), SHOWN, ids=[title for title, *_ in SHOWN])
+@pytest.mark.slow
 def test_an_example_prints_what_the_page_says(
     title: str, code: str, output: str, tmp_path: Path
 ) -> None:

@@ -194,6 +194,7 @@ def test_programs_in_three_languages_commit_each_task_once_whatever_dies(
     assert sorted(ended) == sorted(last.items())
 
 
+@pytest.mark.slow
 def test_a_lapsed_lease_is_released_by_a_worker_though_its_service_is_dead(
     service: ServiceProcess, author: Client, here: Here
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_lapsed_lease_is_released_by_a_worker_though_its_service_is_dead(
     assert late.data["type"] == "urn:zkplan:problem:ended"
 
 
+@pytest.mark.slow
 def test_a_renewed_lease_outlives_a_restart_and_another_service_takes_the_result(
     service: ServiceProcess, author: Client
 ) -> None:

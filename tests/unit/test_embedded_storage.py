@@ -170,6 +170,7 @@ def test_a_forked_child_neither_keeps_the_lock_nor_uses_the_folder(tmp_path: Pat
             os.close(each)
 
 
+@pytest.mark.slow
 def test_no_damage_of_what_a_killed_server_left_goes_unnoticed(tmp_path: Path) -> None:
     storage = opened(tmp_path / "data")
     for group in story(15):

@@ -66,6 +66,7 @@ class Slots:
         max_size=4,
     ),
 )
+@pytest.mark.slow
 def test_plans_get_slot_seconds_by_their_weights(
     slots: int, drawn: list[tuple[int, float]]
 ) -> None:

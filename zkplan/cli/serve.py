@@ -101,7 +101,6 @@ def serve(
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    service, run = _loaded()
     host = listen[0]
     if not is_loopback(host) and (is_open or tokens is None):
         raise click.UsageError(_CLOSED.format(host=host))
@@ -109,6 +108,7 @@ def serve(
         raise click.UsageError("--open asks for no token, so --tokens is of no use")
     if (tls_cert is None) is not (tls_cert_key is None):
         raise click.UsageError("--tls-cert and --tls-cert-key belong together")
+    service, run = _loaded()
     known = None if is_open else service.Tokens(tokens)
     text = known.add_one_time() if known is not None and tokens is None else ""
     names = frozenset(host_names) | (frozenset(("127.0.0.1", "::1", "localhost", host)))
