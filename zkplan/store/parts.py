@@ -22,7 +22,7 @@ from .values import Values
 
 MAGIC = b"zkh1"
 #: So many bytes of a history are read of the store, the latest parts first.
-READ_BYTES_MAX = 32 * 1024 * 1024
+READ_BYTES_MAX = 16 * 1024 * 1024
 NO_STORE = (
     "and none is configured here: give the one of its workers (connect(store=...), --store or "
     "ZKPLAN_STORE)"
