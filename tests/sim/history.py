@@ -265,8 +265,8 @@ class Historian:
                 path = f"{plan}/history/{span.name}"
                 found += records_from_bytes(span, self._opened(path), 0)
             numbers = [record.number for record in found]
-            if numbers != self._numbers[plan]:
-                raise Violation(f"S13 {plan} has {numbers}, it was told {self._numbers[plan]}")
+            if numbers != self._numbers.get(plan, []):
+                raise Violation(f"S13 {plan} has {numbers}, it was told {self._numbers.get(plan)}")
             rebuilt = self.plans[plan] = PlanState()
             rebuilt.apply(found)
             if rebuilt.number != followed.number:
