@@ -50,8 +50,8 @@ class Connection:
         self.codec = Codec(serializer)
         #: The values of plans; large ones lie in the store, if one is given.
         self.values = Values(transport, self.codec, store)
-        #: Told of plans that are done: it deletes what they leave in the store.
-        self.sweeper = Sweeper(transport, self.values)
+        #: Told of plans that are done: it deletes what they leave in the store. And of histories.
+        self.sweeper = Sweeper(transport, self.values, self.recorder.again)
         #: The keys for exported plans. An embedded server's own secret is never used for them.
         self.file_keys = keys
         #: Settings that a printed command names by a profile: its name, and those that it sets.

@@ -300,10 +300,11 @@ class Plan(WatchedPlan):
         """What happened, in the order in which ZooKeeper applied it, of one task or of all.
 
         `since` is a datetime with a zone, or seconds since 1970. A history is bounded: the oldest
-        events of a plan with many tasks are let go. Raises HistoryNotKept, PayloadUndecodable.
+        events of a plan with many tasks go to the store, or are let go where workers have none.
+        Raises HistoryNotKept, PayloadUndecodable.
         """
         after = since.timestamp() if isinstance(since, datetime) else since or 0.0
-        found = read(self._client.transport, self.path)[0]
+        found = read(self._client.values, self.path)[0]
         number = ""
         if task is not None:
             number = task.number if isinstance(task, Task) else self.task(task).number
@@ -316,7 +317,7 @@ class Plan(WatchedPlan):
         It waits for the next one by a watch. Iterating raises as `history`.
         """
         read = None if follow else self.history
-        return EventStream(self._client.transport, self.path, read)
+        return EventStream(self._client.values, self.path, read)
 
     # ---- control
 

@@ -277,8 +277,8 @@ class Task:
         """
         client, plan_path, number = self._waited_for()
         if follow:
-            return follow_logs(client.transport, plan_path, number)
-        return iter(read_logs(client.transport, plan_path, number)[0])
+            return follow_logs(client.values, plan_path, number)
+        return iter(read_logs(client.values, plan_path, number)[0])
 
     @told_to_caller
     def skip(self, value: Any = None) -> bool:

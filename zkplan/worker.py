@@ -142,7 +142,7 @@ class Worker:
             names_of(client.keys),
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
-            client.sweeper.plan_is_done,
+            client.sweeper,
             self._processes,
             __version__,
             Collector(client),

@@ -200,10 +200,11 @@ def test_a_bound_lets_the_oldest_go(zkplan_client: Client, monkeypatch: pytest.M
     assert whole is not None
     assert len(whole.records) == 12
     run(compact(plan.path, most=1))
-    events, left = read(zkplan_client.transport, plan.path)
-    assert len(events) + left.cut.events == 12
-    assert left.cut.events == 10
-    assert 0 < left.cut.until * 1000 <= left.records[0].ms
+    events, left = read(zkplan_client.values, plan.path)
+    cut = left.earlier.cut
+    assert len(events) + cut.events == 12
+    assert cut.events == 10
+    assert 0 < cut.until * 1000 <= left.latest[0].ms
     assert "its first 10 events were let go" in missing(left)[0]
 
 
@@ -238,7 +239,7 @@ def test_a_name_that_somebody_took_is_passed_over(
     znodes.create(f"{plan.path}/{HISTORY}/seg-0000000003", b"not ours")
     plan.add_task(int)
     plan.add_task(int)
-    events, found = read(zkplan_client.transport, plan.path)
+    events, found = read(zkplan_client.values, plan.path)
     assert Counter(kinds(events)) == {"added": 3}
     assert found.damaged == ["seg-0000000003"]
 

@@ -65,7 +65,7 @@ class Root(NamedTuple):
         return {
             (plan.number, task.number): task
             for plan in self.client.plans()
-            for task in ended_tasks(self.client.transport, plan.path) or ()
+            for task in ended_tasks(self.client.values, plan.path) or ()
         }
 
 

@@ -60,7 +60,7 @@ class Auditor:
         #: By claims node, the queues that its worker serves.
         self.served: Callable[[str], Sequence[str]] = lambda claims_node: ()
         self._gates = f"{root}/gates/"
-        self.history = Historian(root, self.nodes, self.tasks, self.opened)
+        self.history = Historian(root, self.nodes, self.tasks, self.opened, blobs.there)
 
     def expect(self, task: Meant) -> None:
         """Announce a task before anybody sends it."""

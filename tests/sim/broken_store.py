@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from zkplan.protocol import commit as committing
+from zkplan.protocol import compaction
 from zkplan.protocol.commit import commit
+from zkplan.protocol.compaction import Oldest
+from zkplan.protocol.history import history_path
+from zkplan.protocol.requests import Multi, SetData
 from zkplan.store import compare, end
 
-from . import mixes, store
+from . import merging, mixes, store
 from .broken_runs import Answers
 from .mutant import Mutant
 from .story import STORED
@@ -39,6 +43,20 @@ def no_claims(*_: Any, **__: Any) -> Answers:
     return []
 
 
+def let_go_first(write: store.WriteBlob, let_go: Answers) -> Answers:
+    """The znode is deleted before its part is written."""
+    went = yield from let_go
+    yield write
+    return went
+
+
+def told_and_not_deleted(plan_path: str, found: Oldest, stored: str) -> Answers:
+    """The history tells of the part, and its znode stays: so it is read twice."""
+    cut = found.cut._replace(events=found.cut.events + found.events, stored=stored)
+    yield Multi([SetData(history_path(plan_path), cut.to_bytes(), found.version)])
+    return False
+
+
 #: Of values in a store. The first two change the store of the simulation; those of real processes
 #: are in tests/chaos/traffic/mutated.py.
 OF_STORE = (
@@ -51,6 +69,24 @@ OF_STORE = (
     Mutant(
         "blob deleted with its first consumer",
         patches=((committing, "commit", delete_with_the_first_consumer),),
+    ),
+    Mutant(
+        "part of a history deleted before it is written",
+        patches=((merging, "write_and_let_go", let_go_first),),
+        needs=lambda world: world.merging.keeps,
+        of_history=True,
+    ),
+    Mutant(
+        "sweep that deletes parts of a history",
+        patches=((end, "HISTORY", "nothing"),),
+        needs=lambda world: world.merging.keeps,
+        of_history=True,
+    ),
+    Mutant(
+        "part of a history that is in the store and in the tree",
+        patches=((compaction, "let_go", told_and_not_deleted),),
+        needs=lambda world: world.merging.keeps,
+        of_history=True,
     ),
     Mutant("sweep that deletes kept results", patches=((end, "swept", sweep_all),)),
     Mutant(

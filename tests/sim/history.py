@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zkplan.history.state import KEPT, PlanState, TaskState
+from zkplan.protocol.compaction import Cut
 from zkplan.protocol.history import Record, parse_span, records_from_bytes
 from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op
+from zkplan.store.parts import chain
 
 from .story import Meant, Violation
 from .transaction import CLEARS, Transaction
@@ -112,7 +114,8 @@ def judge_claims(made: Transaction, plan: str, record: Record) -> None:
 
 
 class Historian:
-    """Judges the histories of all plans. `opened` gives the data of a znode as they are meant."""
+    """Judges the histories of all plans. `opened` gives the data of a znode as they are meant,
+    `stored` what lies in the store by plan and name."""
 
     def __init__(
         self,
@@ -120,13 +123,17 @@ class Historian:
         nodes: Mapping[str, Any],
         tasks: Mapping[str, Meant],
         opened: Callable[[str], bytes],
+        stored: Mapping[tuple[str, str], bytes],
     ) -> None:
+        self._stored = stored
         self._plans = f"{root}/plan-"
         self._nodes, self._tasks, self._opened = nodes, tasks, opened
         self.plans: dict[str, PlanState] = {}
         #: By znode of a history, what it told when it was made.
         self._told: dict[str, list[Record]] = {}
         self._removed: set[str] = set()
+        #: By plan, the numbers of all its transactions.
+        self._numbers: dict[str, list[int]] = {}
         self.printing: Printing | None = None
         #: False: something else is looked for, which may break this as well.
         self.judges = True
@@ -199,6 +206,7 @@ class Historian:
                 raise Violation(f"S13 {path} does not tell what the merged segments told")
             return
         state = self.plans[plan]
+        self._numbers.setdefault(plan, []).append(records[0].number)
         if records[0].number <= state.number:
             raise Violation(f"S13 {path} comes after number {state.number}")
         state.apply(records)
@@ -240,17 +248,27 @@ class Historian:
         if waits != task.open:
             raise Violation(f"S13 {path} waits for {waits}, told is {task.open}")
 
+    def _in_store(self, plan: str) -> list[Record]:
+        cut = Cut.from_bytes(self._opened(f"{plan}/history"))
+        earlier = chain(cut, lambda part: self._stored[plan[-10:], part.name])
+        return [record for part in earlier.parts for record in part.records()]
+
     def judge_end(self) -> None:
-        """Each plan again, from what lies in the tree alone."""
+        """Each plan again, from what lies in the store and in the tree alone."""
         for plan, followed in self.plans.items() if self.judges else ():
             node = self._nodes.get(f"{plan}/history")
             if node is None or plan in self._removed:
                 continue
             spans = sorted(filter(None, map(parse_span, node.children)))
-            rebuilt = self.plans[plan] = PlanState()
+            found = self._in_store(plan)
             for span in spans:
                 path = f"{plan}/history/{span.name}"
-                rebuilt.apply(records_from_bytes(span, self._opened(path), 0))
+                found += records_from_bytes(span, self._opened(path), 0)
+            numbers = [record.number for record in found]
+            if numbers != self._numbers.get(plan, []):
+                raise Violation(f"S13 {plan} has {numbers}, it was told {self._numbers.get(plan)}")
+            rebuilt = self.plans[plan] = PlanState()
+            rebuilt.apply(found)
             if rebuilt.number != followed.number:
                 raise Violation(f"S13 {plan}: the history ends with {rebuilt.number}")
             self._judge_plan(plan)

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zkplan.protocol.requests import Create, Delete, Op
+from zkplan.protocol.compaction import Cut
+from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.store import compare, end
 
 from .story import FAILED, SKIPPED, STORED, Meant, Violation
@@ -27,10 +28,11 @@ SHARE = 0.3
 
 
 class WriteBlob(NamedTuple):
-    """Write one blob of a plan, whole. Answer: True."""
+    """Write one blob of a plan, whole. Answer: True. Of parts of histories alone the data count."""
 
     plan: str
     name: str
+    data: bytes = b""
 
 
 class ReadBlob(NamedTuple):
@@ -63,26 +65,29 @@ class Blobs:
     def __init__(self) -> None:
         #: The tasks, as they were meant, by name.
         self.names: dict[str, Meant] = {}
-        self._there: set[tuple[str, str]] = set()
+        self.there: dict[tuple[str, str], bytes] = {}
         self._held_by: dict[str, tuple[str, str]] = {}
         self._holders: Counter[tuple[str, str]] = Counter()
 
     def execute(self, request: Any) -> Any:
         if type(request) is WriteBlob:
-            self._there.add((request.plan, request.name))
+            self.there[request.plan, request.name] = request.data
         elif type(request) is ReadBlob:
-            return (request.plan, request.name) in self._there
+            return (request.plan, request.name) in self.there
         elif type(request) is ListBlobs:
-            return sorted(name for plan, name in self._there if plan == request.plan)
+            return sorted(name for plan, name in self.there if plan == request.plan)
         else:
             for name in request.names:
                 if self._holders[request.plan, name]:
                     raise Violation(f"S10 {name} is deleted, and the tree refers to it")
-                self._there.discard((request.plan, name))
+                self.there.pop((request.plan, name), None)
         return True
 
     def applied(self, op: Op, path: str, below: str) -> None:
-        """An operation on a znode of a plan; `below` is its path from the plan's number on."""
+        """An operation on a znode of a plan; `below` is its path from the plan's number on.
+
+        A part of a history is held for ever: the next part refers to it.
+        """
         if type(op) is Delete:
             held = self._held_by.pop(path, None)
             if held is not None:
@@ -91,10 +96,17 @@ class Blobs:
             plan, _, child = below.partition("/")
             task = self.names.get(op.data.decode()) if _is_task(child) else None
             for name in names_in(op.data, task):
-                if (plan, name) not in self._there:
-                    raise Violation(f"S10 {path} refers to {name}, which is not in the store")
+                self._hold(path, plan, name)
                 self._held_by[path] = plan, name
-                self._holders[plan, name] += 1
+        elif type(op) is SetData and below[10:] == "/history":
+            stored = Cut.from_bytes(op.data).stored
+            if stored:
+                self._hold(path, below[:10], stored)
+
+    def _hold(self, path: str, plan: str, name: str) -> None:
+        if (plan, name) not in self.there:
+            raise Violation(f"S10 {path} refers to {name}, which is not in the store")
+        self._holders[plan, name] += 1
 
 
 def _is_task(child: str) -> bool:

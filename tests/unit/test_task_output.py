@@ -25,7 +25,7 @@ from zkplan.history.logs import (
 )
 from zkplan.history.reading import RecordFollower
 from zkplan.log import task_here
-from zkplan.protocol.compaction import PRINTED_BYTES_MAX
+from zkplan.protocol.compaction import PRINTED_BYTES_MAX, Cut, History
 from zkplan.protocol.history import Record, printed_bytes
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.recorder import Recorder
@@ -316,9 +316,10 @@ def test_a_follower_that_is_closed_right_behind_the_check_does_not_wait() -> Non
     transport: Any = SimpleNamespace(
         listen=lambda wake: None,
         unlisten=lambda wake: None,
-        run=lambda step: SimpleNamespace(records=[]),
+        run=lambda step: History([], Cut(), 0, []),
     )
-    follower = RecordFollower(transport, "/zkplan/plan-1")
+    values: Any = SimpleNamespace(transport=transport)
+    follower = RecordFollower(values, "/zkplan/plan-1")
     closed: Any = follower._closed
     check = closed.is_set
 

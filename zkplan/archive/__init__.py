@@ -31,6 +31,7 @@ from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from ..serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
 from ..store.end import remove as remove_plan
+from ..store.reference import HISTORY, key_of
 from .blobs import Complete, Packer, Piece, Unpacker
 from .file import ArchiveWriter, Header, open_archive
 from .picture import Survey, Znode, read_plan, retire, survey
@@ -157,7 +158,8 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     )
     values = client.values
     store, folder = values.store, values.known_folder_of(plan.path)
-    has_blobs = store is not None and folder != "" and bool(store.names(folder))
+    names = store.names(folder) if store is not None and folder else []
+    has_blobs = any(key_of(name) != HISTORY for name in names)
     with ArchiveWriter(target, header, has_blobs) as writer:
         seals = FileSeals(client.file_keys, header.uid)
         writer.add(seals.seal(Znode("", found.record)))

@@ -51,7 +51,7 @@ class WithEnded:
         if self._wanted.state not in ENDED:
             others = {(task.plan, task.number): task for task in self._unfinished(longest)}
         if self._wanted.state is None or self._wanted.state in ENDED:
-            across = Across(self._client.transport, self._paths, self._since)
+            across = Across(self._client.values, self._paths, self._since)
             self._read.append(across)
             for task in find_ended(across, self._names, self._wanted, self._since, longest):
                 others.pop((task.plan, task.number), None)
@@ -66,7 +66,7 @@ class WithEnded:
         times = self._times
         if self._wanted.state not in (None, RUNNING, *ENDED):
             raise click.UsageError(f"of tasks that are {self._wanted.state} none runs: leave out x")
-        across = Across(self._client.transport, list(self._names))
+        across = Across(self._client.values, list(self._names))
         known = usual(across)
         self._read.append(across)
         self._paths = [path for path in self._paths if known.exceeded(path, times)]

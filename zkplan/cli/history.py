@@ -92,14 +92,14 @@ def history(
             return
         found = client.plan(plan)
         if at is not None:
-            print_facts(_facts(state_at(client.transport, found.path, at), at, output), output)
+            print_facts(_facts(state_at(client.values, found.path, at), at, output), output)
             return
         wanted = _Wanted(found.task(task).number if task else "", kinds, since or 0.0)
         if follow:
-            for event in filter(wanted.takes, follow_events(client.transport, found.path)):
+            for event in filter(wanted.takes, follow_events(client.values, found.path)):
                 _print_live(event, output)
             return
-        events, read_so = read(client.transport, found.path)
+        events, read_so = read(client.values, found.path)
         rows = (_row(each, output) for each in filter(wanted.takes, events))
         print_rows(rows, output, _COLUMNS)
     for told in missing(read_so):
@@ -122,7 +122,7 @@ class _Wanted(NamedTuple):
 def _show_all(client: Client, kinds: tuple[str, ...], since: float, output: str) -> None:
     spare_a_reader()
     names = plan_names(client)
-    across = Across(client.transport, list(names), since)
+    across = Across(client.values, list(names), since)
     found = sorted(events_across(across, kinds, since), key=lambda each: each[1].when)
     rows = (
         {"plan": number_of(path), "plan_name": names[path], **_row(event, output)}
@@ -191,7 +191,7 @@ def timeline(plan: str, width: int | None, settings: Settings) -> None:
     workers; and the critical path: what the end waited for."""
     with open_client(settings) as client:
         found = client.plan(plan)
-        state, read_so = read_state(client.transport, found.path)
+        state, read_so = read_state(client.values, found.path)
     columns = width or min(160, shutil.get_terminal_size((100, 24)).columns)
     for line in drawn(state, columns):
         text = printable(line.text)

@@ -44,7 +44,7 @@ def logs(
         if follow:
             kept, gaps = found.logs(follow=True), list[str]()
         else:
-            told, read_so = read_logs(client.transport, found_plan.path, found.number)
+            told, read_so = read_logs(client.values, found_plan.path, found.number)
             kept, gaps = iter(told), missing(read_so)
         pieces = (each for each in kept if attempt in (None, each.attempt))
         if output == "json" and not follow:

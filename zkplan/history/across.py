@@ -9,13 +9,14 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..errors import PayloadUndecodable
-from ..protocol.compaction import Cut, History
+from ..protocol.compaction import Cut
 from ..protocol.histories import StoredHistory, read_histories
-from ..protocol.history import Record
+from ..protocol.history import GAP, Record
+from ..store.parts import Earlier, earlier
+from ..store.values import Values
 from ..text import count
-from ..transport import Transport
 from .events import EVENT_KINDS, Event, Events
-from .reading import missing
+from .reading import gaps
 
 #: So many plans are read together. Each may have a mebibyte of history, several times as much when
 #: it is unpacked.
@@ -31,8 +32,8 @@ class Across:
     `gaps` says in words what was not told by those that were read so far.
     """
 
-    def __init__(self, transport: Transport, plan_paths: Sequence[str], since: float = 0.0) -> None:
-        self._transport, self._paths, self._since = transport, plan_paths, since
+    def __init__(self, values: Values, plan_paths: Sequence[str], since: float = 0.0) -> None:
+        self._values, self._paths, self._since = values, plan_paths, since
         self._without: list[str] = []
         self._missing: dict[str, str] = {}
 
@@ -41,23 +42,26 @@ class Across:
         since_ms = int(self._since * 1000)
         for start in range(0, len(self._paths), PLANS_AT_A_TIME):
             paths = self._paths[start : start + PLANS_AT_A_TIME]
-            histories = self._transport.run(read_histories(paths, since_ms))
+            histories = self._values.transport.run(read_histories(paths, since_ms))
             for path in paths:
                 found = histories.pop(0)  # what was looked at is not held any longer
                 if found is None:
                     self._without.append(path)
                     continue
+                # What is gone was not asked for, if that is all older.
+                is_older = 0 < found.cut.until < self._since
+                more = earlier(self._values, path, Cut() if is_older else found.cut)
+                if more.parts:
+                    found = found.behind([(part.span, part.data) for part in more.parts], more.cut)
                 yield path, found
-                self._note(path, found)
+                self._note(path, more, found)
 
     def damaged(self, path: str, error: Exception) -> None:
         """The records of that plan make no sense: that is told, and hides no other plan."""
         self._missing[path] = str(error)
 
-    def _note(self, path: str, found: StoredHistory) -> None:
-        # What is gone was not asked for, if that is all older.
-        cut = Cut() if 0 < found.cut.until < self._since else found.cut
-        if told := missing(History([], cut, found.untold, found.damaged)):
+    def _note(self, path: str, more: Earlier, found: StoredHistory) -> None:
+        if told := gaps(more, found.untold, found.damaged):
             self._missing.setdefault(path, "; ".join(told))
 
     @property
@@ -88,7 +92,7 @@ def of_tasks(records: Iterable[Record], numbers: Collection[int]) -> Iterator[Re
         events = [
             event
             for event in record.events
-            if event[0] in "SD" or (len(event) > 1 and event[1] in numbers)
+            if event[0] in f"SD{GAP}" or (len(event) > 1 and event[1] in numbers)
         ]
         if events:
             yield record._replace(events=events)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from ..protocol.compaction import History
 from ..protocol.fields import as_text
 from ..protocol.history import Record, is_printed
 from ..protocol.requests import ReadData
-from ..transport import Transport
-from .reading import RecordFollower, read_records
+from ..store.values import Values
+from .reading import RecordFollower, Whole, read_whole
 from .state import PlanState
 
 
@@ -172,17 +171,17 @@ def attempts_told(records: Iterable[Record], number: int) -> list[AttemptTold]:
     return [found[attempt] for attempt in sorted(found)]
 
 
-def read_logs(transport: Transport, plan_path: str, number: str) -> tuple[list[TaskLog], History]:
+def read_logs(values: Values, plan_path: str, number: str) -> tuple[list[TaskLog], Whole]:
     """All that is kept, and what is missing of the history. Raises as `reading.read`."""
-    found = read_records(transport, plan_path)
-    return whole(found.records, int(number)), found
+    found = read_whole(values, plan_path)
+    return whole(found.records(), int(number)), found
 
 
-def follow_logs(transport: Transport, plan_path: str, number: str) -> Iterator[TaskLog]:
+def follow_logs(values: Values, plan_path: str, number: str) -> Iterator[TaskLog]:
     """All that is kept, and what comes, until the task has ended or is dead, or the plan has ended.
     Raises as `reading.read`."""
     state, logs, is_first = PlanState(), Logs(int(number)), True
-    with closing(RecordFollower(transport, plan_path)) as follower:
+    with closing(RecordFollower(values, plan_path)) as follower:
         while (records := follower.read_on()) is not None:
             state.add(records)
             if is_first:
@@ -195,5 +194,8 @@ def follow_logs(transport: Transport, plan_path: str, number: str) -> Iterator[T
             task = state.tasks.get(int(number))
             if state.has_ended or (task is not None and (task.gone or task.place == "x")):
                 return
-            if task is None and transport.ask(ReadData(f"{plan_path}/task-{number}")) is None:
+            if (
+                task is None
+                and values.transport.ask(ReadData(f"{plan_path}/task-{number}")) is None
+            ):
                 return  # it has ended, so long ago that the history does not tell

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import PayloadUndecodable
-from ..protocol.history import Record
+from ..protocol.history import GAP, Record
 from ..protocol.layout import DEFAULT_QUEUE, queue_in
 from ..protocol.telling import Told
 
@@ -150,6 +150,10 @@ class PlanState:
             return
         if letter == "D":
             self.done = True
+            return
+        if letter == GAP:  # those that have not ended may have done so there
+            self.tasks = {number: task for number, task in self.tasks.items() if task.gone}
+            self._feeds.clear()
             return
         if letter not in KINDS:
             return  # of a later version

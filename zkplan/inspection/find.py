@@ -39,7 +39,7 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
             if kept.name == name:
                 found.add(kept.number)
     if not found:
-        ended = ended_tasks(client.transport, plan_path)
+        ended = ended_tasks(client.values, plan_path)
         found = {f"{task.number:010d}" for task in ended or () if task.name == name}
     if len(found) == 1:
         return found.pop(), name

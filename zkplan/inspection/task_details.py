@@ -74,7 +74,7 @@ def _in_history(
     """What the history tells of a task; None if it does not reach so far. One that stands is shown
     beside a damaged history, too."""
     try:
-        tasks = told_tasks(client.transport, plan_path)
+        tasks = told_tasks(client.values, plan_path)
     except PayloadUndecodable:
         if read.summary is None:
             raise

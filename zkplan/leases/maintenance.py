@@ -36,7 +36,7 @@ class Maintenance:
         self._transport, self._paths = connection.transport, connection.paths
         self._registered = registered
         self._lapses = Lapses(self._paths, registered.clock)
-        self._written = Written(connection.recorder)
+        self._written, self._sweeper = Written(connection.recorder), connection.sweeper
         self._first_seen: dict[str, float] = {}
         self._is_due, self._is_over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._loop, name="zkplan-leases", daemon=True)
@@ -88,7 +88,8 @@ class Maintenance:
                 run(clear_claims(paths, worker))
         are_delayed = run(self._promote(not seen.living))
         if (plan := self._written.take(now)) is not None:
-            run(compact(paths.plan(plan)))
+            run(compact(paths.plan(plan), has_store=self._sweeper.has_store))
+            self._sweeper.history_is_merged(paths.plan(plan))
         return bool(seen.leases or seen.vacant or are_delayed or self._written)
 
     def _promote(self, alone: bool) -> Step[bool]:

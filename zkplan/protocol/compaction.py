@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable
-from .fields import as_seconds, as_whole, from_json, to_json
+from .fields import as_seconds, as_text, as_whole, from_json, to_json
 from .history import (
+    STORED_PART,
     Record,
     Span,
     history_path,
@@ -34,8 +35,9 @@ from .requests import (
 )
 from .shared import REFUSALS_MAX, too_busy
 
-#: The most that a plan's history takes, as its znodes hold it.
-BYTES_MAX = 1024 * 1024
+#: The most that a plan's history takes, as its znodes hold it; and where its oldest parts go to a
+#: store, which may be away.
+BYTES_MAX, AWAY_BYTES_MAX = 1024 * 1024, 4 * 1024 * 1024
 #: How many segments one transaction merges, and how many bytes of them.
 SEGMENTS_MAX, SEGMENT_BYTES_MAX = 400, 256 * 1024
 #: With more bytes of what tasks have printed nothing is merged: it may be small when it is packed.
@@ -48,11 +50,22 @@ FULL_BYTES = 64 * 1024
 
 class Cut(NamedTuple):
     """What a bounded history does not hold any more: how many events, and until when, in seconds
-    since 1970 by the clock of ZooKeeper. `imported`: nor what happened before it was imported."""
+    since 1970 by the clock of ZooKeeper. `imported`: nor what happened before it was imported.
+
+    `kept` of these events lie in the store. `stored` is the name of the last part there, which
+    names the one before it.
+    """
 
     events: int = 0
     until: float = 0.0
     imported: bool = False
+    kept: int = 0
+    stored: str = ""
+
+    @property
+    def lost(self) -> int:
+        """How many of the events are nowhere any more."""
+        return self.events - self.kept
 
     def to_bytes(self) -> bytes:
         return to_json(self._asdict())
@@ -63,8 +76,23 @@ class Cut(NamedTuple):
         what = "a cut of a history"
         value = from_json(data, what) if data else {}
         events, until = value.get("events", 0), value.get("until", 0.0)
-        imported = value.get("imported") is True
-        return cls(as_whole(events, what), as_seconds(until, what), imported)
+        imported, kept = value.get("imported") is True, as_whole(value.get("kept", 0), what)
+        stored = as_text(value.get("stored", ""))
+        if (stored and not STORED_PART.fullmatch(stored)) or kept > as_whole(events, what):
+            raise PayloadUndecodable(f"{what} is damaged")
+        return cls(as_whole(events, what), as_seconds(until, what), imported, kept, stored)
+
+
+class Oldest(NamedTuple):
+    """A merged znode that is to leave the tree. `cut` and `version` are what the znode of the
+    history holds now, `events` and `until` what this one adds to that."""
+
+    span: Span
+    data: bytes
+    cut: Cut
+    version: int
+    events: int
+    until: float
 
 
 class History(NamedTuple):
@@ -108,17 +136,20 @@ def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[H
     raise too_busy(f"reading {path}")
 
 
-def compact(plan_path: str, most: int = BYTES_MAX) -> Step[int]:
-    """Merge the segments of a history, and keep it below `most` bytes. Returns how many were
-    merged.
+def compact(plan_path: str, most: int | None = None, has_store: bool = False) -> Step[int]:
+    """Merge the segments of a history, and keep it below `most` bytes, or below what is usual.
+    Returns how many were merged. With `has_store` somebody moves the oldest to the store next.
 
     Whoever else does so at the same time is refused: each deletes what it has read.
     """
+    if most is None:
+        most = AWAY_BYTES_MAX if has_store else BYTES_MAX
     path = history_path(plan_path)
     merged = 0
     for _ in range(REFUSALS_MAX):
         spans = spans_of((yield ReadChildren(path)) or ())
-        yield from _bound(path, [span for span in spans if span.is_merged], most)
+        if sum(span.size for span in spans) > most:
+            yield from _bound(plan_path, most)
         segments = [span for span in spans if not span.is_merged][:SEGMENTS_MAX]
         if len(segments) < 2:
             return merged
@@ -174,24 +205,44 @@ def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
     return len(chosen) if isinstance(answer, Applied) else 0
 
 
-def _bound(path: str, merged: list[Span], most: int) -> Step[None]:
+def _bound(plan_path: str, most: int) -> Step[None]:
     """Delete the oldest merged znodes, but the last, until the others take less than `most`."""
-    while len(merged) > 1 and sum(span.size for span in merged) > most:
-        oldest = merged.pop(0)
-        own, node = yield ReadMany([ReadData(path), ReadData(f"{path}/{oldest.name}")])
-        if own is None or node is None:
-            return
-        cut, found = cut_of(own), _decoded(oldest, node) or []
-        events = cut.events + sum(len(record.events) for record in found)
-        until = max([cut.until, *(record.ms / 1000 for record in found)])
-        answer = yield Multi(
-            [
-                SetData(path, cut._replace(events=events, until=until).to_bytes(), own.version),
-                Delete(f"{path}/{oldest.name}"),
-            ]
-        )
-        if not isinstance(answer, Applied):
+    while (found := (yield from oldest(plan_path, most))) is not None:
+        if found.cut.stored and most < AWAY_BYTES_MAX:
+            most = AWAY_BYTES_MAX  # it is kept elsewhere, by those who have that store
+        elif not (yield from let_go(plan_path, found)):
             return  # another one does it
+
+
+def oldest(plan_path: str, most: int | None = None) -> Step[Oldest | None]:
+    """The merged znode that leaves the tree next; None while the history takes less than `most`
+    bytes, or than what is usual."""
+    path = history_path(plan_path)
+    most = BYTES_MAX if most is None else most
+    for _ in range(REFUSALS_MAX):
+        spans = spans_of((yield ReadChildren(path)) or ())
+        merged = [span for span in spans if span.is_merged]
+        if len(merged) < 2 or sum(span.size for span in merged) <= most:
+            return None
+        span = merged[0]
+        own, node = yield ReadMany([ReadData(path), ReadData(f"{path}/{span.name}")])
+        if own is not None and node is not None:
+            records, cut = _decoded(span, node) or [], cut_of(own)
+            events = sum(len(record.events) for record in records)
+            until = max([cut.until, *(record.ms / 1000 for record in records)])
+            return Oldest(span, node.data, cut, own.version, events, until)
+    return None
+
+
+def let_go(plan_path: str, found: Oldest, stored: str = "") -> Step[bool]:
+    """Delete that znode, which lies in the store as `stored`, or nowhere else. Returns False if
+    somebody else has changed the history meanwhile: then look for the oldest again."""
+    path, cut = history_path(plan_path), found.cut
+    cut = cut._replace(events=cut.events + found.events, until=found.until)
+    if stored:
+        cut = cut._replace(kept=cut.kept + found.events, stored=stored)
+    told = SetData(path, cut.to_bytes(), found.version)
+    return isinstance((yield Multi([told, Delete(f"{path}/{found.span.name}")])), Applied)
 
 
 def spans_of(names: Sequence[str]) -> list[Span]:

@@ -37,6 +37,12 @@ class StoredHistory:
                 self.damaged.append(span.name)
         return found
 
+    def behind(self, earlier: Sequence[tuple[Span, bytes]], cut: Cut) -> StoredHistory:
+        """The same with what comes before it: the data of merged znodes that it has not any more.
+        `cut` is what is missing then."""
+        nodes = [(span, Node(data, 0, 0, 0, 0, 0, 0)) for span, data in earlier]
+        return StoredHistory([*nodes, *self._nodes], cut, self.untold, self.damaged)
+
     @property
     def bodies(self) -> list[bytes]:
         """The JSON of each znode, in order: `[by, events]`, or a list of records. It is written

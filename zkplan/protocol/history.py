@@ -31,6 +31,10 @@ _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * (DIGITS_MAX + 1)
 _SEGMENT = re.compile(f"{SEGMENT}([0-9]{{10}})")
 _MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
+#: The name of a part in the store: history-FIRST-LAST-BYTES, and the digest of its bytes.
+STORED_PART = re.compile("(history-([0-9]{10})-([0-9]{10})-([0-9]{1,9}))-([0-9a-f]{32})")
+#: The event that stands where earlier ones were let go, while still earlier ones are told.
+GAP = "G"
 
 
 class Record(NamedTuple):
@@ -103,6 +107,11 @@ def records_from_body(span: Span, body: bytes, created_ms: int) -> list[Record]:
         return [_record(each) for each in value]
     except (TypeError, ValueError) as error:
         raise PayloadUndecodable(f"{span.name} of a history is damaged: {error}") from None
+
+
+def gap_to_bytes(number: int, ms: int) -> bytes:
+    """The data of a `merged-` in place of records that were let go: the last was told at `ms`."""
+    return merged_to_bytes([Record(number, ms, "", [[GAP]])])
 
 
 def printed_bytes(records: Sequence[Record]) -> int:

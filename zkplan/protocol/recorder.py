@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from .foreign import skip_number
 from .history import history_path, segment_to_bytes
-from .layout import SEGMENT, UNTOLD
+from .layout import SEGMENT, UNTOLD, number_of
 from .requests import (
     Applied,
     Await,
@@ -99,6 +99,11 @@ class Recorder:
                     failure = error
         finally:
             step.close()
+
+    def again(self, plan_path: str) -> None:
+        """Count that plan as written to, so that its history is looked at again later. Any thread
+        may call this."""
+        self.written.setdefault(number_of(plan_path), 1)
 
     def _recorded(self, request: Multi) -> _Recorded:
         ops, now = request.ops, self._clock() if request.facts else 0.0

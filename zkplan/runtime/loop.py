@@ -22,6 +22,7 @@ from ..protocol.requests import Delete, Multi
 from ..protocol.shared import Registration
 from ..protocol.worker_record import WorkerState
 from ..retention.collector import Collector
+from ..store.end import Sweeper
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.mailbox import Empty, Mailbox
@@ -82,7 +83,7 @@ class Loop:
         keys: str,
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
-        plan_is_done: Callable[[str], None],
+        sweeper: Sweeper,
         isolation: Isolation,
         version: str,
         collector: Collector,
@@ -123,7 +124,7 @@ class Loop:
         self.settler = settler = Settler(
             steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
         )
-        publisher = Publisher(steps, membership, claimer, loader, counters, plan_is_done)
+        publisher = Publisher(steps, membership, claimer, loader, counters, sweeper.plan_is_done)
         self.committer = Committer(
             steps, membership, claims, claimer, loader, prefetch, settler, publisher
         )
@@ -139,7 +140,7 @@ class Loop:
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             self.poller.times,
             *self._of_watches(values),
-            *self._of_finished_plans(collector, recorder),
+            *self._of_finished_plans(collector, recorder, sweeper),
             IdlePoll(backoff, claims, self.poller.look_again),
         ]
 
@@ -151,14 +152,16 @@ class Loop:
         self.gates = GateWatch(steps, paths, membership, values.codec)
         return self.promotion, self.gates, self.schedules
 
-    def _of_finished_plans(self, collector: Collector, recorder: Recorder) -> tuple[Duty, ...]:
+    def _of_finished_plans(
+        self, collector: Collector, recorder: Recorder, sweeper: Sweeper
+    ) -> tuple[Duty, ...]:
         """What finds them, what removes them, and what tells of them and tidies that up."""
         steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
         bounds = RootBounds(
             *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
         )
         recorder.by = membership.worker
-        tidying = Tidying(steps, self._paths, membership, Written(recorder))
+        tidying = Tidying(steps, self._paths, membership, Written(recorder), sweeper)
         scanning = IndexScan(steps, membership, self.candidates, scan, bounds.learn)
         told = LiveOutput(steps, self.pool, lambda: self.runner.output_max)
         return scanning, bounds, tidying, told

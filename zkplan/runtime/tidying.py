@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..protocol.compaction import compact
 from ..protocol.layout import Paths
 from ..protocol.recorder import Recorder
+from ..store.end import Sweeper
 from .membership import Membership
 from .steps import Steps
 
@@ -58,6 +59,7 @@ class Tidying:
     paths: Paths
     membership: Membership
     written: Written
+    sweeper: Sweeper
     at: float = field(default_factory=lambda: time.monotonic() + PERIOD_S)
     _is_under_way: bool = False
 
@@ -70,10 +72,13 @@ class Tidying:
             return
         self._is_under_way = True
 
+        path = self.paths.plan(due)
+
         def tidied(_: int) -> None:
             self._is_under_way = False
             self.at = 0.0  # there may be more
+            self.sweeper.history_is_merged(path)
 
-        path = self.paths.plan(due)
+        merging = compact(path, has_store=self.sweeper.has_store)
         what = f"the history of {path} cannot be merged"
-        self.steps.start_contained(compact(path), tidied, what, instead=0)
+        self.steps.start_contained(merging, tidied, what, instead=0)

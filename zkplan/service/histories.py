@@ -62,7 +62,7 @@ def show_history(
     since: Annotated[float | None, Query(ge=0, le=1e11, description="Later events alone.")] = None,
 ) -> HistoryPage:
     """What happened to a plan, in the order in which ZooKeeper applied it."""
-    events, found = read(plan.client.transport, plan.path)
+    events, found = read(plan.client.values, plan.path)
     start = 0 if cursor is None else _behind(events, *parts_of(cursor, int, int))
     wanted = (
         at
@@ -160,7 +160,7 @@ class TimelineOut(BaseModel):
 @router.get("/plans/{plan}/timeline", dependencies=[needs("read")], responses=NotModified)
 def show_timeline(plan: PlanOf, tagged: Tagged) -> TimelineOut:
     """Who ran what when, and the critical path; many tasks are grouped by their names."""
-    state, read_so = read_state(plan.client.transport, plan.path)
+    state, read_so = read_state(plan.client.values, plan.path)
     found: Lines = lines(state)
     return tagged(
         TimelineOut(

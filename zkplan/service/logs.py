@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from ..history.logs import AttemptTold, TaskLog, attempts_told, behind, joined, last_of, whole
-from ..history.reading import missing, read_records
+from ..history.reading import missing, read_whole
 from .asked import NUMBER_MAX, TaskOf, existing, needs
 from .etags import NotModified, Tagged
 from .paging import Cursor, Limit, Page, cursor_of, parts_of
@@ -82,11 +82,11 @@ def show_logs(
     It is text of the task, control characters and all. The events of the plan say when there is
     more.
     """
-    found = read_records(task.client.transport, existing(task).plan.path)
-    number = int(task.number)
-    attempts = attempts_told(found.records, number)
+    found = read_whole(task.client.values, existing(task).plan.path)
+    records, number = list(found.records()), int(task.number)
+    attempts = attempts_told(records, number)
     wanted = attempts[-1].attempt if attempt == "last" and attempts else attempt
-    pieces = [each for each in whole(found.records, number) if wanted in (None, each.attempt)]
+    pieces = [each for each in whole(records, number) if wanted in (None, each.attempt)]
     place = (-1, 0) if cursor is None else _place(cursor)
     pieces = list(behind(pieces, *place))
     if tail is not None:

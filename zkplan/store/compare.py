@@ -16,7 +16,7 @@ from ..serialization.codec import TASK, VALUE, task_options, unsealed
 from ..serialization.functions import split_name
 from ..transport import Transport
 from .files import Store
-from .reference import ADDED, PART, Reference, digest_of, is_stored, key_of
+from .reference import ADDED, HISTORY, PART, Reference, digest_of, is_stored, key_of
 from .values import Values
 
 TASKS_PER_BATCH = 300
@@ -166,7 +166,12 @@ def check_blobs(
         report.deleted += found.unreferenced
     else:
         report.unreferenced += found.unreferenced
-    wrong = _damaged(store, folder, sorted(found.held.keys() & set(names)), report)
+    of_history = [name for name in names if key_of(name) == HISTORY and not name.endswith(PART)]
+    wrong = _damaged(store, folder, sorted(found.held.keys() & set(names)) + of_history, report)
+    for name in of_history:
+        if what := wrong.pop(name, None):
+            told = f"a part of its history in the store {what}: restore {folder}/{name}"
+            report.problems.append(told)
     if not found.held.keys() <= set(names):
         # What was written, or ended, since the blobs were listed is no problem.
         now = set(store.names(folder))

@@ -1,17 +1,20 @@
-"""The end of a plan in the store: what nobody needs goes when it is done, the rest with it."""
+"""The end of a plan in the store: what nobody needs goes when it is done, the rest with it. And the
+thread that does this, and moves histories there.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..errors import PlanNotFound, ZkplanError
 from ..log import get_logger
 from ..protocol import control
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..transport import Transport
-from .reference import key_of
+from .parts import keep_oldest
+from .reference import HISTORY, key_of
 from .values import Values
 
 #: How long the end of a client waits for its sweeps.
@@ -62,35 +65,53 @@ def leftovers(plan_path: str, names: Sequence[str]) -> Step[list[str]]:
 
 
 def swept(names: Sequence[str], kept: Collection[str]) -> list[str]:
-    """Those blobs of a plan that is done which go: `kept` are the tasks whose results stay.
+    """Those blobs of a plan that is done which go: `kept` are the tasks whose results stay. Its
+    history stays, too.
 
-    >>> swept(["0000000005.1-aa", "0000000006.1-bb", "add-cc"], {"0000000005"})
+    >>> swept(["0000000005.1-aa", "0000000006.1-bb", "add-cc", "history-dd"], {"0000000005"})
     ['0000000006.1-bb', 'add-cc']
     """
-    return [name for name in names if key_of(name).partition(".")[0] not in kept]
+    stays = {HISTORY, *kept}
+    return [name for name in names if key_of(name).partition(".")[0] not in stays]
 
 
 class Sweeper:
-    """Deletes what plans that are done have left in the store, on a thread of its own.
+    """Deletes what plans that are done have left in the store, and moves there what is too much of
+    a history, on a thread of its own.
 
     One plan at a time. An error is only logged: `zkplan plan check` finds what is left, and
-    `zkplan plan rm` deletes it.
+    `zkplan plan rm` deletes it. What could not be moved is told to `again`.
     """
 
-    def __init__(self, transport: Transport, values: Values) -> None:
-        self._transport, self._values = transport, values
+    def __init__(
+        self, transport: Transport, values: Values, again: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._transport, self._values, self._again = transport, values, again
         self._changed = threading.Condition()
-        self._due: deque[str] = deque()
+        self._due: deque[tuple[Callable[[str], None], str]] = deque()
         self._is_running = self._is_closed = False
+        #: The plans whose histories wait for the store.
+        self._waiting = set[str]()
+
+    @property
+    def has_store(self) -> bool:
+        return self._values.store is not None
 
     def plan_is_done(self, plan_path: str) -> None:
         """Sweep that plan soon. Any thread may call this; it never waits for the store."""
+        self._put(self._sweep, plan_path)
+
+    def history_is_merged(self, plan_path: str) -> None:
+        """Move the oldest parts of that history soon, if it is too long. As `plan_is_done`."""
+        self._put(self._keep, plan_path)
+
+    def _put(self, job: Callable[[str], None], plan_path: str) -> None:
         if self._values.store is None:
             return
         with self._changed:
-            if self._is_closed or plan_path in self._due:
+            if self._is_closed or (job, plan_path) in self._due:
                 return
-            self._due.append(plan_path)
+            self._due.append((job, plan_path))
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, name="zkplan-sweep", daemon=True).start()
@@ -111,14 +132,27 @@ class Sweeper:
                     self._is_running = False
                     self._changed.notify_all()
                     return
-                plan_path = self._due.popleft()
-            try:
-                self._sweep(plan_path)
-            except Exception as error:
-                logger.warning("%s is done, but its blobs are not swept: %s", plan_path, error)
+                job, plan_path = self._due.popleft()
+            job(plan_path)
 
     def _sweep(self, plan_path: str) -> None:
-        store, folder = self._values.store, self._values.known_folder_of(plan_path)
-        names = store.names(folder) if store is not None and folder else []
-        if store is not None and names:
-            store.delete(folder, self._transport.run(leftovers(plan_path, names)))
+        try:
+            store, folder = self._values.store, self._values.known_folder_of(plan_path)
+            names = store.names(folder) if store is not None and folder else []
+            if store is not None and names:
+                store.delete(folder, self._transport.run(leftovers(plan_path, names)))
+        except Exception as error:
+            logger.warning("%s is done, but its blobs are not swept: %s", plan_path, error)
+
+    def _keep(self, plan_path: str) -> None:
+        try:
+            keep_oldest(self._transport, self._values, plan_path)
+            self._waiting.discard(plan_path)
+        except Exception as error:
+            if plan_path not in self._waiting:
+                self._waiting.add(plan_path)
+                logger.warning(
+                    "the oldest history of %s stays in the tree, and goes to the store later: %s",
+                    *(plan_path, error),
+                )
+            self._again(plan_path)

@@ -11,6 +11,8 @@ from ..errors import PayloadUndecodable
 STORED = b"S"
 #: The key of the blobs of an author, and how the name of a blob ends that is being written.
 ADDED, PART = "add", ".part"
+#: The key of the parts of a plan's history: see `parts`.
+HISTORY = "history"
 _LENGTH = struct.Struct(">Q")
 _HEAD = 1 + 16 + _LENGTH.size
 

@@ -57,14 +57,14 @@ class Values:
         for_ever: bool = False,
     ) -> None:
         """`for_ever` waits for ZooKeeper as long as it takes, as a worker does."""
-        self._transport, self.codec, self.store = transport, codec, store
+        self.transport, self.codec, self.store = transport, codec, store
         self._for_ever = for_ever
         self._cache = Cache()
         self._folders: dict[str, str] = {}
 
     def for_worker(self, allowed: AllowList | None = None) -> Values:
         """The same, but it waits for ZooKeeper as long as it takes. `allowed`: see Codec."""
-        found = Values(self._transport, self.codec.for_worker(allowed), self.store, True)
+        found = Values(self.transport, self.codec.for_worker(allowed), self.store, True)
         found._cache = self._cache
         return found
 
@@ -302,7 +302,7 @@ class Values:
         return blob
 
     def _run(self, step: Step[Any]) -> Any:
-        return self._transport.run(step, for_ever=self._for_ever)
+        return self.transport.run(step, for_ever=self._for_ever)
 
 
 def folder_name(plan_path: str, uid: str, created_ms: int) -> str:

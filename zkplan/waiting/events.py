@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 from ..history.events import Event
 from ..history.reading import Follower, follow
-from ..transport import Transport
+from ..store.values import Values
 from .plan_async import in_thread
 
 
@@ -15,16 +15,16 @@ class EventStream(Iterator[Event]):
     while it waits, and none of the event loop's."""
 
     def __init__(
-        self, transport: Transport, plan_path: str, read: Callable[[], list[Event]] | None = None
+        self, values: Values, plan_path: str, read: Callable[[], list[Event]] | None = None
     ) -> None:
         """`read` returns the events where it does not follow."""
-        self._transport, self._plan_path, self._read = transport, plan_path, read
+        self._values, self._plan_path, self._read = values, plan_path, read
         self._events: Iterator[Event] | None = None
 
     def __next__(self) -> Event:
         if self._events is None:
             read = self._read
-            self._events = iter(read()) if read else follow(self._transport, self._plan_path)
+            self._events = iter(read()) if read else follow(self._values, self._plan_path)
         return next(self._events)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -33,7 +33,7 @@ class EventStream(Iterator[Event]):
             for event in await in_thread(lambda _: read()):
                 yield event
             return
-        follower = Follower(self._transport, self._plan_path)
+        follower = Follower(self._values, self._plan_path)
         try:
             while told := await in_thread(lambda _: follower.read_on()):
                 for event in told:
