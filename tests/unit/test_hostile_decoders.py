@@ -346,14 +346,9 @@ def test_a_wake_publishes_only_entries_that_workers_take(data: bytes) -> None:
 #: Events near to real ones: each letter, and fields of any kind.
 _WORDS = st.sampled_from(["", "r5.1.0", "d", "x", "running", "half \ud800"])
 FIELDS = st.none() | st.integers(-(10**13), 10**13) | _WORDS
-EVENTS = st.lists(
-    st.tuples(st.sampled_from(sorted(KINDS)), st.integers(-1, 3)).flatmap(
-        lambda head: st.lists(FIELDS | st.lists(FIELDS, max_size=3), max_size=7).map(
-            lambda rest: [*head, *rest]
-        )
-    ),
-    max_size=8,
-)
+_HEADS = st.tuples(st.sampled_from(sorted(KINDS)), st.integers(-1, 3))
+_RESTS = st.lists(FIELDS | st.lists(FIELDS, max_size=3), max_size=7)
+EVENTS = st.lists(st.builds(lambda head, rest: [*head, *rest], _HEADS, _RESTS), max_size=8)
 
 
 @given(_WORDS, EVENTS)
