@@ -243,9 +243,11 @@ def _settled(
 
 def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, int]) -> Step[None]:
     for part in list(rest):
+        if not part.adds:
+            continue
         path = part.loaded.claim.plan_path
         queues = part.lacks_queues()
-        if part.adds and (path not in next_tasks or queues):
+        if path not in next_tasks or queues:
             found = yield from or_error(make_and_count(path, queues))
             if isinstance(found, ZkplanError):  # an access list: no other part is affected
                 rest.remove(part)

@@ -47,7 +47,7 @@ class Part:
 
     def lacks_queues(self) -> set[str]:
         """The queues that may have to be made before the tasks are added."""
-        if self.queues_made:
+        if self.queues_made or not self.adds:
             return set()
         return {queue_in(task.queue) for task in self.adds} - {DEFAULT_QUEUE}
 

@@ -154,7 +154,7 @@ class Teller:
                 if kind is Check and "/" not in path[cut + 7 :]:
                     gone = path[cut + 7 :]  # a lease whose time is over
                 else:
-                    _claim(plans, op, path, facts)
+                    _claim(plans, op, path, cut, facts)
             elif head == "delay":
                 name = path[cut + 8 :]
                 if len(name) > 40 and "/" not in name:
@@ -181,20 +181,22 @@ def _entry(plans: _Plans, op: Op, number: str, entry: str, before: str) -> None:
         move.place = f"{before}{entry[:4]}{entry[15:]}"
 
 
-def _claim(plans: _Plans, op: Op, path: str, facts: Mapping[str, Fact]) -> None:
+def _claim(plans: _Plans, op: Op, path: str, cut: int, facts: Mapping[str, Fact]) -> None:
     kind = type(op)
     if kind is SetData or (kind is Check and not facts):
         return
-    node, _, name = path.rpartition("/")
-    # Not of the claims node itself, nor of a pending record or what lies below a claim.
-    if node.endswith("/claims") or len(name) < 24 or name[10] != "-" or not name[:10].isdecimal():
+    worker, _, name = path[cut + 7 :].partition("/")
+    number = name[:10]
+    if number in plans.without:
         return
-    number, end = name[:10], name.find(".", 22)
-    if number in plans.without or not name[22:end].isdecimal():
+    # Not of the claims node itself, nor of a pending record or what lies below a claim.
+    if len(name) < 24 or name[10] != "-" or not number.isdecimal() or "/" in name:
+        return
+    n = name[22 : name.find(".", 22)]
+    if not n.isdecimal():
         return
     move = plans[number].move(name[11:21])
-    move.worker = node.rpartition("/")[2]
-    move.n = int(name[22:end])
+    move.worker, move.n = worker, int(n)
     if kind is Create:
         move.place = "c"
     elif kind is Delete:
@@ -290,12 +292,14 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
             if of:
                 yield ["e", int(source), of]
     for number, move in moves.items():
-        move.size = move.size or plan.sizes.get(number, 0)
+        if not move.size and number in plan.sizes:
+            move.size = plan.sizes[number]
         if move.fact.printed is not None:
             yield _printed(move, move.fact.printed, by)
         event = _event(move, by, gone, now)
         if event is not None:
-            while event[-1] in ("", -1, None, []):
+            # What stands at its end and says nothing is left out: all that is false but 0, and -1.
+            while event[-1] == -1 or (not event[-1] and event[-1] != 0):
                 event.pop()
             yield event
     yield from plan.own

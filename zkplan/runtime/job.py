@@ -88,8 +88,10 @@ class Job:
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""
+        if self.stop_reason or self.heeded:
+            return True
         leader = self.leader
-        return bool(self.why_stop) or self.heeded or (leader is not None and leader.abandoned)
+        return leader is not None and (bool(leader.stop_reason) or leader.abandoned)
 
     @property
     def why_stop(self) -> str:

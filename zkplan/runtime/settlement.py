@@ -63,7 +63,8 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
     if ended.fenced:
         return None
     job.claim.fact = ended.fact
-    note_printed(job, PRINTED_ROOM - len(ended.outcome) - sum(task.size for task in job.adds))
+    if job.output is not None:
+        note_printed(job, PRINTED_ROOM - len(ended.outcome) - sum(task.size for task in job.adds))
     if ended.stopped:
         logger.info(
             "%s of %s ended early, as it was told to (%s): handing it back",
