@@ -286,7 +286,7 @@ def _sort_out(
         else:
             loaded.below = below
     elif answer.path in loaded.below:
-        loaded.below = []  # gone, by itself or with what is above it
+        loaded.below = ()  # gone, by itself or with what is above it
     elif part.adds and missing and is_added(answer.path, claim.plan_path, loaded.edges):
         next_tasks.pop(claim.plan_path, None)
         if answer.path.endswith("/prov-"):

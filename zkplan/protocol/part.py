@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .adding import NewTask, dep_number
@@ -33,7 +34,7 @@ class Part:
     holds: bool = False
     #: The commit counts it as skipped.
     skips: bool = False
-    run: list[Part] = field(default_factory=list)
+    run: Sequence[Part] = ()
     version: int = -1
     #: A run was dropped. An earlier copy of the transaction may have committed it all the same.
     was_cut: bool = False
@@ -89,7 +90,7 @@ class Part:
     def cut(self) -> None:
         """Drop the results of the run: its tasks are pure, and run again in the ordinary way."""
         self.was_cut = self.was_cut or bool(self.run)
-        self.run = []
+        self.run = ()
 
     @property
     def op_count(self) -> int:

@@ -118,7 +118,7 @@ class Ended:
     #: The task was skipped: its outcome is kept, so that one can see it.
     skipped: bool = False
     #: The pure tasks that ran behind it.
-    run: list[Part] = field(default_factory=list)
+    run: tuple[Part, ...] = ()
     failure: Failure | None = None
     #: No further attempt can change the failure: it came down an edge, no attempts are left, or the
     #: result is too large.

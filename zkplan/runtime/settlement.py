@@ -88,7 +88,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         ended.outcome,
         ended.skipped or job.options.keep,
         adds=job.adds,
-        run=list(ended.run),
+        run=ended.run,
         version=job.version,
         # An operator's skip has been counted by its own transaction.
         skips=ended.skipped and job.loaded.result is None,
