@@ -23,7 +23,10 @@ TASK_FIELDS = ("plan", "task", "attempt", "worker")
 
 class OfTask(Protocol):
     """What belongs to a task: `log_fields` has a value for each of TASK_FIELDS. `add_output` gets
-    what its function prints and logs."""
+    what its function prints and logs. `worker` is the ID of the worker that runs it."""
+
+    @property
+    def worker(self) -> str: ...
 
     @property
     def log_fields(self) -> dict[str, Any]: ...

@@ -6,22 +6,26 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from ..connection import Connection
+from ..log import task_here
 from .workers import living_workers
 
-#: The ID of the worker that runs the current task; empty outside tasks.
-worker_here: ContextVar[str] = ContextVar("zkplan_worker_here", default="")
 #: How many tasks of each worker in this process are waiting.
 _waiting: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
+def worker_here() -> str:
+    """The ID of the worker that runs the current task; empty outside tasks."""
+    task = task_here.get()
+    return "" if task is None else task.worker
+
+
 @contextmanager
 def waiting_in_slot() -> Iterator[None]:
     """Count the slot of the current task as waiting within the block."""
-    worker = worker_here.get()
+    worker = worker_here()
     with _lock:
         _waiting[worker] += 1
     try:
@@ -38,7 +42,7 @@ def no_free_slot(client: Connection) -> str:
 
     Empty outside tasks, and if this worker or another one has a free slot.
     """
-    here = worker_here.get()
+    here = worker_here()
     workers = living_workers(client) if here else []
     mine = next((worker for worker in workers if worker.id == here), None)
     if mine is None or _waiting[here] < mine.slots:

@@ -96,7 +96,7 @@ def new_claim(
 def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> list[Op]:
     """The operations that create the claim and its `owner` mark, and replace the mark of a dead
     session."""
-    owner = claim.task_path + "/owner"
+    owner = f"{claim.task_path}/owner"
     ops: list[Op] = [Create(claim.path, claim.data)]
     if claim.permits:
         holder = f"{me.worker}/{claim.name}".encode()
@@ -108,7 +108,7 @@ def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> l
         ]
     if owner_stands:
         ops.append(Delete(owner))
-    ops.append(Create(owner, f"{me.worker} {claim.n}".encode(), ephemeral=me.has_session))
+    ops.append(Create(owner, f"{me.worker} {claim.n}".encode(), me.has_session))
     return ops
 
 

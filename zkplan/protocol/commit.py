@@ -243,9 +243,11 @@ def _settled(
 
 def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, int]) -> Step[None]:
     for part in list(rest):
+        if not part.adds:
+            continue
         path = part.loaded.claim.plan_path
         queues = part.lacks_queues()
-        if part.adds and (path not in next_tasks or queues):
+        if path not in next_tasks or queues:
             found = yield from or_error(make_and_count(path, queues))
             if isinstance(found, ZkplanError):  # an access list: no other part is affected
                 rest.remove(part)
@@ -284,7 +286,7 @@ def _sort_out(
         else:
             loaded.below = below
     elif answer.path in loaded.below:
-        loaded.below = []  # gone, by itself or with what is above it
+        loaded.below = ()  # gone, by itself or with what is above it
     elif part.adds and missing and is_added(answer.path, claim.plan_path, loaded.edges):
         next_tasks.pop(claim.plan_path, None)
         if answer.path.endswith("/prov-"):

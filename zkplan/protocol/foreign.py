@@ -39,7 +39,7 @@ def below(path: str, most: int = BELOW_MAX) -> Step[list[str]]:
     return found
 
 
-def with_below(path: str, known: list[str]) -> Step[list[str]]:
+def with_below(path: str, known: Sequence[str]) -> Step[list[str]]:
     """`known` in order of deletion, after the znodes that are found below `path` now."""
     return list(dict.fromkeys([*(yield from below(path)), *known]))
 

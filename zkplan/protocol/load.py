@@ -39,7 +39,7 @@ class Loaded:
     damage: str = ""
     #: An edge or a log of it was not sealed for its place.
     refused: PayloadRefused | None = None
-    below: list[str] = field(default_factory=list)
+    below: Sequence[str] = ()
 
     def release_ops(self) -> list[Op]:
         """The fence: the operations that delete the claim and its mark."""
@@ -72,13 +72,15 @@ class Reading:
         #: The children whose data is needed.
         self.names: list[str] = []
         for name in sorted(children):
-            if name == "result" or name.startswith(("prov-", "arg-", "log-")):
-                self.names.append(name)
             if name == "owner":
                 self.owner = True
-            elif name != "result" and not name.startswith("prov-"):
+            elif name == "result" or name.startswith("prov-"):
+                self.names.append(name)
+            else:
                 self.others.append(name)
-                if name.startswith("dep-"):
+                if name.startswith(("arg-", "log-")):
+                    self.names.append(name)
+                elif name.startswith("dep-"):
                     self.missing.append(name)
 
     def fill(self, nodes: list[Node | None]) -> None:

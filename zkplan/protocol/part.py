@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .adding import NewTask, dep_number
@@ -33,7 +34,7 @@ class Part:
     holds: bool = False
     #: The commit counts it as skipped.
     skips: bool = False
-    run: list[Part] = field(default_factory=list)
+    run: Sequence[Part] = ()
     version: int = -1
     #: A run was dropped. An earlier copy of the transaction may have committed it all the same.
     was_cut: bool = False
@@ -47,7 +48,7 @@ class Part:
 
     def lacks_queues(self) -> set[str]:
         """The queues that may have to be made before the tasks are added."""
-        if self.queues_made:
+        if self.queues_made or not self.adds:
             return set()
         return {queue_in(task.queue) for task in self.adds} - {DEFAULT_QUEUE}
 
@@ -89,7 +90,7 @@ class Part:
     def cut(self) -> None:
         """Drop the results of the run: its tasks are pure, and run again in the ordinary way."""
         self.was_cut = self.was_cut or bool(self.run)
-        self.run = []
+        self.run = ()
 
     @property
     def op_count(self) -> int:

@@ -50,9 +50,9 @@ class Recorder:
     ) -> None:
         """`acting` says in whose name a step runs; empty: in that of `by`."""
         self.root, self.by, self._acting = root, by, acting
-        self._teller, self._clock = Teller(root), clock
         #: The numbers of plans without a history: older ones, and those whose authors want none.
         self._without: set[str] = set()
+        self._teller, self._clock = Teller(root, self._without), clock
         #: How many segments were written to each plan since somebody asked.
         self.written: Counter[str] = Counter()
 
@@ -111,7 +111,6 @@ class Recorder:
         told = [
             (number, segment_to_bytes(by, events))
             for number, events in self._teller.events(ops, request.facts, by, now)
-            if number not in self._without
         ]
         return _Recorded(self.root, ops, told)
 

@@ -6,7 +6,7 @@ written: a letter, the number of the task, and more. `history` writes them, `his
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .edges import Edge
@@ -75,12 +75,28 @@ class _Plan:
         return found
 
 
-class Teller:
-    """Tells transactions under one root."""
+class _Plans(dict[str, _Plan]):
+    """What becomes of each plan in one transaction, by its number. Nothing is told of those
+    `without` a history, so their operations are passed over."""
 
-    def __init__(self, root: str) -> None:
+    __slots__ = ("without",)
+
+    def __init__(self, without: Collection[str]) -> None:
+        self.without = without
+
+    def __missing__(self, number: str) -> _Plan:
+        found = self[number] = _Plan()
+        return found
+
+
+class Teller:
+    """Tells transactions under one root, but nothing of the plans that are known to be `without` a
+    history: that may grow and shrink meanwhile."""
+
+    def __init__(self, root: str, without: Collection[str] = ()) -> None:
         self._prefix = f"{root}/"
         self._cut = len(root) + 1
+        self._without = without
 
     def events(
         self, ops: Sequence[Op], facts: Mapping[str, Fact], by: str, now: float = 0.0
@@ -89,7 +105,7 @@ class Teller:
 
         `by` is left out where it is the worker of a claim. `now` is monotonic.
         """
-        plans: dict[str, _Plan] = {}
+        plans, without = _Plans(self._without), self._without
         prefix, cut = self._prefix, self._cut
         #: The worker or lease that this transaction proves to be gone, and the dependent of the
         #: last edge; the task that lost the record of an edge which was not delivered.
@@ -100,14 +116,15 @@ class Teller:
             path, kind = op.path, type(op)
             head = path[cut : cut + 5]
             if head == "plan-":
+                if without and path[cut + 5 : cut + 15] in without:
+                    continue
                 # Of a child of a task. The first ones are by far the most frequent.
                 first = path[cut + 32 : cut + 33] if path[cut + 16 : cut + 21] == "task-" else ""
                 if first:
                     if type(op) is Create:
                         if first == "a":
                             argument = len(op.data)
-                            continue
-                        if first == "o" or (first == "p" and path[:-6] != unsaid):
+                        if first in ("a", "o") or (first == "p" and path[:-6] != unsaid):
                             continue
                     elif first == "d" and kind is Delete and len(path) == cut + 46:
                         last_dep = path[cut + 21 : cut + 31]
@@ -119,8 +136,7 @@ class Teller:
                         continue
                 rest = path[cut + 16 :]
                 if path.startswith(prefix) and len(path) >= cut + 15:
-                    number = path[cut + 5 : cut + 15]
-                    plan = plans.get(number) or plans.setdefault(number, _Plan())
+                    plan = plans[path[cut + 5 : cut + 15]]
                     if type(op) is Create and first == "p":
                         edge = Edge.from_bytes(op.data)  # another rank for who waits
                         plan.move(edge.task).rank = edge.rank
@@ -138,7 +154,7 @@ class Teller:
                 if kind is Check and "/" not in path[cut + 7 :]:
                     gone = path[cut + 7 :]  # a lease whose time is over
                 else:
-                    _claim(plans, op, path, facts)
+                    _claim(plans, op, path, cut, facts)
             elif head == "delay":
                 name = path[cut + 8 :]
                 if len(name) > 40 and "/" not in name:
@@ -154,31 +170,33 @@ class Teller:
                 yield number, told
 
 
-def _entry(plans: dict[str, _Plan], op: Op, number: str, entry: str, before: str) -> None:
+def _entry(plans: _Plans, op: Op, number: str, entry: str, before: str) -> None:
     """An entry of `delayed` or `gates`: RANK-TASK.N.A and the rest."""
-    plan = plans.get(number) or plans.setdefault(number, _Plan())
-    move = plan.move(entry[5:15])
+    if number in plans.without:
+        return
+    move = plans[number].move(entry[5:15])
     if type(op) is Delete:
         move.left = before[0]
     elif type(op) is Create:
         move.place = f"{before}{entry[:4]}{entry[15:]}"
 
 
-def _claim(plans: dict[str, _Plan], op: Op, path: str, facts: Mapping[str, Fact]) -> None:
+def _claim(plans: _Plans, op: Op, path: str, cut: int, facts: Mapping[str, Fact]) -> None:
     kind = type(op)
     if kind is SetData or (kind is Check and not facts):
         return
-    node, _, name = path.rpartition("/")
+    worker, _, name = path[cut + 7 :].partition("/")
+    number = name[:10]
+    if number in plans.without:
+        return
     # Not of the claims node itself, nor of a pending record or what lies below a claim.
-    if node.endswith("/claims") or len(name) < 24 or name[10] != "-" or not name[:10].isdecimal():
+    if len(name) < 24 or name[10] != "-" or not number.isdecimal() or "/" in name:
         return
-    number, end = name[:10], name.find(".", 22)
-    if not name[22:end].isdecimal():
+    n = name[22 : name.find(".", 22)]
+    if not n.isdecimal():
         return
-    plan = plans.get(number) or plans.setdefault(number, _Plan())
-    move = plan.move(name[11:21])
-    move.worker = node.rpartition("/")[2]
-    move.n = int(name[22:end])
+    move = plans[number].move(name[11:21])
+    move.worker, move.n = worker, int(n)
     if kind is Create:
         move.place = "c"
     elif kind is Delete:
@@ -274,12 +292,14 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
             if of:
                 yield ["e", int(source), of]
     for number, move in moves.items():
-        move.size = move.size or plan.sizes.get(number, 0)
+        if not move.size and number in plan.sizes:
+            move.size = plan.sizes[number]
         if move.fact.printed is not None:
             yield _printed(move, move.fact.printed, by)
         event = _event(move, by, gone, now)
         if event is not None:
-            while event[-1] in ("", -1, None, []):
+            # What stands at its end and says nothing is left out: all that is false but 0, and -1.
+            while event[-1] == -1 or (not event[-1] and event[-1] != 0):
                 event.pop()
             yield event
     yield from plan.own

@@ -237,7 +237,7 @@ def _finish(part: Part) -> Step[bool | None]:
     if answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
         loaded.below = yield from with_below(answer.path, loaded.below)
     elif answer.at < len(loaded.below):
-        loaded.below = []  # gone, by itself or with what is above it
+        loaded.below = ()  # gone, by itself or with what is above it
     elif answer.path == claim.path:
         return bool(answer.repeated)
     elif claim.lacks(answer):

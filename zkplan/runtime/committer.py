@@ -71,8 +71,8 @@ class Committer:
         parts: list[Part] = []
         ops = size = 0
         while waiting:
-            part = waiting[0]
-            ops, size = ops + part.op_count, size + part.size
+            more_ops, more_bytes, _ = waiting[0].weight
+            ops, size = ops + more_ops, size + more_bytes
             if parts and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX):
                 break
             parts.append(waiting.popleft())

@@ -34,7 +34,11 @@ class Context:
         #: Log entries that nobody has awaited yet, oldest first.
         self._unsettled: dict[_LogEntry, None] = {}
         self._log_refused: ServerFull | None = None
-        self.worker = job.worker
+
+    @property
+    def worker(self) -> str:
+        """The ID of the worker that runs this task."""
+        return self._job.worker
 
     @property
     def attempt(self) -> int:

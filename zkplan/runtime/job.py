@@ -88,8 +88,10 @@ class Job:
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""
+        if self.stop_reason or self.heeded:
+            return True
         leader = self.leader
-        return bool(self.why_stop) or self.heeded or (leader is not None and leader.abandoned)
+        return leader is not None and (bool(leader.stop_reason) or leader.abandoned)
 
     @property
     def why_stop(self) -> str:
@@ -116,7 +118,7 @@ class Ended:
     #: The task was skipped: its outcome is kept, so that one can see it.
     skipped: bool = False
     #: The pure tasks that ran behind it.
-    run: list[Part] = field(default_factory=list)
+    run: tuple[Part, ...] = ()
     failure: Failure | None = None
     #: No further attempt can change the failure: it came down an edge, no attempts are left, or the
     #: result is too large.

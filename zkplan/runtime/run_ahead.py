@@ -126,7 +126,7 @@ class RunAhead:
             note_printed(next_job, RUN_BYTES_MAX)
             printed = next_job.claim.fact.printed
             size += printed.end - printed.at if printed is not None else 0
-            ended.run.append(Part(loaded, outcome, next_job.options.keep))
+            ended.run += (Part(loaded, outcome, next_job.options.keep),)
 
     def _is_worth(self, loaded: Loaded, until: float) -> bool:
         """Whether it is pure, and so short that the one before it can wait for it."""

@@ -21,7 +21,6 @@ from ..errors import (
     TaskCancelled,
     TransactionRejected,
 )
-from ..inspection.slots import worker_here
 from ..log import get_logger, task_here
 from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
@@ -93,7 +92,8 @@ class Runner:
     def _once(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
-        if self.output_max and (job.plan is None or job.plan.history):
+        has_history = job.plan is None or job.plan.history
+        if self.output_max and has_history:
             # Before its function runs: two threads of it may print first.
             job.output = Tail(self.output_max)
         token = task_here.set(job)
@@ -105,7 +105,8 @@ class Runner:
             task_here.reset(token)
         now = time.monotonic()
         ended.seconds = now - started
-        ended.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
+        if has_history:
+            ended.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
         if job.span is not None:
             job.span.end(ended)
         return ended
@@ -162,7 +163,7 @@ class Runner:
         job.preparing = "importing its function"
         function = self._codec.function(record.function, partial(stored.load_function, plan_path))
         job.preparing = "decoding its arguments"
-        values = stored.load_all(plan_path, bodies)
+        values = stored.load_all(plan_path, bodies) if bodies else ()
         args, kwargs = stored.load_call(plan_path, record.arguments, values)
         # What comes next, such as a turn among last attempts, is no fault of the task.
         job.deadline = float("inf")
@@ -242,10 +243,18 @@ class Runner:
         S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
         and a result for the store is empty then.
         """
-        return f"{job.claim.task}.{job.claim.n}" if job.leader is None else ""
+        if self._values.store is None or job.leader is not None:
+            return ""
+        return f"{job.claim.task}.{job.claim.n}"
 
     def _with_outcome(self, job: Job, seal: Callable[[], bytes]) -> Ended:
-        outcome = self._sealed(job, seal)
+        """Store its result, which `seal` puts into an envelope."""
+        try:
+            outcome = seal()
+        except StoreUnavailable as error:
+            # The function has run, so its result waits for a store that is away.
+            logger.warning("%s keeps its result until there is a store: %s", job.name, error)
+            outcome = self._sealed_later(job, seal, error)
         if not outcome:
             return Ended(job, needs_claim=True)
         if job.traceparent:
@@ -257,14 +266,6 @@ class Runner:
             failure = self._describe(too_large, job)
             return Ended(job, failure=failure, final=True, shown=str(too_large))
         return Ended(job, outcome=outcome)
-
-    def _sealed(self, job: Job, seal: Callable[[], bytes]) -> bytes:
-        """The envelope of the result. It waits for a store that is away: the function has run."""
-        try:
-            return seal()
-        except StoreUnavailable as error:
-            logger.warning("%s keeps its result until there is a store: %s", job.name, error)
-            return self._sealed_later(job, seal, error)
 
     def _sealed_later(self, job: Job, seal: Callable[[], bytes], error: StoreUnavailable) -> bytes:
         deadline = time.monotonic() + STORE_PATIENCE_S
@@ -283,7 +284,7 @@ class Runner:
     def _call(
         self, context: Context, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        token, here = running.set(context), worker_here.set(context.worker)
+        token = running.set(context)
         try:
             result = function(*args, **kwargs)
             if not inspect.iscoroutine(result):
@@ -292,7 +293,6 @@ class Runner:
             future = self._event_loop.start(result)
         finally:
             running.reset(token)
-            worker_here.reset(here)
         job.cancel = future.cancel
         # The worker may have written off the job just before, and then nobody needs the coroutine.
         # A coroutine that was only told to stop decides by itself, and its result may still count.

@@ -63,7 +63,8 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
     if ended.fenced:
         return None
     job.claim.fact = ended.fact
-    note_printed(job, PRINTED_ROOM - len(ended.outcome) - sum(task.size for task in job.adds))
+    if job.output is not None:
+        note_printed(job, PRINTED_ROOM - len(ended.outcome) - sum(task.size for task in job.adds))
     if ended.stopped:
         logger.info(
             "%s of %s ended early, as it was told to (%s): handing it back",
@@ -87,7 +88,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         ended.outcome,
         ended.skipped or job.options.keep,
         adds=job.adds,
-        run=list(ended.run),
+        run=ended.run,
         version=job.version,
         # An operator's skip has been counted by its own transaction.
         skips=ended.skipped and job.loaded.result is None,

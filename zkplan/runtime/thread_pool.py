@@ -122,9 +122,10 @@ class ThreadPool:
 
     def _is_short(self) -> bool:
         """Whether one more thread is needed; it is counted then, and must be started."""
-        short = self._threads < min(self.slots, self._unended)
-        self._threads += short
-        return short
+        if self._threads < self._unended and self._threads < self.slots:
+            self._threads += 1
+            return True
+        return False
 
     def _spawn(self) -> None:
         DaemonThread(self._serve, f"zkplan-slot-{self._threads}").start()

@@ -147,9 +147,10 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
     Raises PayloadUndecodable where this process lacks something that another may have (a module,
     the author's Python version), otherwise whatever the user's own classes raise.
     """
-    if bytes(blob[:1]) in MARKS:  # a set takes no bytearray, which a store gives
+    encoding = bytes(blob[:1])  # a store gives views of a bytearray, and a set takes none
+    if encoding in MARKS:
         blob = split_name(bytes(blob))[1]
-    encoding = blob[:1]
+        encoding = blob[:1]
     _loading.values = values
     try:
         if encoding == b"P":
@@ -218,6 +219,7 @@ class Codec:
     def __init__(self, serializer: Serializer = PICKLE, allowed: AllowList | None = None) -> None:
         """`allowed` are the functions that may be imported; with None any of a module."""
         self.serializer: Serializer = serializer
+        self.is_json_only = serializer == JSON_ONLY
         self._allowed = allowed
         self._functions: dict[bytes, Callable[..., Any]] = {}
         self._cached = 0
@@ -229,15 +231,11 @@ class Codec:
         """The same for a worker, with a cache of its own."""
         return Codec(self.serializer, allowed)
 
-    @property
-    def is_json_only(self) -> bool:
-        return self.serializer == JSON_ONLY
-
     def load(
         self, blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()
     ) -> Any:
         """See `load` of this module."""
-        if self.serializer == PICKLE:
+        if not self.is_json_only:
             return load(blob, values, buffers)
         if bytes(blob[:1]) in MARKS:
             blob = split_name(bytes(blob))[1]

@@ -123,8 +123,10 @@ class Values:
 
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
+        if self.store is None:
+            return self.codec.seal_value(value, name, as_json)
         as_json = as_json or self.codec.is_json_only
-        if self.store is None or (value is None and not as_json):
+        if value is None and not as_json:
             return self.codec.seal_value(value, name, as_json)
         try:
             body, buffers = (dump_json(value), []) if as_json else dumped(value)
