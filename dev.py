@@ -31,9 +31,9 @@ PYTHON_MIN = (3, 10)
 #: What pytest exits with where no test was selected, and where Ctrl-C ended it.
 NOTHING_SELECTED, INTERRUPTED = 5, 2
 #: How many runs of `test` go on at a time: they wait a good deal, and two processors take them.
-AT_ONCE = 4
+AT_ONCE = 5
 #: What a run of `test` takes fewer of than the command of the folder.
-FEWER = {"ZKPLAN_SIM_SEEDS": "800", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "40"}
+FEWER = {"ZKPLAN_SIM_SEEDS": "500", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "25"}
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
 ARCHITECTURE = TOP / "docs" / "internals" / "architecture.md"
 MODULES_BEGIN, MODULES_END = "<!-- modules -->\n", "<!-- end of modules -->"
@@ -65,14 +65,14 @@ def test(arguments: list[str]) -> None:
     succeeds([venv_program("python"), "-m", "compileall", "-q", "zkplan", "tests", "benchmarks"])
     embedded = "--zookeeper-kind=embedded"
     # Few tests need both kinds of server, see tests/conftest.py. Long runs do not begin last.
-    integ = [tests("--zookeeper-kind=marked", *marked, *some) for some in shares("tests/integ", 4)]
+    integ = [tests("--zookeeper-kind=marked", *marked, *some) for some in shares("tests/integ", 6)]
     side_by_side(
         [
-            [sys.executable, "dev.py", "lint"],
             *integ,
             tests("tests/embedded", "tests/crash", "tests/chaos", embedded, *marked),
-            *(tests(embedded, *marked, *some) for some in shares("tests/unit", 2)),
             tests("tests/sim", *marked),
+            *(tests(embedded, *marked, *some) for some in shares("tests/unit", 2)),
+            [sys.executable, "dev.py", "lint"],
             tests("tests/differential", *marked),
         ],
         at_once=AT_ONCE,

@@ -30,8 +30,6 @@ SAMPLE = {
     ("test_every_fault.py", "embedded-worker killed"),
     ("test_every_fault.py", "embedded-link cut"),
     ("test_every_fault.py", "embedded-commit answer lost"),
-    ("test_every_fault.py", "embedded-worker expired"),
-    ("test_every_fault.py", "embedded-server killed"),
     ("test_mutants_are_caught.py", "add without identity, answer_to_an_add_lost"),
 }
 #: The modules of integ that show what a command or a call says, or what workers decide among

@@ -18,7 +18,16 @@ from tests.unit.test_docs import commands
 from zkplan.cli import cli, main
 
 from .secured_servers import KEY, PASSWORD, ROOT, SETUPS, Secured, secured
-from .support import WAIT_S, Ran, plain_client, started, tree, wait_until, zkplan_command
+from .support import (
+    READY,
+    WAIT_S,
+    Ran,
+    plain_client,
+    started,
+    tree,
+    wait_until,
+    zkplan_command,
+)
 
 #: They have their own tests: one serves, workers run below, and a token is made without a server.
 NOT_HERE = {"zkplan server", "zkplan worker", "zkplan serve new-token"}
@@ -228,7 +237,10 @@ def test_a_dead_worker_process_is_signed_off_with_the_login(config: Path, tmp_pa
             stack.enter_context(
                 started(sys.executable, "-m", "zkplan", *command, stdout=log, stderr=log)
             )
-        first = wait_until(lambda: len(client.workers()) == 2 and client.workers(), "2 workers")[0]
+        # Who is in the tree may not know it yet, and then its supervisor cannot sign it off.
+        log_of = (tmp_path / "log").read_text
+        wait_until(lambda: len({*READY.findall(log_of())}) == 2, "2 workers are ready")
+        first = client.workers()[0]
         os.kill(first.pid, signal.SIGKILL)
         said = f"worker {first.id} is signed off"
-        wait_until(lambda: said in (tmp_path / "log").read_text(), "it is signed off")
+        wait_until(lambda: said in log_of(), "it is signed off")

@@ -147,7 +147,7 @@ def quiet(workers: list[zkplan.Worker]) -> list[float]:
 @pytest.mark.either
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=pytest.mark.slow if at % 4 else ()) for at, kind in enumerate(KINDS)],
+    [pytest.param(kind, marks=pytest.mark.slow if at % 5 else ()) for at, kind in enumerate(KINDS)],
     ids=lambda kind: kind.__name__,
 )
 def test_every_command_says_what_is_wrong_without_a_traceback(

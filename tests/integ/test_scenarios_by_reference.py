@@ -35,6 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert folder.exists(), "nothing of this scenario went to the store"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_stalls", "worker")
 class TestWithAWorkerBeside:
     """Edges, wide deliveries, cascades, retries and adds by running tasks."""

@@ -31,7 +31,8 @@ for number, group in enumerate(story(int(groups)), 1):
 """
 
 
-@pytest.mark.parametrize("mode", ["flushed", pytest.param("fast", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["flushed", "fast"])
 def test_a_kill_at_any_write_loses_no_group_and_halves_none(tmp_path: Path, mode: str) -> None:
     require_strace()
     pictures = [EMPTY, *(group.after for group in story(GROUPS))]
