@@ -31,7 +31,7 @@ PYTHON_MIN = (3, 10)
 #: What pytest exits with where no test was selected, and where Ctrl-C ended it.
 NOTHING_SELECTED, INTERRUPTED = 5, 2
 #: How many runs of `test` go on at a time: they wait a good deal, and two processors take them.
-AT_ONCE = 5
+AT_ONCE = 4
 #: What a run of `test` takes fewer of than the command of the folder.
 FEWER = {"ZKPLAN_SIM_SEEDS": "500", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "25"}
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]

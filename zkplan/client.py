@@ -25,7 +25,7 @@ from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records
 from .protocol.options import TaskOptions
-from .protocol.records import OnFailure, Serializer
+from .protocol.records import OnFailure, PlanRecord, Serializer
 from .protocol.schedules import CatchUp, Overlap
 from .queues_and_limits import QueuesAndLimits
 from .retention.archived import read_back
@@ -115,17 +115,25 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         more |= {"weight": weight, "max_running": max_running, "serializer": self.codec.serializer}
         more |= {"retention": retention, "history": history}
         record = new_record(name, defaults, on_failure, **more)
-        if key is None:
-            number = self.transport.run(create_plan(self.paths, record, tell=self._warn))
-            return Plan(self, self.paths.plan(number), record, new=True)
-        step = create_keyed(self.paths, record, if_exists == "replace_finished", self._warn)
-        number, is_new = self.transport.run(step)
+        number, is_new = self._create(record, key, if_exists)
         path = self.paths.plan(number)
         if not is_new and if_exists == "raise":
             raise PlanExists(path, f"{path} has the key {key!r}")
         plan = Plan(self, path, record if is_new else None, new=is_new)
         plan._found = not is_new
         return plan
+
+    def _create(self, record: PlanRecord, key: str | None, if_exists: str) -> tuple[str, bool]:
+        """Create it, or find the plan with its key: its number, and whether it is new."""
+        is_new = True
+        if key is None:
+            number = self.transport.run(create_plan(self.paths, record, tell=self._warn))
+        else:
+            step = create_keyed(self.paths, record, if_exists == "replace_finished", self._warn)
+            number, is_new = self.transport.run(step)
+        if is_new and not record.history:
+            self.recorder.leave_out(number)
+        return number, is_new
 
     def plans(self) -> list[Plan]:
         """All plans under the root, oldest first."""

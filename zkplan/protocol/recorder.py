@@ -56,6 +56,13 @@ class Recorder:
         #: How many segments were written to each plan since somebody asked.
         self.written: Counter[str] = Counter()
 
+    def leave_out(self, number: str) -> None:
+        """Tell nothing of a plan from now on, because it keeps no history. Who does not know that
+        is told by the first transaction, which is sent again."""
+        if len(self._without) >= KNOWN_MAX:
+            self._without.clear()
+        self._without.add(number)
+
     def step(self, step: Step[T]) -> Step[T]:
         """The same step, whose transactions tell what they do."""
         sent: dict[Ticket, tuple[Multi | ReadMany, _Recorded | None]] = {}
@@ -128,9 +135,7 @@ class Recorder:
             if answer.reason is Reason.NODE_EXISTS:
                 yield from skip_number(path)  # somebody else has taken the name
             elif answer.reason is Reason.NO_NODE or number in recorded.untold:
-                if len(self._without) >= KNOWN_MAX:
-                    self._without.clear()
-                self._without.add(number)
+                self.leave_out(number)
                 recorded.told = [each for each in recorded.told if each[0] != number]
             else:
                 recorded.untold.add(number)
