@@ -18,6 +18,8 @@ from ..text import count
 from .events import EVENT_KINDS, Event, Events
 from .reading import gaps
 
+#: The letters of events that are of the whole plan.
+OF_PLAN = f"SD{GAP}"
 #: So many plans are read together. Each may have a mebibyte of history, several times as much when
 #: it is unpacked.
 PLANS_AT_A_TIME = 40
@@ -92,7 +94,7 @@ def of_tasks(records: Iterable[Record], numbers: Collection[int]) -> Iterator[Re
         events = [
             event
             for event in record.events
-            if event[0] in f"SD{GAP}" or (len(event) > 1 and event[1] in numbers)
+            if event[0] in OF_PLAN or (len(event) > 1 and event[1] in numbers)
         ]
         if events:
             yield record._replace(events=events)
