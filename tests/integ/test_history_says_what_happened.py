@@ -17,7 +17,8 @@ from zkplan.history.reading import missing, read
 from zkplan.leases import Leases
 from zkplan.protocol.compaction import compact, read_history
 from zkplan.protocol.layout import HISTORY
-from zkplan.protocol.requests import Create, Multi
+from zkplan.protocol.requests import Create, Multi, Request
+from zkplan.transport.calls import Call, Done
 
 from .support import Here, Run, pass_gate, wait_until, working
 
@@ -216,6 +217,27 @@ def test_a_plan_without_a_history_runs_and_says_so(here: Here, zkplan_client: Cl
         assert total.result(30) == 3
     with pytest.raises(HistoryNotKept, match="keeps no history"):
         plan.history()
+
+
+@pytest.mark.parametrize("key", [None, "one"])
+def test_who_creates_a_plan_without_a_history_tells_nothing_of_it(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    """Else its first transactions would be refused, and sent again."""
+    plan = zkplan_client.create_plan(history=False, key=key)
+    sent: list[Multi] = []
+    submit = zkplan_client.transport.submit
+
+    def noted(request: Request, done: Done) -> Call:
+        if type(request) is Multi:
+            sent.append(request)
+        return submit(request, done)
+
+    monkeypatch.setattr(zkplan_client.transport, "submit", noted)
+    plan.add_tasks([zkplan.TaskSpec(int) for _ in range(10)])
+    assert sent
+    of_history = f"{plan.path}/{HISTORY}"
+    assert not [op for multi in sent for op in multi.ops if op.path.startswith(of_history)]
 
 
 def test_a_history_that_somebody_deletes_stops_nothing(
