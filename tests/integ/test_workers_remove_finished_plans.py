@@ -60,6 +60,8 @@ def names(client: Client) -> set[str]:
 @pytest.fixture(autouse=True)
 def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 0.05)
+    # A scan of 0.3 s on a loaded machine is followed by a rest of 30 s with the usual cost.
+    monkeypatch.setattr(maintenance, "SCAN_COST", 1.0)
     for name in ("PERIOD_S", "REST_S", "LOOK_S", "HEAD_START_S"):
         monkeypatch.setattr(bounds, name, 0.1)
 
