@@ -6,6 +6,9 @@ a package that zkplan does not need at the client. To zkplan all of them are opt
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -36,6 +39,8 @@ from .secured import (
     recorded,
 )
 
+#: For how long the first test goes on. It does each thing once at least.
+MINUTES = float(os.environ.get("ZKPLAN_ACCESS_MINUTES", "0"))
 #: Who may change the lists of all, and whom alone they let in meanwhile.
 OPERATOR = "operator:other"
 
@@ -46,11 +51,12 @@ def server(zookeeper_kind: str) -> Iterator[ServerProcess]:
         yield server
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(180 + 90 * MINUTES)
 def test_who_lacks_the_password_harms_nothing_and_says_so(
     tmp_path: Path, server: ServerProcess
 ) -> None:
     runs, options = recorded(tmp_path / "runs"), options_of(GOOD)
+    until = time.monotonic() + 60 * MINUTES
     with ExitStack() as stack:
         with plain_client(server.hosts, **options) as raw:
             raw.create(PARENT)
@@ -62,23 +68,32 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
 
         good = [start(f"good{number}", GOOD).wait_ready() for number in range(2)]
         strangers = [start("bad", BAD), start("nobody", "")]
-        plan = runs.author(client, 1)
-        wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
-        for user in (BAD, ""):
-            attack(server.hosts, options_of(user) if user else {})
-        runs.kill(good[0].process)
-        good.append(start("good2", GOOD))
-        wait_until(lambda: runs.lines() >= WIDTH, "half of the tasks have run", WAIT_S)
-        with runs.fault("server killed"):
-            server.kill()
-            server.start()
-        plan.wait(WAIT_S)
-        assert runs.violations(client, plan, losses=2) == []
+
+        def turn(number: int) -> None:
+            """A plan from its first task to its last, while strangers try everything."""
+            before = runs.lines()
+            plan = runs.author(client, number)
+            wait_until(lambda: runs.lines() >= before + WIDTH // 4, "tasks run", WAIT_S)
+            for user in (BAD, ""):
+                attack(server.hosts, options_of(user) if user else {})
+            runs.kill(good.pop(0).process)
+            good.append(start(f"good{number + 1}", GOOD))
+            wait_until(lambda: runs.lines() >= before + WIDTH, "half of them have run", WAIT_S)
+            with runs.fault("server killed"):
+                server.kill()
+                server.start()
+            plan.wait(WAIT_S)
+            assert runs.violations(client, plan, losses=2) == []
+            plan.remove()
+
+        for number in itertools.count(1):
+            turn(number)
+            if time.monotonic() >= until:
+                break
         for stranger in strangers:
             wait_until(partial(stranger.said, "not allowed by the access list"), "it is told")
             assert not stranger.said(" ready")
             assert not journal_of(runs.folder, stranger.process.pid).exists()
-        plan.remove()
 
 
 def attack(hosts: str, options: Mapping[str, Any]) -> None:
