@@ -27,10 +27,13 @@ class ThreadPool:
 
     def __init__(self, threads: int) -> None:
         self.count = self.slots = threads
-        self.waiting, self.running = 0, dict.fromkeys(range(threads))
+        self.put, self.running = 0, dict.fromkeys(range(threads))
+
+    def waiting(self) -> int:
+        return self.put
 
     def take_waiting(self) -> list[Any]:
-        self.waiting = 0
+        self.put = 0
         return []
 
 
@@ -52,18 +55,18 @@ def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None
     claims, slots = claims_of(threads)
     for _ in range(200):
         claims.capacity.ended(0.001, 0, 0.0)
-    slots.waiting = ahead = claims.free()
+    slots.put = ahead = claims.free()
     assert ahead > 0
     claims.hand_back_stalled(STALLED_S)
-    assert slots.waiting == ahead  # one may still end soon
+    assert slots.put == ahead  # one may still end soon
     claims.hand_back_stalled(STALLED_S + 0.01)
-    assert slots.waiting == 0
+    assert slots.put == 0
     assert claims.free() == 0
 
 
 def test_more_is_claimed_ahead_again_when_short_tasks_end() -> None:
     claims, slots = claims_of(8)
-    slots.waiting = 1
+    slots.put = 1
     claims.hand_back_stalled(1.0)
     assert claims.free() == 0
     for _ in range(200):

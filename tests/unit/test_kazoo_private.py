@@ -13,6 +13,7 @@ from kazoo.version import __version__
 
 from zkplan.backoff import CHANCE
 from zkplan.transport import kazoo_private
+from zkplan.transport.kazoo_client import Draws
 
 PACKAGE = Path(kazoo_private.__file__).parents[1]
 USED = kazoo_private.OF_CLIENT | kazoo_private.OF_CONNECTION
@@ -47,7 +48,9 @@ def test_a_member_that_is_missing_is_named_with_its_use() -> None:
 def test_kazoo_draws_from_a_generator_that_can_be_replaced(module: ModuleType) -> None:
     use = "leave the shared generator of a program alone"
     assert missing(module, {"random": use}) == []
-    assert module.random is CHANCE
+    assert module.random is Draws
+    assert (Draws.uniform, Draws.shuffle) == (CHANCE.uniform, CHANCE.shuffle)
+    assert {Draws.randint(1, 3) for _ in range(1000)} == {1, 2, 3}
 
 
 def private_names(path: Path) -> Iterator[str]:

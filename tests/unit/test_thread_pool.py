@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -28,7 +29,7 @@ class Gates:
         self.names: dict[Job, str] = {}
 
     def job(self) -> Job:
-        job = Job(cast("Loaded", None))
+        job = Job(cast("Loaded", SimpleNamespace(claim=None)))
         self.gates[job] = threading.Event()
         return job
 
@@ -75,7 +76,7 @@ def two() -> Iterator[Bench]:
 def test_as_many_jobs_run_at_once_as_there_are_slots(two: Bench) -> None:
     jobs = two.put(3)
     assert set(two.begun(2)) == set(jobs[:2])
-    assert two.slots.waiting == 1
+    assert two.slots.waiting() == 1
     assert set(two.slots.running) == set(jobs[:2])
     assert two.finish(jobs[0]).job is jobs[0]
     assert jobs[0] not in two.slots.running
@@ -141,7 +142,7 @@ def test_a_slot_written_off_is_replaced_at_once_and_what_it_still_returns_droppe
     two.finish(waiting)
     jobs = two.put(3)
     assert set(two.begun(2)) == set(jobs[:2]), "as many as before"
-    assert two.slots.waiting == 1
+    assert two.slots.waiting() == 1
 
 
 def test_writing_off_a_job_that_has_just_ended_costs_no_slot(two: Bench) -> None:
@@ -173,7 +174,7 @@ def test_threads_that_do_not_return_are_replaced_for_as_many_as_there_are_slots(
     assert two.slots.slots == 1
     running, waiting = two.put(2)
     assert two.begun() == [running], "the slot that is left runs what comes"
-    assert two.slots.waiting == 1
+    assert two.slots.waiting() == 1
     two.finish(running)
     assert two.begun() == [waiting]
     two.slots.write_off(waiting)

@@ -82,12 +82,12 @@ class Claims:
     def held(self) -> int:
         """The number of claims that still need a slot: being made, loaded, waiting or running."""
         pool = self._pool
-        return self.claiming + self.allowed + self.loading + pool.waiting + len(pool.running)
+        return self.claiming + self.allowed + self.loading + pool.waiting() + len(pool.running)
 
     def free(self, *, plenty: bool = True) -> int:
         """How many more tasks to claim; `plenty`: more is runnable than this worker takes."""
         pool = self._pool
-        slots, in_pool = pool.slots, pool.waiting + len(pool.running)
+        slots, in_pool = pool.slots, pool.waiting() + len(pool.running)
         held = self.claiming + self.allowed + self.loading + in_pool
         if self._kept.is_met or not slots:
             # However much waits for a commit, only further commits can make room. And if no slot is
@@ -198,7 +198,7 @@ class Claims:
     def hand_back_stalled(self, now: float) -> None:
         """If long tasks occupy all slots, hand back what was claimed ahead, so that others can run
         it."""
-        if not self._pool.waiting or now - self.capacity.last_end <= capacity.STALLED_S:
+        if not self._pool.waiting() or now - self.capacity.last_end <= capacity.STALLED_S:
             return
         jobs = self._pool.take_waiting()
         if jobs:

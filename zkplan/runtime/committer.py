@@ -58,9 +58,11 @@ class Committer:
             if self._committing and len(parts) < GROUP_WORTH and self.claims.held:
                 return  # more is about to end: let it share the transaction
             self._committing += 1
-            if not parts[0].fits:
+            fits = parts[0].fits
+            if not fits:
                 parts[0].cut()  # what is delivered wide is delivered alone
-            if parts[0].fits:
+                fits = parts[0].fits
+            if fits:
                 self._commit(me, self._group())
             else:
                 self._deliver_wide(me, parts.popleft())

@@ -22,7 +22,9 @@ from .tail import Tail
 class Job:
     """A claimed task. `adds` holds the tasks that its function has added so far."""
 
+    #: May be read again; its claim stays.
     loaded: Loaded
+    claim: Claim = field(init=False)
     adds: list[NewTask] = field(default_factory=list)
     options: TaskOptions = DEFAULT_OPTIONS
     #: Why the function should stop; empty if it need not.
@@ -58,9 +60,8 @@ class Job:
     #: The last of what it prints; None where that is not kept.
     output: Tail | None = None
 
-    @property
-    def claim(self) -> Claim:
-        return self.loaded.claim
+    def __post_init__(self) -> None:
+        self.claim = self.loaded.claim
 
     @property
     def name(self) -> str:

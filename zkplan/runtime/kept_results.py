@@ -27,11 +27,9 @@ class KeptResults:
     def __init__(self) -> None:
         #: By the path of the claim: the size of the result, and for how long it rested last.
         self._kept: dict[str, tuple[int, float]] = {}
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the server has refused a result that is not committed yet."""
-        return bool(self._kept)
+        #: Whether the server has refused a result that is not committed yet. No property: the loop
+        #: asks ten times for each task of a chain.
+        self.is_met = False
 
     def keep(self, claim: Claim, size: int, error: ZkplanError) -> float | None:
         """Keep a result of `size` bytes that ZooKeeper had no room for.
@@ -45,11 +43,13 @@ class KeptResults:
         _, rested_s = self._kept.get(claim.path, (0, 0.0))
         rest_s = min(REST_MAX_S, max(REST_FIRST_S, 2 * rested_s))
         self._kept[claim.path] = size, rest_s
+        self.is_met = True
         return rest_s
 
     def settled(self, claim: Claim) -> None:
         """Forget `claim`: it was committed, lost, or handed back."""
         if self._kept.pop(claim.path, None) is not None and not self._kept:
+            self.is_met = False
             logger.warning("no results are kept here any more: all of them are settled")
 
     def _is_full(self, size: int) -> bool:

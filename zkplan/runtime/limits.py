@@ -80,6 +80,8 @@ class Limits:
     def advance(self, now: float) -> None:
         """Read the limits for which entries wait and that may have changed."""
         self._advanced = now
+        if not self._states:
+            return
         due = [
             path
             for path, state in self._states.items()

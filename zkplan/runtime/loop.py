@@ -177,7 +177,7 @@ class Loop:
         membership, pool = self.membership, self.pool
         return Vitals(
             *(membership.me is not None, membership.answers, self.claims.paused),
-            *(pool.slots, len(pool.running), pool.waiting, pool.abandoned),
+            *(pool.slots, len(pool.running), pool.waiting(), pool.abandoned),
             *(len(self.claims.jobs), self.counters.snapshot()),
         )
 
@@ -236,7 +236,7 @@ class Loop:
             due = min(due, now + 0.05)
         elif self.membership.me is not None:
             due = min(due, self.candidates.next_event(), self.limits.next_event())
-        if self.pool.waiting:
+        if self.pool.waiting():
             due = min(due, now + capacity.STALLED_S)
         return max(0.0005, min(due - now, 5.0))
 
@@ -316,7 +316,7 @@ class Loop:
         self._wake()
 
     def _is_busy(self) -> bool:
-        return self.pool.waiting > 0
+        return self.pool.waiting() > 0
 
     def _wake(self) -> None:
         """Make the loop turn soon. Any thread may call this."""

@@ -39,14 +39,10 @@ class LiveOutput:
     steps: Steps
     pool: ThreadPool
     keeps: Callable[[], int]
-    _due: float = 0.0
-
-    @property
-    def at(self) -> float:
-        return self._due if self.keeps() else float("inf")
+    at: float = 0.0
 
     def run(self, now: float) -> None:
-        self._due = now + PERIOD_S
+        self.at = now + PERIOD_S if self.keeps() else float("inf")
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.pool.running):
             tail = job.output

@@ -33,10 +33,7 @@ class PlanTimes:
     candidates: Candidates
     #: By the number of the plan: the monotonic time at which it is cancelled here.
     _ends: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def at(self) -> float:
-        return min(self._ends.values()) if self._ends else _NEVER
+    at: float = _NEVER
 
     def begins_later(self, view: PlanView) -> Step[bool]:
         """Whether no task of a plan may be claimed yet. Called with each look; free for a plan
@@ -47,7 +44,7 @@ class PlanTimes:
         clock = self.membership.clock
         yield from clock.measure()
         if record.deadline is not None:
-            self._ends.setdefault(view.number, self._end_of(view, record.deadline))
+            self._note(view, self._ends.get(view.number) or self._end_of(view, record.deadline))
         if record.not_before is None or clock.now() >= record.not_before:
             return False
         view.must_look = True
@@ -59,6 +56,10 @@ class PlanTimes:
         is_mine = int(view.number) % count == place
         return self.membership.clock.monotonic_at(deadline) + (0.0 if is_mine else HEAD_START_S)
 
+    def _note(self, view: PlanView, end: float) -> None:
+        self._ends[view.number] = end
+        self.at = min(self.at, end)
+
     def run(self, now: float) -> None:
         for number, end in list(self._ends.items()):
             if now < end:
@@ -67,11 +68,12 @@ class PlanTimes:
             view = self.candidates.views.get(number)
             if view is not None and not view.finished:
                 self._cancel(view)
+        self.at = min(self._ends.values(), default=_NEVER)
 
     def _cancel(self, view: PlanView) -> None:
         def cancelled(is_over: bool) -> None:
             if not is_over:
-                self._ends[view.number] = time.monotonic() + AGAIN_S
+                self._note(view, time.monotonic() + AGAIN_S)
 
         what = f"{view.path} is past its deadline, and cannot be cancelled"
         self.steps.start_contained(_cancel(view.path), cancelled, what, instead=False)

@@ -68,6 +68,8 @@ class Settler:
     def end_overdue(self, now: float) -> None:
         """End the claims of tasks that timed out. Their threads cannot be stopped; what they return
         is dropped. A task behind which pure ones run is held back for a moment at most."""
+        if now <= self.pool.next_deadline():
+            return
         for job in [job for job in list(self.pool.running) if now > job.held_until]:
             if job.held is not None:
                 self.pool.write_off(job)

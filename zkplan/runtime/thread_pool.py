@@ -32,6 +32,8 @@ class ThreadPool:
         self.count = count
         self._run, self._ended, self._freed = run, ended, freed
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        #: Counts the jobs that no thread has begun. The loop asks often.
+        self.waiting: Callable[[], int] = self._queue.qsize
         self._threads = 0
         #: Threads whose job was abandoned and whose function has not returned yet.
         self.abandoned = 0
@@ -60,11 +62,6 @@ class ThreadPool:
         if short:
             self._spawn()
         self._queue.put(job)
-
-    @property
-    def waiting(self) -> int:
-        """Jobs that no thread has begun."""
-        return self._queue.qsize()
 
     def take_waiting(self) -> list[Job]:
         """Take back the jobs that no thread has begun."""

@@ -28,7 +28,19 @@ logger.addHandler(logging.NullHandler())
 #: stop may take a little longer.
 _STOP_S, _STOP_MORE_S = 10.0, 5.0
 
-draw_from(CHANCE)
+
+class Draws:
+    """What kazoo draws from CHANCE. It draws with each answer, and `Random.randint` takes its time
+    to treat all numbers exactly alike."""
+
+    shuffle, uniform = CHANCE.shuffle, CHANCE.uniform
+
+    @staticmethod
+    def randint(low: int, high: int) -> int:
+        return low + int((high - low + 1) * CHANCE.random())
+
+
+draw_from(Draws)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]

@@ -28,7 +28,11 @@ class _SocketErrors:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, OSError):
-            raise ConnectionDropped(f"socket connection error: {error.strerror}")
+            raise _broken(error)
+
+
+def _broken(error: OSError) -> ConnectionDropped:
+    return ConnectionDropped(f"socket connection error: {error.strerror}")
 
 
 _SOCKET_ERRORS = _SocketErrors()
@@ -40,43 +44,48 @@ def read_and_write_at_once(client: KazooClient) -> None:
 
     def wait(timeout: float, *, to_read: bool, what: str) -> None:
         sockets = [socket_of(client)]
-        ready = handler.select(*((sockets, []) if to_read else ([], sockets)), [], timeout)
+        try:
+            ready = handler.select(*((sockets, []) if to_read else ([], sockets)), [], timeout)
+        except OSError as error:
+            raise _broken(error) from error
         if not any(ready):
             raise handler.timeout_exception(f"socket time-out during {what}")
 
     def read(length: int, timeout: float) -> bytes:
         parts: list[bytes] = []
-        with _SOCKET_ERRORS:
-            while length > 0:
-                try:
-                    chunk = socket_of(client).recv(length)
-                except _WANTS_READ:
-                    wait(timeout, to_read=True, what="read")
-                    continue
-                except ssl.SSLWantWriteError:
-                    wait(timeout, to_read=False, what="read")
-                    continue
-                if not chunk:
-                    raise ConnectionDropped("socket connection broken")
-                parts.append(chunk)
-                length -= len(chunk)
+        while length > 0:
+            try:
+                chunk = socket_of(client).recv(length)
+            except _WANTS_READ:
+                wait(timeout, to_read=True, what="read")
+                continue
+            except ssl.SSLWantWriteError:
+                wait(timeout, to_read=False, what="read")
+                continue
+            except OSError as error:
+                raise _broken(error) from error
+            if not chunk:
+                raise ConnectionDropped("socket connection broken")
+            parts.append(chunk)
+            length -= len(chunk)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write(message: bytes, timeout: float) -> None:
         left = memoryview(message)
-        with _SOCKET_ERRORS:
-            while left:
-                try:
-                    sent = socket_of(client).send(left)
-                except ssl.SSLWantReadError:
-                    wait(timeout, to_read=True, what="write")
-                    continue
-                except (BlockingIOError, ssl.SSLWantWriteError):
-                    wait(timeout, to_read=False, what="write")
-                    continue
-                if not sent:
-                    raise ConnectionDropped("socket connection broken")
-                left = left[sent:]
+        while left:
+            try:
+                sent = socket_of(client).send(left)
+            except ssl.SSLWantReadError:
+                wait(timeout, to_read=True, what="write")
+                continue
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                wait(timeout, to_read=False, what="write")
+                continue
+            except OSError as error:
+                raise _broken(error) from error
+            if not sent:
+                raise ConnectionDropped("socket connection broken")
+            left = left[sent:]
 
     def instead(function: Any) -> Any:
         return lambda _: function
