@@ -35,6 +35,8 @@ _MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
 STORED_PART = re.compile("(history-([0-9]{10})-([0-9]{10})-([0-9]{1,9}))-([0-9a-f]{32})")
 #: The event that stands where earlier ones were let go, while still earlier ones are told.
 GAP = "G"
+#: The event that tells what an attempt has printed.
+PRINTED = "p"
 
 
 class Record(NamedTuple):
@@ -116,13 +118,13 @@ def gap_to_bytes(number: int, ms: int) -> bytes:
 
 def printed_bytes(records: Sequence[Record]) -> int:
     """About how many bytes of what tasks have printed these hold, as JSON has them at most."""
-    told = (event[4] for record in records for event in record.events if is_printed(event))
-    return sum(ESCAPED_MAX * len(text) for text in told)
+    events = [event for record in records for event in record.events if event[0] == PRINTED]
+    return sum(ESCAPED_MAX * len(event[4]) for event in events if is_printed(event))
 
 
 def is_printed(event: Told) -> bool:
     """Whether it tells what an attempt has printed, in the right form."""
-    if event[0] != "p" or len(event) < 5:
+    if event[0] != PRINTED or len(event) < 5:
         return False
     numbers = all(type(each) is int and each >= 0 for each in event[1:4])
     return numbers and type(event[4]) is str

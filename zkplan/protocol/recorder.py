@@ -144,7 +144,8 @@ class Recorder:
         if isinstance(answer, Applied) and recorded.told:
             if len(self.written) >= KNOWN_MAX:
                 self.written.clear()
-            self.written.update(number for number, _ in recorded.told)
+            for number, _ in recorded.told:
+                self.written[number] += 1
             return Applied(answer.results[:count], answer.repeated, bool(recorded.untold))
         return answer
 
