@@ -67,12 +67,12 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
             return stack.enter_context(SecuredWorker(server.hosts, tmp_path, name, user))
 
         good = [start(f"good{number}", GOOD).wait_ready() for number in range(2)]
-        strangers = [start("bad", BAD), start("nobody", "")]
 
         def turn(number: int) -> None:
             """A plan from its first task to its last, while strangers try everything."""
             before = runs.lines()
             plan = runs.author(client, number)
+            strangers = [start(f"bad{number}", BAD), start(f"nobody{number}", "")]
             wait_until(lambda: runs.lines() >= before + WIDTH // 4, "tasks run", WAIT_S)
             for user in (BAD, ""):
                 attack(server.hosts, options_of(user) if user else {})
@@ -85,15 +85,15 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
             plan.wait(WAIT_S)
             assert runs.violations(client, plan, losses=2) == []
             plan.remove()
+            for stranger in strangers:
+                wait_until(partial(stranger.said, "does not let this client"), "it is told")
+                assert not stranger.said(" ready")
+                assert not journal_of(runs.folder, stranger.process.pid).exists()
 
         for number in itertools.count(1):
             turn(number)
             if time.monotonic() >= until:
                 break
-        for stranger in strangers:
-            wait_until(partial(stranger.said, "not allowed by the access list"), "it is told")
-            assert not stranger.said(" ready")
-            assert not journal_of(runs.folder, stranger.process.pid).exists()
 
 
 def attack(hosts: str, options: Mapping[str, Any]) -> None:
