@@ -12,10 +12,9 @@ In a task:  current, Context, Failure
 Errors:     errors.ZkplanError and its subclasses
 """
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from .backoff import Backoff
-from .client import Client, connect
 from .errors import (
     AccessDenied,
     BudgetSpent,
@@ -59,42 +58,95 @@ from .errors import (
     ZooKeeperError,
     ZooKeeperUnavailable,
 )
-from .failure import Failure
-from .functional import add_task, create_plan, mark_ready, plan_completed
-from .functions.decorator import task
-from .functions.kinds import kind
-from .gates import When, when
-from .history.events import Event
-from .history.logs import TaskLog
-from .inspection.plan_progress import PlanProgress
-from .inspection.queues import QueueStatus
-from .inspection.task_info import TaskInfo
-from .inspection.view import Cause, Why
-from .local import local
-from .plan import Plan
-from .protocol.control import PlanStatus
-from .protocol.limits import LimitStatus, Permit
-from .protocol.worker_record import WorkerRecord
-from .runtime.context import Context, current
-from .runtime.statistics import Statistics
-from .schedules import Schedule, ScheduleInfo
-from .shell_commands.command import ShellCommand, ShellResult, shell
-from .tasks import Task, TaskSpec
 from .version import __version__ as __version__
-from .waiting.futures import as_completed, wait
-from .worker import Worker
 
 if TYPE_CHECKING:
+    from .backoff import Backoff
+    from .client import Client, connect
+    from .failure import Failure
+    from .functional import add_task, create_plan, mark_ready, plan_completed
+    from .functions.decorator import task
+    from .functions.kinds import kind
+    from .gates import When, when
+    from .history.events import Event
+    from .history.logs import TaskLog
+    from .inspection.plan_progress import PlanProgress
+    from .inspection.queues import QueueStatus
+    from .inspection.task_info import TaskInfo
+    from .inspection.view import Cause, Why
     from .integrations.executor import Executor
+    from .local_run import local
+    from .plan import Plan
+    from .protocol.control import PlanStatus
+    from .protocol.limits import LimitStatus, Permit
+    from .protocol.worker_record import WorkerRecord
+    from .runtime.context import Context, current
+    from .runtime.statistics import Statistics
+    from .schedules import Schedule, ScheduleInfo
+    from .shell_commands.command import ShellCommand, ShellResult, shell
+    from .tasks import Task, TaskSpec
+    from .waiting.futures import as_completed, wait
+    from .worker import Worker
+
+#: The module of each public name that is not imported above.
+_MODULES = {
+    "Backoff": "backoff",
+    "Client": "client",
+    "connect": "client",
+    "Failure": "failure",
+    "add_task": "functional",
+    "create_plan": "functional",
+    "mark_ready": "functional",
+    "plan_completed": "functional",
+    "task": "functions.decorator",
+    "kind": "functions.kinds",
+    "When": "gates",
+    "when": "gates",
+    "Event": "history.events",
+    "TaskLog": "history.logs",
+    "PlanProgress": "inspection.plan_progress",
+    "QueueStatus": "inspection.queues",
+    "TaskInfo": "inspection.task_info",
+    "Cause": "inspection.view",
+    "Why": "inspection.view",
+    "Executor": "integrations.executor",
+    "local": "local_run",
+    "Plan": "plan",
+    "PlanStatus": "protocol.control",
+    "LimitStatus": "protocol.limits",
+    "Permit": "protocol.limits",
+    "WorkerRecord": "protocol.worker_record",
+    "Context": "runtime.context",
+    "current": "runtime.context",
+    "Statistics": "runtime.statistics",
+    "Schedule": "schedules",
+    "ScheduleInfo": "schedules",
+    "ShellCommand": "shell_commands.command",
+    "ShellResult": "shell_commands.command",
+    "shell": "shell_commands.command",
+    "Task": "tasks",
+    "TaskSpec": "tasks",
+    "as_completed": "waiting.futures",
+    "wait": "waiting.futures",
+    "Worker": "worker",
+}
 
 
-def __getattr__(name: str) -> Any:
-    # Imported only when it is used, as all of zkplan.integrations.
-    if name == "Executor":
-        from .integrations.executor import Executor
+if not TYPE_CHECKING:  # a type checker would believe that zkplan has any name
 
-        return Executor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import what is asked for the first time: who uses a part of zkplan waits for that only.
+
+        A module right below is found as well, as if all of them were imported.
+        """
+        if name in _MODULES:
+            found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+            globals()[name] = found
+            return found
+        below = f"{__name__}.{name}"
+        if not name.startswith("_") and importlib.util.find_spec(below) is not None:
+            return importlib.import_module(below)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

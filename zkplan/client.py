@@ -7,7 +7,6 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import archive
 from .errors import PlanExists
 from .functions.definition import memory_bytes
 from .functions.limit_names import as_names
@@ -42,6 +41,8 @@ from .transport.leases import Lease
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+    from .archive import Exported
 
 
 class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
@@ -204,13 +205,15 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         pause: bool = False,
         wait: float = 0.0,
         remove: bool = False,
-    ) -> archive.Exported:
+    ) -> Exported:
         """Write a plan to a file; see `zkplan.archive.export_plan`. No task of it may be claimed.
 
         `pause` pauses the plan first, `wait` gives its running tasks that many seconds to end, and
         `remove` removes the plan here afterwards.
         """
-        return archive.export_plan(plan, file, pause=pause, wait=wait, remove=remove)
+        from .archive import export_plan  # here: few programs move plans
+
+        return export_plan(plan, file, pause=pause, wait=wait, remove=remove)
 
     def import_plan(
         self,
@@ -226,8 +229,10 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         another secret are refused unless `any_secret` is set. With `archived`, `file` names an
         archive in the store.
         """
+        from .archive import import_plan  # here: few programs move plans
+
         with read_back(self, str(file)) if archived else nullcontext(Path(file)) as source:
-            number = archive.import_plan(self, source, copy=copy, any_secret=any_secret)
+            number = import_plan(self, source, copy=copy, any_secret=any_secret)
         return Plan(self, self.paths.plan(number))
 
     def prepare(self) -> None:

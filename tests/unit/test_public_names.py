@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -76,8 +78,44 @@ def test_every_public_name_is_documented() -> None:
                 assert member.__annotations__, f"{name}.{attribute} has no types"
 
 
-def test_importing_zkplan_does_not_import_the_command_line_or_the_tests() -> None:
-    code = "import sys, zkplan; print(*(m for m in sys.modules if m.startswith('zkplan.')))"
+def test_importing_zkplan_imports_the_errors_alone() -> None:
+    assert loaded_by("import zkplan") == {"errors", "version"}
+
+
+def test_an_author_imports_neither_the_command_line_nor_what_runs_tasks() -> None:
+    loaded = loaded_by("import zkplan; zkplan.connect, zkplan.Plan, zkplan.task, zkplan.wait")
+    assert {"client", "plan"} <= loaded
+    assert loaded.isdisjoint({"cli", "testing", "stress", "demo", "embedded"})
+    assert loaded.isdisjoint({"worker", "runtime", "isolation", "processes", "local_run"})
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules right below zkplan that the code imports."""
+    code += "; import sys; print(*(name for name in sys.modules if name.startswith('zkplan.')))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = {name.split(".")[1] for name in ran.stdout.split()}
-    assert modules.isdisjoint({"cli", "testing", "stress", "demo", "embedded"})
+    return {name.split(".")[1] for name in ran.stdout.split()}
+
+
+def test_a_type_checker_is_told_what_the_names_are_when_asked_for() -> None:
+    told = {
+        name.name: (node.module or "")
+        for node in ast.walk(ast.parse(Path(zkplan.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for name in node.names
+    }
+    assert {name for name, module in told.items() if module == "errors"} == ERRORS
+    assert told.pop("__version__") == "version"
+    assert {name: at for name, at in told.items() if at != "errors"} == zkplan._MODULES
+
+
+def test_no_public_name_is_that_of_a_module_which_would_take_its_place() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(zkplan.__path__)}
+    assert {"plan", "worker", "local_run"} <= modules
+    assert modules.isdisjoint(zkplan.__all__)
+
+
+def test_a_module_right_below_is_found_without_an_import_of_its_own() -> None:
+    asked = "zkplan.errors, zkplan.log.note_task, zkplan.worker.Worker, zkplan.plan.Plan"
+    assert "worker" in loaded_by(f"import zkplan; {asked}")
+    for missing in ("nothing", "_nothing", "__main__", "Zkplan"):
+        assert not hasattr(zkplan, missing)

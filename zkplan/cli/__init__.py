@@ -24,6 +24,7 @@ from ..errors import (
     ZooKeeperUnavailable,
 )
 from ..log import continued
+from ..processes.garbage import spared_imports
 from .terminal import printable
 
 _SETTINGS = {
@@ -48,7 +49,11 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"{__name__}.{name}"), name)
+        module = f"{__name__}.{name}"
+        if module not in sys.modules:
+            with spared_imports():
+                importlib.import_module(module)
+        command: click.Command = getattr(sys.modules[module], name)
         return command
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from ..archive import export_plan
 from ..client import Client
 from ..plan import Plan
 from ..protocol.control import PlanStatus
@@ -191,7 +190,7 @@ def export(
     with open_client(settings) as client:
         found = client.plan(plan)
         label, rm = label_of(found), client.command(f"plan rm {int(found.number)}")
-        facts = export_plan(found, out, pause=pause, wait=wait, remove=remove)
+        facts = client.export_plan(found, out, pause=pause, wait=wait, remove=remove)
     print_facts(facts._asdict() | {"file": str(facts.file)}, output)
     if remove:
         click.echo(f"{label} removed", err=True)

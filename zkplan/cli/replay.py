@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pdb
 import sys
 import traceback
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from typing import Any
 
 import click
 
-from ..replay import replay as run_again
 from ..settings import Settings
 from ..text import count
 from . import EXIT_FAILED
@@ -34,6 +32,8 @@ def replay(
     Nothing is committed: its result, its logs and the tasks that it adds are only shown. What the
     function does elsewhere, it does. It runs code of whoever added the task, with your rights.
     """
+    from ..replay import replay as run_again  # here: it needs much of what runs in a worker
+
     set_import_path(settings, import_path)
     with open_client(settings) as client:
         of = client.plan(plan)
@@ -59,6 +59,8 @@ def _in_debugger(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     try:
         return function(*args, **kwargs)
     except Exception:
+        import pdb  # here: the other commands of `zkplan task` have no use for it
+
         pdb.post_mortem(sys.exc_info()[2])
         raise
 

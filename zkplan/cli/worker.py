@@ -32,7 +32,6 @@ from . import EXIT_FAILED
 from .common import connection_options, log_options, open_client
 from .imports import import_kinds, import_path_option, set_import_path
 from .listening import Place, metrics_options
-from .supervisor import Supervisor
 from .watching import trace_tasks, watched_processes, watched_worker
 from .worker_ls import list_workers
 from .worker_orders import drain, pause, resume
@@ -289,6 +288,8 @@ def _check_allowed(settings: Settings, allow: tuple[str, ...], kinds: tuple[str,
 def _supervise(
     settings: Settings, processes: int, grace_s: float, max_abandoned: int, metrics: Place | None
 ) -> None:
+    from .supervisor import Supervisor  # here: most workers are one process
+
     with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.

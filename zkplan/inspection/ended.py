@@ -47,7 +47,7 @@ class EndedTask(NamedTuple):
 
 #: An added task and its name; one that ended and how, or whose outcome is fixed, and how many ms it
 #: ran. Each event begins so, and nothing else does: see `StoredHistory.bodies`.
-_ADDED = re.compile(rb'\["a",(\d+),("(?:[^"\\]|\\.)*")')
+_ADDED = re.compile(rb'\["a",(\d+),("[^"\\]*(?:\\.[^"\\]*)*")')
 _RAN = re.compile(rb'\["(?:k",(\d+),(\d+|null)|v",(\d+)),(?:\d+|null),(\d{1,14})')
 #: The flags of a task that was committed: its result is kept, or not.
 _COMMITTED = (b"0", b"1", b"null")
@@ -71,15 +71,16 @@ class UsualTimes:
         time of decoding it."""
         names: dict[bytes, bytes] = {}
         longest: dict[bytes, int] = {}
+        name_of, all_ran = names.get, self._ran
         for body in bodies:
             names.update(_ADDED.findall(body))
         for body in bodies:
             for ended, flags, fixed, digits in _RAN.findall(body):
-                ms, name = int(digits), names.get(ended or fixed, b'""')
+                ms, name = int(digits), name_of(ended or fixed, b'""')
                 if ms > longest.get(name, -1):
                     longest[name] = ms
                 if fixed or flags in _COMMITTED:
-                    self._ran[name].append(ms)
+                    all_ran[name].append(ms)
         self._longest[path] = longest
 
     def seconds(self, name: str) -> float:

@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from ..archive import export_plan, read_through
 from ..connection import Connection
 from ..errors import (
     PayloadUndecodable,
@@ -56,6 +55,8 @@ def archive_plan(client: Connection, plan_path: str) -> str:
     Raises StoreUnavailable where there is no store or it cannot be used, StoredValueLost where the
     archive is damaged, PlanNotFound, and what an export raises.
     """
+    from ..archive import export_plan, read_through  # here: few roots ask for archives
+
     store = _store(client)
     stem = client.values.known_folder_of(plan_path)
     if not stem:

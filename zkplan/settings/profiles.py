@@ -15,11 +15,6 @@ from ..errors import InvalidSettings
 from .fields import BY_NAME
 from .private import trusted_reason, why_readable
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 FILE = "zkplan.toml"
 _MOST_BYTES = 1_000_000
 _TABLES = {name.partition(".")[0] for name in BY_NAME if "." in name}
@@ -122,7 +117,7 @@ class _File:
             )
         try:
             self._text = content.decode()
-            parsed = tomllib.loads(self._text)
+            parsed = _parsed(self._text)
         except (ValueError, RecursionError) as error:
             raise InvalidSettings(f"{path} is not TOML: {error}") from None
         for key in parsed:
@@ -183,6 +178,17 @@ class _File:
     def _error(self, keys: Sequence[str], text: str) -> InvalidSettings:
         line = line_of(self._text, keys)
         return InvalidSettings(f"{self.path}:{line}: {'.'.join(keys)}: {text}")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    # Imported here: most machines have no file of profiles.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    found: dict[str, Any] = tomllib.loads(text)
+    return found
 
 
 def _close(name: str, known: Sequence[str]) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ..errors import WaitTimeout, ZkplanError
 from ..serialization.codec import FAILURE
@@ -15,6 +14,9 @@ from .outcomes import with_outcomes
 from .patience import check_timeout
 from .plan_tasks import Completed
 from .watcher import Callback
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Future(Waited, Protocol):
@@ -67,6 +69,8 @@ class AsCompleted(Generic[T]):
                     yield task
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        import asyncio  # here: most programs have no coroutines
+
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[tuple[T, bytes | None]] = asyncio.Queue()
 
@@ -165,6 +169,8 @@ def _is_failure(outcome: bytes | None) -> bool:
 
 async def completion(task: Future) -> tuple[Completed, bytes | None]:
     """Wait in a coroutine until a task has completed; see `as_completed`."""
+    import asyncio  # here: most programs have no coroutines
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Completed, bytes | None]] = loop.create_future()
 

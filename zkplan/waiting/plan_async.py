@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -16,6 +15,8 @@ async def in_thread(wait: Callable[[threading.Event], R]) -> R:
 
     It is not a thread of the loop's executor: those are few, and a wait may be long.
     """
+    import asyncio  # here: most programs have no coroutines
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
     given_up = threading.Event()
