@@ -7,6 +7,7 @@ the worker is gone, the kernel closes its socket, and the guard ends with everyt
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import math
 import os
@@ -35,6 +36,8 @@ from .below import (
 from .child import serve
 from .wire import Garbled, pair, receive
 
+#: What many tasks use of zkplan: each child has it from the start.
+TASKS_USE = ("zkplan.client", "zkplan.shell_commands.command")
 #: Seconds between two looks at the memory of the child, and the most of the time that looks at all
 #: processes of the machine may take, and those for which a task is stopped again and again.
 WATCH_S, SCAN_SHARE = 0.05, 0.05
@@ -187,6 +190,8 @@ def main() -> None:
     # A child would write the memory of its task to the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     become_reaper()
+    for module in TASKS_USE:
+        importlib.import_module(module)
     gc.freeze()
     guard = Guard(control)
     guard.run()
