@@ -19,7 +19,7 @@ from .faults.fault import Entry
 from .report.page import command_of, summary, versions, write_page
 from .report.usage import growth
 from .run import Outcome, Run
-from .traffic.mutated import NAMES
+from .traffic.mutated import ALTERED, NAMES
 from .traffic.workloads import SHAPES
 from .validate.validator import Validator
 
@@ -103,7 +103,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--points", default="", help=f"failpoints armed in every worker{_NO_DEFAULT}")
     add("--long-lived", action="store_true", help=f"add processes that no fault ends{_NO_DEFAULT}")
     add("--store", action="store_true", help=f"every value lies in a store{_NO_DEFAULT}")
-    add("--mutant", choices=["", *NAMES], default="", help=f"a broken protocol{_NO_DEFAULT}")
+    add(
+        "--mutant",
+        choices=["", *NAMES, *ALTERED],
+        default="",
+        help=f"what is broken or altered{_NO_DEFAULT}",
+    )
     return parser
 
 

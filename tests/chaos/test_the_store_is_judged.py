@@ -14,11 +14,16 @@ import zkplan
 from tests.integ.stores import Place
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import StoreUnavailable
+from zkplan.protocol import compaction
+from zkplan.protocol.compaction import History, compact, let_go, oldest
+from zkplan.store.parts import keep_oldest
+from zkplan.store.reference import HISTORY, key_of
 
 from .faults.target import EVERYBODY, Target
 from .validate.blobs import Blobs
 from .validate.history import RunHistory
 from .validate.removals import Removed
+from .validate.snapshot import remains_at_end
 from .validate.windows import Window
 
 
@@ -78,6 +83,78 @@ def test_a_blob_that_a_check_leaves_is_found(
     monkeypatch.setattr(plan, "check", lambda: None)
     (found,) = blobs.judge(plan)
     assert found.startswith("S10 after a check")
+
+
+@pytest.fixture
+def long(client: zkplan.Client, monkeypatch: pytest.MonkeyPatch) -> zkplan.Plan:
+    """The tree keeps two transactions of its history."""
+    monkeypatch.setattr(compaction, "FULL_BYTES", 1)
+    monkeypatch.setattr(compaction, "SEGMENTS_MAX", 2)
+    monkeypatch.setattr(compaction, "BYTES_MAX", 1)
+    plan = client.create_plan()
+    go_on(plan)
+    return plan
+
+
+def go_on(plan: zkplan.Plan) -> None:
+    for _ in range(4):
+        plan.add_task(int)
+    plan.client.transport.run(compact(plan.path, has_store=True))
+
+
+def told(place: Place, plan: zkplan.Plan) -> History:
+    """Its history as the judge reads it, who remembers nothing."""
+    with place.client() as fresh:
+        found = remains_at_end(fresh, plan, 0).told
+    assert found is not None
+    return found
+
+
+def test_a_history_is_judged_with_its_parts_in_the_store(
+    blobs: Blobs, place: Place, client: zkplan.Client, long: zkplan.Plan
+) -> None:
+    go_on(long)
+    whole = told(place, long)
+    assert keep_oldest(client.transport, client.values, long.path) > 2
+    moved = told(place, long)
+    assert moved.records == whole.records
+    assert (moved.cut.events, moved.damaged) == (0, [])
+    assert blobs.judge(long) == []  # no blob without a reference
+    parts = [name for name in place.blobs(long) if key_of(name) == HISTORY]
+    part = place.folder_of(long) / parts[1]
+    good = part.read_bytes()
+    for bad, says in ((good[:-1] + b"?", "is damaged"), (None, "is not in the store")):
+        part.unlink()
+        if bad is not None:
+            part.write_bytes(bad)
+        left = told(place, long)
+        (found,) = left.damaged
+        assert part.name in found
+        assert says in found
+        assert left.records == whole.records[-len(left.records) :]
+        part.write_bytes(good)
+    place.take_away()
+    with pytest.raises(StoreUnavailable):
+        told(place, long)
+    place.bring_back()
+    assert told(place, long) == moved
+
+
+def test_events_that_are_nowhere_are_missed_by_the_judge(
+    place: Place, client: zkplan.Client, long: zkplan.Plan
+) -> None:
+    run, everything = client.transport.run, told(place, long).records
+    assert keep_oldest(client.transport, client.values, long.path) == 1
+    go_on(long)
+    everything += told(place, long).records[len(everything) :]
+    found = run(oldest(long.path))
+    assert found is not None
+    assert run(let_go(long.path, found))
+    assert keep_oldest(client.transport, client.values, long.path) == 1
+    left = told(place, long)
+    assert left.damaged == [f"a beginning of {found.events} events (let go)"]
+    first, last, _, _ = found.span
+    assert left.records == [each for each in everything if not first <= each.number <= last]
 
 
 AFTER, FAULT = 5.0, Window("a fault", 0.0, Target(store=True))

@@ -50,6 +50,11 @@ def _is_let_go(run: StressRun) -> None:
     )
 
 
+def _is_damaged(run: StressRun) -> None:
+    assert run.remains.told is not None
+    run.remains.told = run.remains.told._replace(damaged=["a part"])
+
+
 def _swap(records: list[Record]) -> None:
     records[2], records[3] = records[3], records[2]
 
@@ -72,6 +77,7 @@ TABLE: dict[str, list[Row]] = {
         (told, history(lambda found: found.pop(6)), "task 2 ended 0 times, and it stands: False"),
         (told, history(lambda found: found.pop(7)), "the plan is told to be done 0 times"),
         (told, history(lambda found: found.insert(6, found[6])), "task 2 ended 2 times"),
+        (told, _is_damaged, "a part of the history cannot be read"),
         (told, history(_swap), "number 2 comes behind number 3"),
         (told, history(_claimed_twice), "was claimed with the numbers [0, 0]"),
         (told, lambda s: s.remains.outcomes.clear(), "task 2 ended with flags 1, an outcome"),

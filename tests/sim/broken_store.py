@@ -57,8 +57,8 @@ def told_and_not_deleted(plan_path: str, found: Oldest, stored: str) -> Answers:
     return False
 
 
-#: Of values in a store. The first two change the store of the simulation; those of real processes
-#: are in tests/chaos/traffic/mutated.py.
+#: Of values in a store. The first three change steps of the simulation; those of real processes are
+#: in tests/chaos/traffic/mutated.py.
 OF_STORE = (
     Mutant(
         "reference before its blob",

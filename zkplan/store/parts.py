@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable, PlanNotFound, StoredValueLost, StoreUnavailable
+from ..protocol import failpoints
 from ..protocol.compaction import Cut, Oldest, let_go, oldest
 from ..protocol.fields import from_json, to_json
 from ..protocol.history import STORED_PART, Record, Span, gap_to_bytes, records_from_bytes
@@ -150,6 +151,7 @@ def keep_oldest(transport: Transport, values: Values, plan_path: str) -> int:
             break
         reference, blob = part_of(found)
         store.write(folder, reference.name, [blob])
+        failpoints.reach("history.between")
         if not transport.run(let_go(plan_path, found, reference.name)):
             if transport.ask(ReadData(plan_path)) is None:
                 store.delete_folder(folder)  # the plan was removed, and this made it anew

@@ -13,7 +13,7 @@ from zkplan.runtime.claims import RESULT
 from ..cluster.link import LinkState, Loss
 from ..cluster.process_state import is_stopped
 from ..traffic.operator import Operator
-from ..traffic.workloads import HELD_JOIN
+from ..traffic.workloads import HELD_JOIN, LINE
 from .scenario import Scenario, ScenarioRun
 
 #: How long to wait for something that must not happen, where nothing tells that it did not.
@@ -28,6 +28,7 @@ DECIDED_S = 12.0
 
 FENCE = "commit fenced by owner only"
 GUARD = "clearer without guard"
+SHORT = "short histories"
 FENCE_ALONE = ("", FENCE, "no mark")
 
 
@@ -70,6 +71,14 @@ def _shows(
 @_shows("mark made with the result", "wide end", "S4")
 @_shows("blob deleted with its first consumer", "shared", "S10", store=True)
 @_shows("sweep that deletes kept results", "one", "S10", store=True)
+@_shows("sweep that deletes parts of a history", "line", "S13", store=True, altered=SHORT)
+@_shows(
+    "part of a history that is in the store and in the tree",
+    "line",
+    "S13",
+    store=True,
+    altered=SHORT,
+)
 def undisturbed(play: ScenarioRun) -> None:
     """One worker, one plan, no fault."""
     play.start("author", "worker0")
@@ -286,6 +295,22 @@ def death_after_a_commit(play: ScenarioRun) -> None:
     play.start("author")
     play.kill_at("worker0", "commit.made")
     play.start("worker1")
+
+
+@_shows(
+    "part of a history deleted before it is written",
+    "line",
+    "S13",
+    session_s=1.5,
+    store=True,
+    altered=SHORT,
+)
+def death_while_a_history_moves(play: ScenarioRun) -> None:
+    """A worker dies between the two steps that bring the oldest of a history to the store."""
+    play.start("author")
+    play.kill_at("worker0", "history.between")
+    play.start("worker1")
+    play.until(lambda: play.count("end") >= LINE, "all tasks have run")
 
 
 @_shows("check of blobs without the claims", "one", "S10", session_s=LASTING_S, store=True)

@@ -22,7 +22,7 @@ from tests.sim.mutant import Mutant
 from tests.sim.mutants import MUTANTS
 from tests.sim.world import ROOT
 from zkplan.cli import main as zkplan_main
-from zkplan.protocol import clearing, failpoints, running
+from zkplan.protocol import clearing, compaction, failpoints, running
 from zkplan.protocol.commit import Committed
 from zkplan.protocol.layout import Paths, parse_claim
 from zkplan.protocol.requests import (
@@ -36,11 +36,14 @@ from zkplan.protocol.requests import (
     Refused,
     Step,
 )
+from zkplan.runtime import tidying
 from zkplan.runtime.maintenance import PlanCheck
 from zkplan.runtime.settler import Settler
 from zkplan.serialization import codec
+from zkplan.store import parts
 from zkplan.store.compare import names_in
 from zkplan.store.files import Store
+from zkplan.store.values import Values
 from zkplan.transport import Transport
 
 from . import author
@@ -178,10 +181,34 @@ def _delete_with_the_first_consumer() -> None:
     Settler.committed = committed  # type: ignore[method-assign]
 
 
+def _delete_before_writing() -> None:
+    """The znode of a part is deleted first; the part follows, if the process lives so long."""
+
+    def keep_oldest(transport: Transport, values: Values, plan_path: str) -> int:
+        store, folder, moved = values.store, values.known_folder_of(plan_path), 0
+        while store is not None and (found := transport.run(compaction.oldest(plan_path))):
+            reference, blob = parts.part_of(found)
+            if not transport.run(compaction.let_go(plan_path, found, reference.name)):
+                break
+            failpoints.reach("history.between")
+            store.write(folder, reference.name, [blob])
+            moved += 1
+        return moved
+
+    _replace(parts, "keep_oldest", keep_oldest)
+
+
+def _keep_little_in_the_tree() -> None:
+    """The tree holds one merged znode of a history, and workers see to that all the time."""
+    compaction.FULL_BYTES, compaction.SEGMENTS_MAX, compaction.BYTES_MAX = 1, 4, 1
+    tidying.SEGMENTS, tidying.PERIOD_S, tidying.QUIET_S = 4, 0.02, 0.2
+
+
 #: Mutants of the simulation whose patches change its own store.
 OF_REAL_STORE: dict[str, Callable[[], None]] = {
     "reference before its blob": _write_late,
     "blob deleted with its first consumer": _delete_with_the_first_consumer,
+    "part of a history deleted before it is written": _delete_before_writing,
 }
 #: Changes that are no mutants of the simulation: a second line of defence taken away, a worse
 #: server, or a break outside of the protocol.
@@ -192,6 +219,7 @@ ALTERED: dict[str, Callable[[], None]] = {
     "claims nodes listed first": partial(_list_claims_nodes, first=True),
     "full at first": _full_at_first,
     "arguments in another order": _reverse_arguments,
+    "short histories": _keep_little_in_the_tree,
 }
 
 
@@ -239,8 +267,8 @@ def _replace(module: ModuleType | type, name: str, instead: object) -> None:
     """Replace it in that module; if the module defines it, everywhere in zkplan."""
     original = getattr(module, name)
     setattr(module, name, instead)
-    if original.__module__ != module.__name__:
-        return
+    if getattr(original, "__module__", "") != module.__name__:
+        return  # it is defined elsewhere, or a constant
     for known, other in list(sys.modules.items()):
         if known == "zkplan" or known.startswith("zkplan."):
             for attribute, value in list(vars(other).items()):

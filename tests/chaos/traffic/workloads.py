@@ -377,8 +377,8 @@ def _plan(*batches: Sequence[Item], ready_before: int = 1, **more: Any) -> Workl
     return Workload("", 0, list(map(list, batches)), ready_before, **more)
 
 
-#: One more than an add takes in one transaction.
-HELD_JOIN = 1201
+#: One more than an add takes in one transaction; and so many, each of which needs the one before.
+HELD_JOIN, LINE = 1201, 16
 _MANY = [Item(f"d{number}") for number in range(HELD_JOIN)]
 _LEAVES = [Item(f"leaf{number}", ("top",)) for number in range(12)]
 #: Never drawn at random: the plans of the scenarios, by name.
@@ -394,5 +394,6 @@ SCENARIO_PLANS: dict[str, Workload] = {
     "wide end": _plan([Item("T", pad=5 * _PAD_BYTES)]),
     "late": _plan([Item("a")], [Item("b", seconds=0.5)], ready_before=0, gated=True),
     "retried": _plan([Item("T", fails=2, attempts=1)], held=True),
+    "line": _plan([Item(f"{n}", (f"{n - 1}",) if n else ()) for n in range(LINE)]),
     "held join": _plan(_MANY, [_join("T", _MANY)], ready_before=2, ready_by=1),
 }

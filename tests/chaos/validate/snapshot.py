@@ -10,6 +10,8 @@ from typing import NamedTuple
 from kazoo.exceptions import KazooException
 
 import zkplan
+from zkplan.protocol.compaction import History
+from zkplan.protocol.history import GAP, Record
 from zkplan.protocol.layout import (
     PENDING,
     ClaimName,
@@ -21,6 +23,9 @@ from zkplan.protocol.records import count_from_bytes
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.shared import pending_dependents
 from zkplan.serialization.codec import FAILURE, VALUE
+from zkplan.store.blob import Bytes
+from zkplan.store.parts import chain
+from zkplan.store.reference import Reference
 from zkplan.stress.harness import remains_of
 from zkplan.stress.validate.evidence import Kept, Remains
 
@@ -95,8 +100,10 @@ def traces_of(client: zkplan.Client, path: str) -> list[str]:
 
 
 def remains_at_end(client: zkplan.Client, plan: zkplan.Plan, added: int) -> PlanRemains:
-    """What stands of a plan that has ended."""
+    """What stands of a plan that has ended. Raises StoreUnavailable."""
     remains = PlanRemains(**vars(remains_of(client, plan.path)), added=added)
+    if remains.told is not None:
+        remains.told = with_its_parts(client, plan, remains.told)
     failed = []
     for start in range(0, len(remains.outcomes), _BATCH):
         chunk = remains.outcomes[start : start + _BATCH]
@@ -114,6 +121,36 @@ def remains_at_end(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Plan
         letters[number].name if number in letters else f"?{number}" for number in failed
     ]
     return remains
+
+
+def with_its_parts(client: zkplan.Client, plan: zkplan.Plan, told: History) -> History:
+    """A history with what the store has of it in front. What cannot be read there is damaged, and
+    so is what lies nowhere: no plan of these runs has so much that events are let go.
+
+    Raises StoreUnavailable: then nobody knows.
+    """
+    away: list[zkplan.StoreUnavailable] = []
+
+    def read(reference: Reference) -> Bytes:
+        try:
+            return client.values.blob(plan.path, reference)
+        except zkplan.StoreUnavailable as error:
+            away.append(error)
+            raise
+
+    found, records, damaged = chain(told.cut, read), list[Record](), list[str]()
+    for error in away:
+        raise error
+    for part in found.parts:
+        try:
+            records += [each for each in part.records() if each.events != [[GAP]]]
+        except zkplan.PayloadUndecodable as error:
+            damaged.append(f"{part.span.name} ({error})")
+    if found.cut.events and client.values.store is not None:
+        damaged.append(f"a beginning of {found.cut.events} events ({found.why or 'let go'})")
+    return told._replace(
+        records=[*records, *told.records], cut=found.cut, damaged=[*damaged, *told.damaged]
+    )
 
 
 def snapshot_of(client: zkplan.Client, plan: zkplan.Plan) -> PlanSnapshot:
