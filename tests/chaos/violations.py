@@ -232,6 +232,7 @@ TABLE: dict[str, list[Row]] = {
     "S8 a retry gives all attempts": [
         (doomed, lambda e: to.live(e, "0.0f 1.7f 2.2f", retried="done"), "began with 7"),
         (doomed, lambda e: to.live(e, "0.0f 1.7f 2.2f", retried=""), "began with 7"),
+        (doomed, lambda e: operations_of(e).append(retry(to.key_of(e, "cut"), 0, 1, "")), ""),
         (held, lambda e: operations_of(e)[0].facts.update(n=1), "and another claim followed"),
         (held, lambda e: operations_of(e)[0].facts.update(n=9), "0 attempts used up, not [3]"),
         (held, lambda e: operations_of(e).append(retry(often_failing(e)[0], 1, 3, "refused")), ""),

@@ -134,8 +134,8 @@ def _reverse_arguments() -> None:
     """Each function gets its arguments in the wrong order. The simulation has no payloads."""
     real = codec.load
 
-    def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
-        return real(blob, values[::-1])
+    def load(blob: bytes, values: Sequence[Any] = (), buffers: Sequence[Any] = ()) -> Any:
+        return real(blob, values[::-1], buffers)
 
     _replace(codec, "load", load)
 
