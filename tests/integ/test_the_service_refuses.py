@@ -122,6 +122,16 @@ def test_a_wrong_body_is_refused_with_what_to_do(
     assert service.get("/plans")["items"] == []
 
 
+def test_the_contract_says_of_each_route_with_a_body_that_a_large_one_is_refused(
+    service: Service,
+) -> None:
+    routes = service.get("/openapi.json")["paths"].values()
+    answers = [
+        each["responses"] for route in routes for each in route.values() if "requestBody" in each
+    ]
+    assert len(answers) > 10 and all("413" in each for each in answers)
+
+
 def test_a_body_without_an_end_is_cut_off(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port), WAIT_S) as raw:
         head = f"POST /v1/plans HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.token}\r\n"

@@ -124,5 +124,5 @@ def documented(*codes: int) -> Responses:
             "description": HTTPStatus(code).phrase,
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
         }
-        for code in (400, 401, 403, 421, 429, 503, *codes)
+        for code in (400, 401, 403, 413, 421, 429, 503, *codes)
     }

@@ -36,7 +36,7 @@ _REFUSED: dict[int | str, dict[str, Any]] = {
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/UpdateProblem"}}},
     }
 }
-router = APIRouter(tags=["tasks"], responses=documented(404, 413, 422) | _REFUSED)
+router = APIRouter(tags=["tasks"], responses=documented(404, 422) | _REFUSED)
 _ROLES: dict[str, Role] = {"add": "author", "complete": "work", "check": "read"}
 
 
