@@ -44,7 +44,8 @@ class PlanTimes:
         clock = self.membership.clock
         yield from clock.measure()
         if record.deadline is not None:
-            self._note(view, self._ends.get(view.number) or self._end_of(view, record.deadline))
+            end = self._end_of(view, record.deadline)
+            self._note(view, self._ends.get(view.number, end))
         if record.not_before is None or clock.now() >= record.not_before:
             return False
         view.must_look = True

@@ -197,10 +197,12 @@ def a_retry_gives_all_attempts(evidence: PlanEvidence) -> Iterator[str]:
     """S8: between two deaths of a task it has all its attempts, as always with growing numbers."""
     deaths: defaultdict[str, dict[DeadLetter, float]] = defaultdict(dict)
     for each in evidence.operations:
+        if each.what != "retry" or not each.may_have_happened:
+            continue
         # Where failures travel, what a dead letter tells of is gone, and a retry of it is refused,
         # also one whose answer is still to come.
-        key = each.facts.get("key", "")
-        if each.what == "retry" and each.may_have_happened and evidence.fate(key) != "cut":
+        key = each.facts["key"]
+        if each.outcome or evidence.fate(key) != "cut":
             letter = DeadLetter(each.facts["n"], each.facts["a"])
             deaths[key].setdefault(letter, each.begun)
     for key, known in deaths.items():
