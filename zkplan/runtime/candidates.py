@@ -145,6 +145,11 @@ class Candidates:
             for view in map(self.views.__getitem__, self._wanting)
         )
 
+    @property
+    def want_looks(self) -> bool:
+        """Whether any plan may need a listing now or later."""
+        return bool(self._wanting)
+
     def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
         """At most `most` plans that need a listing. Unless the worker is hungry, only those that
         have changed, and now and then one that it holds nothing of."""

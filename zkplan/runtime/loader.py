@@ -81,13 +81,16 @@ class Loader:
                 self.claims.hand_back([job])  # paused, cancelled or removed since it was claimed
             else:
                 jobs.append(job)
+        # Before a slot has the job: a short task would end, and its commit would leave together
+        # with the read. The server answers the read only after the commit then, and the next hop
+        # of a chain waits for it.
+        for job in jobs:
+            if job.loaded.edges:
+                self.prefetch.begin(job.loaded, lambda: self.claims.free() - len(jobs))
         for job in jobs:
             self.claims.jobs[job.claim.path] = job
             self.claims.shares.opened(job.claim.path, job.claim.plan)
             self.pool.put(job)
-        for job in jobs:
-            if job.loaded.edges:
-                self.prefetch.begin(job.loaded, self.claims.free)
 
 
 def _unread(claim: Claim) -> str:

@@ -230,8 +230,9 @@ class Loop:
 
     def _pause_s(self) -> float:
         now, draining = time.monotonic(), self.shutdown.begun
-        due = min([duty.at for duty in self.duties])
-        due = min(due, self.steps.next_due(), self.pool.next_deadline())
+        due = min(self.steps.next_due(), *[duty.at for duty in self.duties])
+        if self.pool.running:
+            due = min(due, self.pool.next_deadline())
         if draining:
             due = min(due, now + 0.05)
         elif self.membership.me is not None:
@@ -250,7 +251,8 @@ class Loop:
             if now >= duty.at:
                 duty.run(now)
         self.steps.advance(now)
-        self.settler.end_overdue(now)
+        if self.pool.running:
+            self.settler.end_overdue(now)
         self.wear.look()
         draining = self.shutdown.begun
         if self.membership.me is None:

@@ -104,8 +104,9 @@ class Poller:
             self.candidates.list_anew()
         if claims_next:
             self.candidates.grow_old(now)
-        most, hungry = LOOKS_MAX - self._looking, self.claims.free() > 0
-        for view in self.candidates.to_look(now, most, hungry=hungry):
+        # Nearly always no plan wants a look, and to count what is free takes longer than to ask.
+        hungry = self.candidates.want_looks and self.claims.free() > 0
+        for view in self.candidates.to_look(now, LOOKS_MAX - self._looking, hungry=hungry):
             self._look(view)
 
     def _plans_listed(self, numbers: list[str]) -> None:

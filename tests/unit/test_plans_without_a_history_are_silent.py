@@ -1,0 +1,60 @@
+"""Unit: what a commit changes in a plan without a history is passed over, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from zkplan.protocol.requests import Check, Create, Delete, Op, SetData
+from zkplan.protocol.telling import Teller
+
+ROOT = "/zkplan"
+SILENT, TOLD = "0000000001", "0000000002"
+
+
+def commit_of(plan: str) -> list[Op]:
+    """What the commit of the second task of a chain does, which claims the third."""
+    task, after = f"{ROOT}/plan-{plan}/task-0000000001", f"{ROOT}/plan-{plan}/task-0000000002"
+    mine = f"{ROOT}/claims/worker-0000000005"
+    return [
+        Check(f"{ROOT}/workers/worker-0000000005"),
+        Check(f"{ROOT}/plan-{plan}/ready", 3),
+        Delete(f"{mine}/{plan}-0000000001.0.0.default-7"),
+        Delete(f"{task}/owner"),
+        Create(f"{after}/arg-0000000000", b"1"),
+        Delete(f"{after}/dep-0000000000"),
+        SetData(f"{after}/ready", b"1"),
+        Delete(f"{task}/prov-0000000001"),
+        Delete(f"{task}/ready"),
+        Delete(task),
+        Create(f"{mine}/{plan}-0000000002.0.0.default-8", b""),
+        Create(f"{after}/owner", b"worker-0000000005 0"),
+    ]
+
+
+def test_of_a_commit_in_such_a_plan_nothing_is_told() -> None:
+    teller = Teller(ROOT, {SILENT})
+    assert teller.tells_nothing(commit_of(SILENT))
+    assert list(teller.events(commit_of(SILENT), {}, "author")) == []
+    assert list(teller.events(commit_of(TOLD), {}, "author")) != []
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        *[op for op in commit_of(TOLD) if type(op) is not Check],
+        Create(f"{ROOT}/claims/worker-0000000005/pending-9", b""),
+        Create(f"{ROOT}/workers/worker-0000000006", b""),
+        Create(f"{ROOT}/delayed/0000000000000-{TOLD}-5000-0000000001", b""),
+        Create(f"{ROOT}/gates/{TOLD}-5000-0000000001", b""),
+        Create(f"{ROOT}/plan-", b"", sequence=True),
+    ],
+    ids=lambda op: f"{type(op).__name__} {op.path}",
+)
+def test_whatever_else_is_changed_is_looked_at(op: Op) -> None:
+    ops = commit_of(SILENT)
+    for at in (0, len(ops) // 2, len(ops)):
+        assert not Teller(ROOT, {SILENT}).tells_nothing([*ops[:at], op, *ops[at:]])
+
+
+def test_where_all_plans_have_a_history_everything_is_looked_at() -> None:
+    assert not Teller(ROOT).tells_nothing(commit_of(TOLD))

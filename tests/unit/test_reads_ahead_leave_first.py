@@ -1,0 +1,43 @@
+"""Unit: the read of a task's dependents is sent before a slot can end the task."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from zkplan.protocol.edges import Edge
+from zkplan.protocol.load import Loaded
+from zkplan.runtime.candidates import Candidates
+from zkplan.runtime.claims import Claims
+from zkplan.runtime.job import Job
+from zkplan.runtime.loader import Loader
+from zkplan.runtime.prefetch import Prefetch
+from zkplan.runtime.steps import Steps
+from zkplan.runtime.thread_pool import ThreadPool
+
+from .attempts import claim
+
+
+def test_the_dependents_are_asked_for_first() -> None:
+    done: list[str] = []
+    held = SimpleNamespace(
+        capacity=SimpleNamespace(last_end=0.0),
+        shares=SimpleNamespace(opened=lambda path, plan: None),
+        jobs=dict[str, Job](),
+        free=lambda: 5,
+    )
+    view = SimpleNamespace(record=None, version=3, running=True)
+    loaded = Loaded(
+        claim(), b"", [], [("prov-0000000000", Edge("0000000002", "0000000000", 1, "5000"))]
+    )
+    loader = Loader(
+        cast("Steps", None),
+        cast("Claims", held),
+        cast("ThreadPool", SimpleNamespace(put=lambda job: done.append("put into the queue"))),
+        cast("Candidates", SimpleNamespace(views={loaded.claim.plan: view})),
+        cast("Prefetch", SimpleNamespace(begin=lambda _, most: done.append(f"ask for {most()}"))),
+    )
+    loader.start([loaded])
+    # The task itself is one of the five, as soon as it is in the queue.
+    assert done == ["ask for 4", "put into the queue"]
+    assert list(held.jobs) == [loaded.claim.path]
