@@ -88,7 +88,9 @@ class Processes:
 
     def takes(self, options: TaskOptions) -> bool:
         """See Isolation."""
-        return options.is_isolated or (self._is_default and options.isolation is None)
+        if options.isolation is None and options.memory_limit is None:  # as most tasks
+            return self._is_default
+        return options.is_isolated
 
     def run(
         self, work: Work, may_start: Callable[[], Ended | None], log: Callable[[bytes], None]

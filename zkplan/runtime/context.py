@@ -26,6 +26,8 @@ LOGS_PER_ATTEMPT = 500
 class Context:
     """The running task, as `zkplan.current()` returns it inside the task's function."""
 
+    __slots__ = ("_codec", "_job", "_log_refused", "_plan_within", "_transport", "_unsettled")
+
     def __init__(
         self, job: Job, transport: Transport, codec: Codec, plan_within: Callable[[Job], Plan]
     ) -> None:

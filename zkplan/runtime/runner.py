@@ -181,9 +181,9 @@ class Runner:
         if ended is not None:
             return ended
         job.adds += came.adds
-        claim, name = job.claim, job.kept_name
-        seal = partial(self._values.seal_carried, claim.plan_path, self._key(job))
-        return self._with_outcome(job, partial(seal, came.is_blob, came.result, name))
+        place, name = (job.claim.plan_path, self._key(job)), job.kept_name
+        seal = self._values.seal_carried
+        return self._with_outcome(job, seal, *place, came.is_blob, came.result, name)
 
     def _may_start(self, job: Job) -> Ended | None:
         """How it ends before its function is called; None if that may be called now. Its time-out
@@ -233,9 +233,9 @@ class Runner:
             # The function raised this, because it asked for the result of another task. This task
             # was decoded.
             return Ended(job, failure=self._describe(error, job))
-        plan_path, name, as_json = job.claim.plan_path, job.kept_name, is_json(job.function)
-        seal = partial(self._values.seal, plan_path, self._key(job), result, name, as_json)
-        return self._with_outcome(job, seal)
+        place, name = (job.claim.plan_path, self._key(job)), job.kept_name
+        seal = self._values.seal
+        return self._with_outcome(job, seal, *place, result, name, is_json(job.function))
 
     def _key(self, job: Job) -> str:
         """The key of its result in the store.
@@ -247,14 +247,14 @@ class Runner:
             return ""
         return f"{job.claim.task}.{job.claim.n}"
 
-    def _with_outcome(self, job: Job, seal: Callable[[], bytes]) -> Ended:
+    def _with_outcome(self, job: Job, seal: Callable[..., bytes], *result: Any) -> Ended:
         """Store its result, which `seal` puts into an envelope."""
         try:
-            outcome = seal()
+            outcome = seal(*result)
         except StoreUnavailable as error:
             # The function has run, so its result waits for a store that is away.
             logger.warning("%s keeps its result until there is a store: %s", job.name, error)
-            outcome = self._sealed_later(job, seal, error)
+            outcome = self._sealed_later(job, partial(seal, *result), error)
         if not outcome:
             return Ended(job, needs_claim=True)
         if job.traceparent:

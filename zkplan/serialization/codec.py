@@ -8,13 +8,13 @@ that finds damage. It proves nothing of who wrote it: keys do (`zkplan.protectio
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import io
 import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import dill
@@ -269,11 +269,8 @@ class Codec:
             return dump_error(error)
         return dump(error.with_traceback(None))
 
-    def _digest(self, kind: bytes, body: bytes) -> bytes:
-        return hashlib.blake2b(body, digest_size=_DIGEST, person=kind).digest()
-
     def seal(self, kind: bytes, body: bytes) -> bytes:
-        return MAGIC + kind + self._digest(kind, body) + body
+        return MAGIC + kind + blake2b(body, digest_size=_DIGEST, person=kind).digest() + body
 
     def open(self, kinds: bytes, sealed: bytes) -> tuple[bytes, bytes]:
         """(kind, body) of a payload of one of `kinds`; raises PayloadUndecodable."""
@@ -284,7 +281,7 @@ class Codec:
                 raise PayloadUndecodable(SEALED)
             raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
         body = sealed[_HEAD:]
-        if sealed[3:_HEAD] != self._digest(kind, body):
+        if sealed[3:_HEAD] != blake2b(body, digest_size=_DIGEST, person=kind).digest():
             raise PayloadUndecodable("the digest does not fit: the payload is damaged")
         return kind, body
 
