@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .edges import Edge
-from .layout import HISTORY
+from .layout import HISTORY, PENDING
 from .records import (
     UNCHANGED,
     control_from_bytes,
@@ -117,6 +117,8 @@ class Teller:
                 end = cut + 15
             elif head == "claim":  # a check, too: what its task prints is told by one
                 end = path.rfind("/") + 11
+                if path.startswith(PENDING, end - 10):
+                    continue  # a record for this worker alone
             elif head == "worke" and type(op) is Check:
                 continue
             else:
