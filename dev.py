@@ -33,7 +33,7 @@ NOTHING_SELECTED, INTERRUPTED = 5, 2
 #: How many runs of `test` go on at a time: they wait a good deal, and two processors take them.
 AT_ONCE = 4
 #: What a run of `test` takes fewer of than the command of the folder.
-FEWER = {"ZKPLAN_SIM_SEEDS": "500", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "25", "ZKPLAN_FUZZ_RUNS": "50"}
+FEWER = {"ZKPLAN_SIM_SEEDS": "500", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "25"}
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
 ARCHITECTURE = TOP / "docs" / "internals" / "architecture.md"
 MODULES_BEGIN, MODULES_END = "<!-- modules -->\n", "<!-- end of modules -->"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import gzip
 import json
-import os
 import pkgutil
 import re
 import tracemalloc
@@ -60,8 +59,6 @@ from zkplan.store.reference import Reference
 
 from .hostile_bytes import BODIES, ENVELOPES, HUGE, NAMES, PICKLES, as_text
 
-#: How many pieces of garbage each decoder gets.
-RUNS = int(os.environ.get("ZKPLAN_FUZZ_RUNS", "150"))
 PACKAGE = Path(zkplan.__file__).parent
 #: Where nothing of the tree is decoded: servers, what starts processes, what shows or measures.
 #: Settings come from files and a pipe of the user: test_settings.py has a fuzz test of the files.
@@ -269,7 +266,7 @@ def tried(
 def test_whatever_comes_a_decoder_gives_a_value_or_its_documented_error(name: str) -> None:
     decode, garbage, allowed = DECODERS[name]
 
-    @settings(max_examples=RUNS)
+    @settings(max_examples=150)
     @given(garbage)
     def fuzz(data: Any) -> None:
         found, said = tried(decode, allowed, data)
