@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
+from zkplan.inspection import deadlock
 from zkplan.waiting import patience
 
 from .support import (
@@ -243,6 +245,29 @@ def test_the_failure_after_which_nothing_can_run_is_told_without_a_poll(
         plan.add_task(str, [plan.add_task(fail)])
     with pytest.raises(zkplan.PlanFailed, match="on purpose"):
         plan.wait()  # at the end of a time-out it would look without being woken
+
+
+@pytest.mark.usefixtures("worker", "no_polls")
+def test_the_end_of_the_last_sibling_of_a_dead_task_is_told_without_a_poll(
+    zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+
+    def watched(*arguments: Any) -> Any:
+        yield from deadlock.watch_a_claim(*arguments)
+        gate.touch()  # the sibling ends only after the waiter has looked in vain
+
+    def fail_beside(gate: str) -> None:
+        wait_until(Path(f"{gate}-reached").exists, "the sibling runs")
+        fail()
+
+    monkeypatch.setattr(patience, "watch_a_claim", watched)
+    with zkplan_client.create_plan("fails", attempts=1) as plan:
+        plan.add_task(pass_gate, [str(gate)])
+        plan.add_task(fail_beside, [str(gate)])
+    with pytest.raises(zkplan.PlanFailed, match="cannot go on"):
+        plan.wait()
+    assert plan.status().dead == 1  # the sibling has not died at its gate
 
 
 @pytest.mark.usefixtures("worker", "no_polls")

@@ -147,6 +147,16 @@ def _pending_where_nothing_is_claimed(paths: Paths, plan_path: str) -> Step[list
     return found
 
 
+def watch_a_claim(paths: Paths, plan_path: str) -> Step[None]:
+    """Have the end of a claim of the plan wake this client, where there is one."""
+    for worker, name in (yield from names_on_claims_nodes(paths)):
+        claim = parse_claim(name)
+        if claim is None or claim.plan != number_of(plan_path):
+            continue
+        if (yield ReadData(f"{paths.claims_of(worker)}/{name}", watch=True)) is not None:
+            return
+
+
 def _is_owed(plan_path: str, pending_records: list[str]) -> Step[bool]:
     """Whether one of `pending_records` names a task of the plan that is complete and not published.
 

@@ -17,6 +17,7 @@ from ..inspection.deadlock import (
     no_worker,
     not_taken,
     raise_in_vain,
+    watch_a_claim,
 )
 from ..inspection.queues import no_server, unserved
 from ..inspection.slots import no_free_slot, waiting_in_slot
@@ -36,6 +37,9 @@ Look = Callable[[], tuple[bool, Any]]
 LOOK_S = 1.0
 #: After this many looks without a change, the waiter finds out whether anything can still run.
 STILL_LOOKS = 2
+#: Where tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one
+#: at a time, and the next not before so many seconds: short tasks do not cost a proof each.
+CLAIM_WATCH_GAP_S = 0.2
 #: Those after one of which nothing followed: this client may not see it, or not repair it.
 UNPROVED_LOOKS = 30
 
@@ -44,11 +48,12 @@ UNPROVED_LOOKS = 30
 def wake_up(
     client: Connection, plan_path: str, woken: threading.Event | None = None
 ) -> Iterator[threading.Event]:
-    """An event that is set whenever a watched znode of the plan changes."""
+    """An event that is set whenever a watched znode or claim of the plan changes."""
     woken = threading.Event() if woken is None else woken
+    claim = f"/{number_of(plan_path)}-"
 
     def listener(path: str | None) -> None:
-        if path is None or path.startswith(plan_path):
+        if path is None or path.startswith(plan_path) or claim in path:
             woken.set()
 
     client.transport.listen(listener)
@@ -77,6 +82,7 @@ class Patience:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self.last: PlanStatus | None = None
         self._still = 0
+        self._next_claim_watch = 0.0
         #: Nothing could run at the last look, and yet it is unknown whether that will change.
         self._stands = False
         #: Why this client cannot find out whether the plan can go on.
@@ -129,7 +135,6 @@ class Patience:
 
     def _seems_in_vain(self, status: PlanStatus, is_over: bool) -> bool:
         """Whether it is to be proved that nothing can run. Warns of what keeps the plan waiting."""
-        died = status.dead > self.dead
         moved = self.last is None or status[:-1] != self.last[:-1]
         self.last, self._stands = status, False
         self._still = 0 if moved else self._still + 1
@@ -141,7 +146,7 @@ class Patience:
                 f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
                 "the end of its `with` block"
             )
-        if died or is_over:  # perhaps that was the last task that could run
+        if (status.dead and moved) or is_over:  # perhaps the last task that could run has ended
             return may_stand(status)
         if self._still < STILL_LOOKS or status.state != "running":
             return False
@@ -161,8 +166,14 @@ class Patience:
 
     def _prove(self) -> int | None:
         """The number of dead tasks if no task can run; None if one can, or if that is unknown."""
+        run, paths = self._client.transport.run, self._client.paths
         try:
-            return self._client.transport.run(dead_if_deadlocked(self._client.paths, self._plan))
+            dead = run(dead_if_deadlocked(paths, self._plan))
+            now = time.monotonic()
+            if dead is None and self.dead and now >= self._next_claim_watch:
+                self._next_claim_watch = now + CLAIM_WATCH_GAP_S
+                run(watch_a_claim(paths, self._plan))
+            return dead
         except UNREACHABLE:
             raise
         except ZooKeeperError as error:
