@@ -121,26 +121,26 @@ def chaos(arguments: list[str]) -> None:
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
-    every, timed = "tests/chaos/test_every_fault.py", "tests/chaos/test_takeover.py"
-    security = [f"tests/chaos/test_{name}.py" for name in ("access", "tls")]
+    path = "tests/chaos/test_{}.py".format
+    every, timed = path("every_fault"), [path("takeover"), path("limits")]
+    ignored = [f"--ignore={each}" for each in timed]
     # What knows one kind of server only runs once, beside the quickest kind.
     side_by_side(
         [
             tests(every, "--zookeeper-kind=ensemble", *marked),
-            tests(every, *security, "--zookeeper-kind=zookeeper", *marked),
-            tests("tests/chaos", f"--ignore={timed}", "--zookeeper-kind=embedded", *marked),
+            tests(every, path("access"), path("tls"), "--zookeeper-kind=zookeeper", *marked),
+            tests("tests/chaos", *ignored, "--zookeeper-kind=embedded", *marked),
             tests("tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments),
         ],
-        at_once=4,
-        # It holds workers to a time: beside the others they would share it with theirs.
-        alone=tests(timed, "--zookeeper-kind=both", *marked),
+        at_once=2,
+        # They hold workers to a time: beside the others they would share it with theirs.
+        alone=tests(*timed, "--zookeeper-kind=both", *marked),
     )
 
 
 def soak(arguments: list[str]) -> None:
     """half an hour of random faults; --kind embedded|zookeeper|ensemble, --report FILE"""
-    report = ["--report", "build/soak.md"]
-    run("python", "-m", "tests.chaos", "--minutes", "30", *report, *arguments)
+    run("python", "-m", "tests.chaos", "--minutes", "30", "--report", "build/soak.md", *arguments)
 
 
 def bench(arguments: list[str]) -> None:
