@@ -130,7 +130,7 @@ def chaos(arguments: list[str]) -> None:
             tests(every, "--zookeeper-kind=ensemble", *marked),
             tests(every, path("access"), path("tls"), "--zookeeper-kind=zookeeper", *marked),
             tests("tests/chaos", *ignored, "--zookeeper-kind=embedded", *marked),
-            tests("tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments),
+            tests(path("mutants_are_caught"), "-m", "chaos", *arguments),
         ],
         at_once=2,
         # They hold workers to a time: beside the others they would share it with theirs.
