@@ -31,6 +31,9 @@ Here: TypeAlias = tuple[str, str]
 WAIT_S = 30.0
 #: Of each ID that part which stays when it registers anew.
 READY = re.compile(r"^worker (\S+-[0-9a-f]{8})\S* ready$", re.MULTILINE)
+#: A pickle: its protocol, then a frame or, if it is short, one value. The two bytes of the protocol
+#: alone are in one of some thousand digests.
+PICKLE = re.compile(rb"\x80[\4\5](\x95.{3}\0{5}|[N\x88\x89)\]}]\x94?\.|K.\.)", re.DOTALL)
 #: Runs a command in the checkout, with signals as at a terminal: a shell without job control starts
 #: what runs in its background with SIGINT ignored, nohup ignores SIGHUP, and tests may run so.
 IN_CHECKOUT = ("/usr/bin/env", "-C", str(TOP), "--default-signal=INT,HUP")
@@ -197,6 +200,11 @@ def tree(client: KazooClient, root: str) -> set[str]:
         found.add(path[len(root) :])
         todo += [f"{path}/{name}" for name in client.get_children(path)]
     return found
+
+
+def pickles_in(client: KazooClient, root: str) -> list[str]:
+    """The paths of the znodes at and below `root` whose data has a pickle in it."""
+    return [path for path in tree(client, root) if PICKLE.search(client.get(root + path)[0])]
 
 
 def note(file: str | Path, line: str) -> None:
