@@ -119,7 +119,7 @@ def test_the_author_is_told_once_that_nobody_serves_a_queue(
         told = [r.getMessage() for r in caplog.records if "serves the queue gpu" in r.getMessage()]
         assert len(told) == 1, told
         for why in (plan.why(), task.why()):
-            assert [cause.code for cause in why.causes] == ["no_server"]
+            assert [cause.code for cause in why.causes] == ["unserved_queue"]
             assert "zkplan worker --queue gpu" in why.causes[0].advice
         listed = run("queue", "ls", "-o", "json").data[-1]
     assert listed["name"] == "gpu"

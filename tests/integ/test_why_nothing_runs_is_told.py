@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from zkplan import Client, InvalidTask, Plan, TaskSpec, Why, Worker
+from zkplan import Client, InvalidTask, Plan, TaskSpec, WaitTimeout, Why, Worker
 from zkplan.inspection import chain
 
 from .support import (
@@ -149,6 +149,43 @@ def test_busy_slots_and_who_runs_the_task_are_told(
         gate.touch()
         other.wait(WAIT_S)
         assert (codes(other.why()), codes(runs.why())) == (["done"], ["finished"])
+
+
+def test_workers_that_were_all_paused_are_told_and_how_to_resume_one(
+    zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    with working(*here) as worker:
+        zkplan_client.pause_worker(worker.id)
+        zkplan_client.set_limit("room", 0)
+        with zkplan_client.create_plan() as plan:
+            task = plan.add_task(int, limits=["room"])
+        for found in (task.why(), plan.why()):
+            assert codes(found) == ["workers_paused", "limit_full"]
+            assert f"The only worker of the queue default ({worker.id}) is paused" in str(found)
+            assert f"zkplan worker resume {worker.id}" in found.causes[0].advice
+        with pytest.raises(WaitTimeout, match=f"is paused, so nothing .*resume {worker.id}"):
+            plan.wait(timeout=4.5)
+        assert "is paused, so nothing takes its tasks" in caplog.text
+        # A decided outcome waits for the same permit, and for the same worker.
+        assert task.cancel()
+        assert codes(task.why()) == ["decided", "workers_paused", "limit_full"]
+        zkplan_client.set_limit("room", 1)
+        zkplan_client.resume_worker(worker.id)
+        wait_until(lambda: plan.status().dead, "the worker takes it")
+
+
+def test_a_task_cancelled_before_its_arguments_came_is_to_be_skipped(
+    zkplan_client: Client, here: Here
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        last = plan.add_task(str, [plan.add_task(int)])
+    assert last.cancel()
+    with working(*here):
+        wait_until(lambda: plan.status().state == "failed", "nothing else can run")
+    for found in (last.why(), plan.why()):
+        (cause,) = found.causes
+        assert f"task skip {int(plan.number)} {int(last.number)}" in cause.advice
+        assert "retry" not in cause.advice
 
 
 def test_a_claim_whose_worker_has_vanished_is_told(

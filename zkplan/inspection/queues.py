@@ -26,6 +26,9 @@ from ..protocol.shared import claim_facts
 from ..protocol.worker_record import WorkerRecord
 from .workers import living_workers
 
+#: How many workers a sentence names.
+NAMED = 5
+
 
 class QueueStatus(NamedTuple):
     """One queue of all active plans under the root.
@@ -137,6 +140,25 @@ def unserved(client: Connection, plan_path: str, workers: Sequence[WorkerRecord]
     return sorted(
         queue for queue, node in nodes.items() if node.child_count and queue not in served
     )
+
+
+def resting(client: Connection, queue: str, workers: Sequence[WorkerRecord]) -> tuple[str, str]:
+    """What is wrong with a queue whose `workers` were all told to take nothing new, and what to do
+    about it. Empty texts if one of them takes tasks, or if there are none."""
+    serving = [each for each in workers if queue in each.queues]
+    if not serving or any(each.state == "running" for each in serving):
+        return "", ""
+    states = " or ".join(sorted({each.state for each in serving}, reverse=True))
+    named = ", ".join(each.id for each in serving[:NAMED])
+    more = f" and {len(serving) - NAMED} more" if len(serving) > NAMED else ""
+    who = "the only worker" if len(serving) == 1 else f"all {len(serving)} workers"
+    text = f"{who} of the queue {queue} ({named}{more}) {'is' if len(serving) == 1 else 'are'} "
+    paused = next((each.id for each in serving if each.state == "paused"), "")
+    start = f"start another one: `{client.command('worker')}`"
+    if queue != DEFAULT_QUEUE:
+        start = f"start another one: `{client.command(f'worker --queue {queue}')}`"
+    resume = f"`{client.command(f'worker resume {paused}')}`, or " if paused else ""
+    return f"{text}{states}, so nothing takes its tasks", f"{resume}{start}"
 
 
 def no_server(client: Connection, queues: Sequence[str]) -> str:

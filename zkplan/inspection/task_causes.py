@@ -9,6 +9,7 @@ from ..text import count, date_time
 from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
 from .gates import GateInfo, gates_of
+from .queues import resting
 from .task_info import TaskInfo
 from .view import Cause, View
 from .workers import keys_fit
@@ -21,6 +22,11 @@ _RUN_IF = {
     "all_finished": "; it runs also if they fail for good (run_if=all_finished)",
     "any_failed": "; it runs only if one of them fails for good (run_if=any_failed)",
 }
+
+#: What is left to do with a task that was cancelled while it waited.
+ONLY_SKIPPED = (
+    "It was cancelled before its arguments came, so skip it (--value JSON) or add it anew"
+)
 
 Find = Callable[[View, TaskInfo], "Cause | None"]
 
@@ -53,6 +59,8 @@ def dead(view: View, task: TaskInfo) -> Cause | None:
         f"{more}{count(blocked, 'other task')}: {task.last_error}"
     )
     advice = f"Remove what made it fail, then retry it: {view.command('task retry', task.number)}."
+    if view.lacks_arguments(task.number):
+        advice = f"{ONLY_SKIPPED}: {view.command('task skip', task.number)}."
     return Cause("dead", sentence(text), advice, task.number)
 
 
@@ -143,15 +151,27 @@ def no_living_worker(view: View, task: TaskInfo) -> Cause | None:
 
 
 def unserved_queue(view: View, task: TaskInfo) -> Cause | None:
-    if not view.runs or not view.workers or task.state not in ("runnable", "delayed"):
+    if not view.runs or not view.workers or task.state not in ("runnable", "delayed", "decided"):
         return None
-    place = view.places.get(task.number)
-    queue = queue_in(place.queue) if place is not None else task.queue
+    queue = _queue_of(view, task)
     if any(queue in worker.queues for worker in view.workers):
         return None
     text = f"no worker serves the queue {queue}, so nothing takes its tasks"
     advice = f"Start one: `{view.client.command(f'worker --queue {queue}')}`."
-    return Cause("no_server", sentence(text), advice)
+    return Cause("unserved_queue", sentence(text), advice)
+
+
+def workers_at_rest(view: View, task: TaskInfo) -> Cause | None:
+    """All workers of its queue were told to take nothing new."""
+    if not view.runs or task.state not in ("runnable", "delayed", "decided"):
+        return None
+    text, advice = resting(view.client, _queue_of(view, task), view.workers)
+    return Cause("workers_paused", sentence(text), sentence(advice)) if text else None
+
+
+def _queue_of(view: View, task: TaskInfo) -> str:
+    place = view.places.get(task.number)
+    return queue_in(place.queue) if place is not None else task.queue
 
 
 def of_a_kind(view: View, task: TaskInfo) -> Cause | None:
@@ -170,7 +190,8 @@ def of_a_kind(view: View, task: TaskInfo) -> Cause | None:
 def full_limit(view: View, task: TaskInfo) -> Cause | None:
     """One of its limits has no permit left, or does not exist any more."""
     place = view.places.get(task.number)
-    if not view.runs or place is None or task.state not in ("runnable", "delayed"):
+    states = ("runnable", "delayed", "decided")
+    if not view.runs or place is None or task.state not in states:
         return None
     plan, limits = view.plan_path[-10:], {each.name: each for each in view.limits}
     for name in limits_in(place.queue):
@@ -181,7 +202,7 @@ def full_limit(view: View, task: TaskInfo) -> Cause | None:
             text = f"{told} does not exist any more, so no task that names it runs"
             advice = f"Set it: `{view.client.command(f'limit set {known} SIZE')}`."
             return Cause("no_limit", sentence(text), advice, task.number)
-        if task.state == "runnable" and len(limit.held) >= limit.size:
+        if task.state != "delayed" and len(limit.held) >= limit.size:
             holders = ", ".join(
                 f"task {int(each.task)} of plan {int(each.plan)}"
                 for each in limit.held[:NAMED]
@@ -226,11 +247,10 @@ def keys_differ(view: View, task: TaskInfo) -> Cause | None:
 
 
 def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
-    workers = view.workers
     if not view.runs or task.state != "runnable":
         return None
-    place = view.places.get(task.number)
-    workers = [each for each in workers if place is None or queue_in(place.queue) in each.queues]
+    queue = _queue_of(view, task)
+    workers = [each for each in view.workers if each.state == "running" and queue in each.queues]
     if not workers:
         return None
     if any(worker.claims < worker.slots for worker in workers):
@@ -247,8 +267,8 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, decided, dead, worker_gone, claimed, being_defined, delayed, gated),
-    *(of_a_kind, no_living_worker, unserved_queue, full_limit, refused, keys_differ),
-    all_slots_busy,
+    *(of_a_kind, no_living_worker, unserved_queue, workers_at_rest, full_limit, refused),
+    *(keys_differ, all_slots_busy),
 )
 
 

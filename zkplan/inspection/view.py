@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..connection import Connection
+from ..protocol.decide import CUT
 from ..protocol.layout import number_of
 from ..protocol.limits import LimitStatus, list_limits
+from ..protocol.requests import ReadData
 from ..protocol.worker_record import WorkerRecord
 from .deadlock import status_of
 from .task_info import TaskInfo, task_info
@@ -78,6 +80,12 @@ class View:
     def in_state(self, state: str) -> list[str]:
         """The numbers of the tasks that the indexes show in that state, sorted."""
         return sorted(number for number, place in self.places.items() if place.state == state)
+
+    def lacks_arguments(self, number: str) -> bool:
+        """Whether the task was cancelled while it waited for others, so that no retry can run
+        it."""
+        cut = ReadData(f"{self.plan_path}/task-{number}/{CUT}")
+        return self.client.transport.ask(cut) is not None
 
     def label(self, number: str) -> str:
         """How a sentence names a task, such as `task 12 (load)`."""

@@ -11,7 +11,15 @@ from ..text import count, date_time
 from .dead_letters import dead_letters
 from .deadlock import dead_if_deadlocked
 from .gates import gates_of
-from .task_causes import NAMED, causes_of, no_living_worker, sentence, told_of_gate, waits
+from .task_causes import (
+    NAMED,
+    ONLY_SKIPPED,
+    causes_of,
+    no_living_worker,
+    sentence,
+    told_of_gate,
+    waits,
+)
 from .view import Cause, View, Why
 
 #: How many runnable tasks of a plan are asked for the reason of a worker that handed them back.
@@ -107,7 +115,7 @@ def dead_tasks(view: View) -> Iterator[Cause]:
     status = view.status
     if not status.dead:
         return
-    letters = islice(dead_letters(view.client.transport, view.plan_path), NAMED)
+    letters = list(islice(dead_letters(view.client.transport, view.plan_path), NAMED))
     told = "; ".join(f"task {int(n)} ({each.name}): {each.error}" for n, each in letters)
     verb = "is" if status.dead == 1 else "are"
     text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} out of attempts"
@@ -117,6 +125,8 @@ def dead_tasks(view: View) -> Iterator[Cause]:
     elif told:
         text += f" ({told})"
     advice = f"Remove what made them fail, then retry them: {view.command('plan retry')}."
+    if status.dead == len(letters) and all(view.lacks_arguments(n) for n, _ in letters):
+        advice = f"{ONLY_SKIPPED}: {view.command('task skip', letters[0][0])}."
     yield Cause("dead", sentence(text), advice)
 
 
@@ -138,7 +148,9 @@ def runnable_tasks(view: View) -> Iterator[Cause]:
     queues = {view.places[number].queue: number for number in reversed(runnable)}
     first = list(dict.fromkeys([*runnable[:LOOKED_AT], *queues.values()]))
     found = [cause for number in first for cause in causes_of(view, view.task(number))]
-    once = {cause.text if cause.code == "no_server" else cause.code: cause for cause in found[::-1]}
+    once: dict[str, Cause] = {}
+    for cause in found:
+        once.setdefault(cause.text if cause.code == "unserved_queue" else cause.code, cause)
     yield from once.values()
 
 

@@ -19,7 +19,7 @@ from ..inspection.deadlock import (
     raise_in_vain,
     watch_a_claim,
 )
-from ..inspection.queues import no_server, unserved
+from ..inspection.queues import no_server, resting, unserved
 from ..inspection.slots import no_free_slot, waiting_in_slot
 from ..inspection.workers import living_workers
 from ..log import get_logger
@@ -162,7 +162,15 @@ class Patience:
         if not workers:
             return no_worker(self._client)
         queues = unserved(self._client, status.path, workers)
-        return f"{status.path}: {no_server(self._client, queues)}" if queues else ""
+        if queues:
+            return f"{status.path}: {no_server(self._client, queues)}"
+        active = [worker for worker in workers if worker.state == "running"]
+        if len(active) == len(workers):
+            return ""
+        for queue in unserved(self._client, status.path, active):
+            text, advice = resting(self._client, queue, workers)
+            return f"{status.path}: {text}; {advice}"
+        return ""
 
     def _prove(self) -> int | None:
         """The number of dead tasks if no task can run; None if one can, or if that is unknown."""
