@@ -27,11 +27,13 @@ SHOWN = 20
 
 class Act(NamedTuple):
     """One thing to do with each task. `do` returns where the task stood, or an empty text where
-    nothing was to be done; then `idle` says why."""
+    nothing was to be done; then `idle` says why. So it is with tasks in the states that it
+    `leaves`."""
 
     verb: str
     done: str
     idle: str
+    leaves: tuple[str, ...]
     asks: bool
     do: Callable[[Decisions, Task], str]
 
@@ -98,7 +100,8 @@ def skip(meant: Meant, value: str) -> None:
     def do(decisions: Decisions, task: Task) -> str:
         return decisions.skip(task.number, decoded, task.name)
 
-    _run(meant, Act("skip", "skipped", "it has ended, or is decided already", True, do))
+    idle = "it has ended, or is decided already"
+    _run(meant, Act("skip", "skipped", idle, ("finished", "decided"), True, do))
 
 
 @click.command()
@@ -110,7 +113,7 @@ def cancel(meant: Meant) -> None:
         return decisions.cancel(task.number, task.name)
 
     idle = "it has ended, is dead, or is decided already"
-    _run(meant, Act("cancel", "cancelled", idle, True, do))
+    _run(meant, Act("cancel", "cancelled", idle, ("finished", "decided", "dead"), True, do))
 
 
 @click.command()
@@ -122,7 +125,8 @@ def retry(meant: Meant) -> None:
         return decisions.retry(task.number)
 
     idle = "it is neither dead nor delayed"
-    _run(meant, Act("retry", "runnable again", idle, False, do))
+    leaves = tuple({*STATES, "finished"} - {"dead", "delayed"})
+    _run(meant, Act("retry", "runnable again", idle, leaves, False, do))
 
 
 @click.command("set")
@@ -135,7 +139,8 @@ def set_(meant: Meant, priority: int) -> None:
         return decisions.set_priority(task.number, priority)
 
     done, idle = f"priority {priority}", "it is claimed or dead, or has ended"
-    _run(meant, Act(f"set the priority {priority} of", done, idle, False, do))
+    leaves = ("finished", "decided", "claimed", "dead")
+    _run(meant, Act(f"set the priority {priority} of", done, idle, leaves, False, do))
 
 
 def _run(meant: Meant, act: Act) -> None:
@@ -157,9 +162,7 @@ def _run(meant: Meant, act: Act) -> None:
         if meant.dry_run or (act.asks and not meant.yes):
             states = {each.number: each.state for each in plan.tasks()} if tasks else {}
         if meant.dry_run:
-            rows = (_row(task, states.get(task.number, "finished"), "") for task in tasks)
-            print_rows(rows, meant.output, _COLUMNS[:-1])
-            click.echo(f"{count(len(tasks), 'task')} of {label_of(plan)} would be meant", err=True)
+            _show(plan, act, tasks, states, meant.output)
             return
         if tasks and act.asks and not meant.yes:
             _confirm(act, plan, tasks, states)
@@ -171,6 +174,22 @@ def _run(meant: Meant, act: Act) -> None:
             raise ended.error
         if ended.idle and not meant.all_matching:
             raise SystemExit(EXIT_FAILED)
+
+
+def _show(plan: Plan, act: Act, tasks: list[Task], states: dict[str, str], output: str) -> None:
+    """What a dry run says: which tasks are meant, and which of them would be left as they are."""
+    stand = [states.get(task.number, "finished") for task in tasks]
+    left = [state in act.leaves for state in stand]
+    print_rows(
+        (
+            _row(task, state, f"left: {_why(plan, act)}" if is_left else "")
+            for task, state, is_left in zip(tasks, stand, left, strict=True)
+        ),
+        output,
+        _COLUMNS,
+    )
+    told = f"{count(len(tasks), 'task')} of {label_of(plan)} would be meant"
+    click.echo(told + (f"; {sum(left)} left as they are" if any(left) else ""), err=True)
 
 
 class _Ended:
