@@ -163,7 +163,7 @@ def test_a_plan_file_names_limits_and_has_one_of_its_own(
     zkplan_client.set_limit("db", 0)
     assert run("run", str(file), "--no-wait").code == 0
     plan = zkplan_client.plan("file")
-    assert plan.why().causes[0].code == "limit_full"
+    assert [cause.code for cause in plan.why().causes] == ["no_worker", "limit_full"]
     assert [limit.size for limit in zkplan_client.limits()] == [0, 2]
     with working(*here):
         zkplan_client.set_limit("db", 1)

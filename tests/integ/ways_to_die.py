@@ -62,7 +62,7 @@ def fork_on(then: Callable[[], Any] = bool) -> None:
 TOLD = {
     segfault: "killed by SIGSEGV",
     leave: "ended with exit code 0 before its function returned",
-    eat_memory: "of memory, more than its memory_limit of 200 MB",
+    eat_memory: "it used more than 200 MB of memory, its limit",
     ask_for_too_much: "MemoryError (`zkplan task show",
     loop_in_c: "longer than its time-out of 2 s",
     fork_bomb_of_sessions: "processes, more than a task may have",

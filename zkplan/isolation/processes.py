@@ -303,7 +303,8 @@ def _lost(job: Job, how: dict[str, Any]) -> Failure:
     why, number, code = how.get("why"), how.get("number", 0), how.get("code")
     if why == "memory":
         limit = size(how.get("limit", 0))
-        text = f"it used {size(number)} of memory, more than its memory_limit of {limit}"
+        text = f"it used more than {limit} of memory, its limit (memory_limit), namely "
+        text += size(number)
         return _failure(job, "MemoryError", text)
     if why == "processes":
         text = f"it had {number} processes, more than a task may have: all of them were ended"
