@@ -328,11 +328,15 @@ def faults(browser: Chrome) -> list[str]:
     ]
 
 
+#: An unknown token, and the three moments at which a killed service can leave a request: before it
+#: is accepted, before the answer begins, and within the answer.
+EXPECTED = re.compile(r"401 \(Unauthorized\)|ERR_CONNECTION|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE")
+
+
 def unexpected(browser: Chrome) -> list[str]:
     """What the browser complains of: scripts that failed, what the policy of the page refused."""
-    allowed = re.compile(r"401 \(Unauthorized\)|ERR_CONNECTION|ERR_INCOMPLETE")
     return [
         each["message"]
         for each in browser.get_log("browser")  # type: ignore[no-untyped-call]
-        if each["level"] == "SEVERE" and not allowed.search(each["message"])
+        if each["level"] == "SEVERE" and not EXPECTED.search(each["message"])
     ]
