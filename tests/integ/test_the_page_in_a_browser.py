@@ -203,7 +203,7 @@ def test_a_running_plan_is_watched_through_a_restart_retried_and_seen_to_end(
         page.sees("live")
 
         page.go("#/plans")
-        page.sees("Needs somebody", "1 dead task in plan")
+        page.sees("Needs attention", "1 dead task in plan")
         page.go("#/dead-letters")
         page.click("td.name a", HOSTILE)
         page.sees("Traceback", "in fail_until", f"RuntimeError: the disk is broken {HOSTILE}")
@@ -241,16 +241,19 @@ VIEWS = (
 
 
 @pytest.mark.slow
-def test_no_view_has_a_serious_fault_for_readers_of_any_kind(
+def test_no_view_has_a_serious_fault_and_dead_tasks_are_retried_together(
     page: Page, author: Client, worker: zkplan.Worker, tmp_path: Path, token: Callable[..., str]
 ) -> None:
     with author.create_plan(HOSTILE) as plan:
-        bad = plan.add_task(fail_until, [str(tmp_path / "never")], name=HOSTILE, attempts=1)
-        plan.add_task(str, [bad], name="waits")
+        mended = tmp_path / "mended"
+        bad = plan.add_task(fail_until, [str(mended)], name=HOSTILE, attempts=1)
+        also = plan.add_task(fail_until, [str(mended)], name="also", attempts=1)
+        plan.add_task(list, [[bad, also]], name="waits")
         good = plan.add_task(int, ["7"], name="good", keep=True)
     author.set_limit("database", 5)
     good.result(30)
     bad.exception(30)
+    also.exception(30)
     page.log_in(token("operate"))
     page.sees(HOSTILE)
     numbers = {"plan": int(plan.number), "task": int(bad.number)}
@@ -261,6 +264,11 @@ def test_no_view_has_a_serious_fault_for_readers_of_any_kind(
             wait_until(lambda: "Reading …" not in page.text(), f"{view} to be read")
             assert faults(page.browser) == [], (view, width, scheme)
             assert page.browser.execute_script(FITS), f"{view} is wider than {width}"
+    mended.touch()
+    page.go("#/dead-letters")
+    page.click("main button", "Retry all 2")
+    page.click("dialog[open] button", "Retry all 2")
+    page.sees("2 tasks are runnable again.", "No task is dead.")
     assert page.browser.execute_script("return window.hit ?? null") is None
     assert unexpected(page.browser) == []
 

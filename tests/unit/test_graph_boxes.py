@@ -83,7 +83,7 @@ def test_a_wide_map_opens_by_runs_of_its_tasks() -> None:
     edges = {way for n in range(1, many + 1) for way in ((0, n), (n, many + 1))}
     whole, runs, *_, last, _ = pictures(nodes, edges)
     assert sorted(whole["titles"]) == ["part", "reduce 09999", "split 00000"]
-    assert "0 of 9,998 · 1 dead" in whole["notes"]
+    assert "9,998 left · 1 dead" in whole["notes"]
     assert (runs["boxes"], runs["beside"], runs["edges"]) == (PARTS_MAX, 2, 2 * PARTS_MAX)
     assert (runs["titles"][0], runs["titles"][-1]) == ("part 1\u2013834", "part 9,166\u20139,998")
     assert last["boxes"] <= PARTS_MAX

@@ -31,6 +31,15 @@ export function span(seconds) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+/** A span that is only foreseen: no seconds in what is minutes away. */
+export const ahead = (seconds) => (seconds >= 600 && seconds < 3600 ? `${Math.round(seconds / 60)} min` : span(seconds));
+
+/** How long ago something was, in its largest unit: "3 h ago". It changes seldom, so a table keeps its widths. */
+export function ago(seconds) {
+  const told = span(Math.max(seconds, 10)).split(" ").slice(0, 2).join(" ");
+  return seconds < 10 ? "just now" : `${told} ago`;
+}
+
 /** A moment, which the service gives in seconds since 1970 or as text of ISO 8601, in ms. */
 export function moment(given) {
   if (given === null || given === undefined || given === "") return null;

@@ -27,6 +27,9 @@ export function Panel({ title, tools, kind = "", flush, children }) {
   </section>`;
 }
 
+/** Text whose lines break between its words: dates, options and the like stay whole where there is room. */
+export const Words = ({ of }) => of.split(/(\s+)/).map((part, at) => (at % 2 ? part : html`<span class="word">${part}</span>`));
+
 /** Figures in a row: [label, value, note, class]. */
 export function Figures({ of }) {
   return html`<dl class="figures">

@@ -3,10 +3,12 @@
 import { html, useMemo, useRef, useState } from "../ui.js";
 import { count } from "../format.js";
 import { ORDER, classOf, wordOf } from "../states.js";
-import { HEIGHT, WIDTH, useLayout } from "./layout.js";
+import { HEIGHT, WIDTH, heightMax, useLayout } from "./layout.js";
 import { useView } from "./view.js";
 
 const INNER = WIDTH - 24;
+/** The buttons beside the graph need so much. */
+const HEIGHT_MIN = 200;
 /** Of more edges only so many are drawn: the heaviest. */
 export const DRAWN_MAX = 60;
 
@@ -53,7 +55,8 @@ export function Graph({ nodes, edges, chosen, onChoose, onOpen, depth }) {
   );
 
   const { x, y, scale } = view.box ?? { x: 0, y: 0, scale: 1 };
-  return html`<div class="graph" ref=${frame} ...${view.handlers}>
+  const height = made ? Math.min(heightMax(), Math.max(HEIGHT_MIN, made.height + 24)) : heightMax();
+  return html`<div class="graph" ref=${frame} style=${{ height: `${height}px` }} ...${view.handlers}>
     <svg role="group" aria-label=${`Graph of ${count(nodes.length)} boxes. Arrow keys move, Enter shows a box, plus opens it.`}>
       <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="arrow-head" d="M0 0.5 8 4 0 7.5z" /></marker></defs>
       ${made && view.box && html`<g transform=${`translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${scale.toFixed(4)})`}>${picture}</g>`}

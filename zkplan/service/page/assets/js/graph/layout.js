@@ -5,6 +5,9 @@ import { useEffect, useMemo, useRef, useState } from "../ui.js";
 export const WIDTH = 196;
 export const HEIGHT = 62;
 
+/** So many pixels high is a graph at most, in a window of this height; a small one is less. */
+export const heightMax = () => Math.min(760, Math.max(320, 0.58 * innerHeight));
+
 let worker = null;
 let last = 0;
 const waiting = new Map();
@@ -32,7 +35,7 @@ export function useLayout(nodes, edges, of) {
     waiting.set(ask, (data) => {
       if (asked.current === ask) setMade({ ...data, shape });
     });
-    const frame = [of.current.clientWidth, of.current.clientHeight];
+    const frame = [of.current.clientWidth, heightMax()];
     const ways = edges.map((edge) => [edge.from, edge.to, edge.count]);
     const bands = nodes.map((node) => node.band ?? 0);
     worker.postMessage({ ask, nodes: nodes.map((node) => node.id), bands, edges: ways, frame, box: [WIDTH, HEIGHT] });

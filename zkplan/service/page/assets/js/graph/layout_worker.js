@@ -42,12 +42,18 @@ function laidOut(nodes, edges, [width, height], rankdir) {
   const graph = new Graph();
   graph.setGraph({ rankdir, nodesep: 18, ranksep: rankdir === "TB" ? 44 : 72, marginx: 14, marginy: 14 });
   graph.setDefaultEdgeLabel(() => ({}));
-  for (const id of nodes) graph.setNode(id, { width, height });
-  for (const [from, to] of edges) graph.setEdge(from, to);
+  // Of what is side by side dagre puts the last one first.
+  for (const id of [...nodes].reverse()) graph.setNode(id, { width, height });
+  for (const [from, to] of [...edges].reverse()) graph.setEdge(from, to);
   layout(graph);
+  const placed = Object.fromEntries(nodes.map((id) => [id, [graph.node(id).x, graph.node(id).y]]));
+  // dagre ends an edge where it meets the box, which may be beside or above it: an arrow goes in at the front.
+  const [aside, below] = rankdir === "TB" ? [0, height / 2] : [width / 2, 0];
+  const between = (from, to) => graph.edge(from, to).points.slice(1, -1).map(({ x, y }) => [x, y]);
+  const [out, into] = [([x, y]) => [x + aside, y + below], ([x, y]) => [x - aside, y - below]];
   return {
-    nodes: Object.fromEntries(nodes.map((id) => [id, [graph.node(id).x, graph.node(id).y]])),
-    edges: edges.map(([from, to]) => graph.edge(from, to).points.map(({ x, y }) => [x, y])),
+    nodes: placed,
+    edges: edges.map(([from, to]) => [out(placed[from]), ...between(from, to), into(placed[to])]),
     width: graph.graph().width,
     height: graph.graph().height,
   };

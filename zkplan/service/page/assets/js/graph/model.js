@@ -201,8 +201,9 @@ function drawn(box, scale) {
 
 /** What is most worth to be known of a box: what is dead in it, or what moves. */
 function noteOf(counts, all) {
-  const done = `${count(counts.finished ?? 0)} of ${count(all)}`;
-  if (counts.dead) return `${done} · ${count(counts.dead)} dead`;
-  if (counts.claimed) return `${done} · ${count(counts.claimed)} running`;
-  return `${done} finished`;
+  const left = all - (counts.finished ?? 0);
+  if (!left) return `all ${count(all)} finished`;
+  if (counts.dead) return `${count(left)} left · ${count(counts.dead)} dead`;
+  if (counts.claimed) return `${count(left)} left · ${count(counts.claimed)} running`;
+  return `${count(left)} left`;
 }

@@ -1,8 +1,9 @@
 // Tasks of all plans that are out of attempts: what failed, to be retried or skipped.
 
 import { html, useState } from "../ui.js";
-import { passed, span, dateTime } from "../format.js";
-import { Empty, Head, Loading, Pager, Panel, Problem, Table } from "../parts.js";
+import { act, mayDo } from "../api.js";
+import { count, counted, passed, span, dateTime } from "../format.js";
+import { Ask, Empty, Head, Loading, Pager, Panel, Problem, Table } from "../parts.js";
 import { DeadActions } from "./plan_tasks.js";
 import { narrow, place, to } from "../place.js";
 import { pulse } from "../overview.js";
@@ -33,8 +34,26 @@ export function DeadLetters() {
       ${!read.data && !read.error && html`<${Loading} />`}
       ${read.data && rows.length === 0 && (isAll ? html`<${Empty} title="No task is dead.">A task that has used up its attempts comes here, and waits for somebody to retry or skip it.<//>` : html`<${Empty} title="No dead task is like that.">Change the filter above.<//>`)}
       ${rows.length > 0 && html`<${Table} label="Dead tasks" columns=${columns} rows=${rows} keyOf=${(task) => `${task.plan} ${task.number}`} />`}
+      ${rows.length > 1 && mayDo("operate") && html`<${AllActions} rows=${rows} again=${read.again} />`}
       ${(read.data?.next || cursors.length > 0) && html`<${Pager} said=${`Page ${cursors.length + 1}`} hasBefore=${cursors.length > 0} hasNext=${Boolean(read.data?.next)} onBefore=${() => setCursors(cursors.slice(0, -1))} onNext=${() => setCursors([...cursors, read.data.next])} />`}
     <//>`;
+}
+
+/** What can be done with all tasks that are shown: filters and pages say which those are. */
+function AllActions({ rows, again }) {
+  const go = (name, said) => async () => {
+    try {
+      for (const task of rows) await act(`plans/${task.plan}/tasks/${task.number}/${name}`);
+    } finally {
+      again(); // those before a refusal have been changed
+    }
+    return said;
+  };
+  const all = counted(rows.length, "task");
+  return html`<div class="more"><span>The ${all} shown</span><span class="actions">
+    <${Ask} small label=${`Retry all ${count(rows.length)}`} title=${`Retry ${all}?`} text="All that are shown here will be runnable again, with all their attempts." act=${go("retry", `${all} are runnable again.`)} />
+    <${Ask} small danger label=${`Skip all ${count(rows.length)}`} title=${`Skip ${all}?`} text="None that is shown here will run any more. Tasks that take their results get null instead. This cannot be undone." act=${go("skip", `${all} are skipped.`)} />
+  </span></div>`;
 }
 
 const COLUMNS = [

@@ -15,7 +15,7 @@ export function Late() {
   const late = read.data?.late ?? [];
   if (!late.length) return null;
   return html`<section class="error" aria-label="What needs somebody">
-    <b>Needs somebody</b>
+    <b>Needs attention</b>
     <ul>${late.slice(0, SHOWN).map((text) => html`<li key=${text}><${Linked} text=${text} /></li>`)}</ul>
     ${late.length > SHOWN && html`<span>and ${count(late.length - SHOWN)} more</span>`}
   </section>`;

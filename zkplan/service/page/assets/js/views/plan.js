@@ -2,12 +2,12 @@
 
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { act, ask, mayDo } from "../api.js";
-import { count, counted, dateTime, percent, rate, span } from "../format.js";
+import { ago, ahead, count, counted, dateTime, passed, percent, rate, span } from "../format.js";
 import { Ask, Bar, Empty, Figures, Head, Key, Loading, Panel, Problem } from "../parts.js";
 import { overview, standsStill } from "../overview.js";
 import { place, to } from "../place.js";
 import { State } from "../states.js";
-import { useEvents, useRead } from "../live.js";
+import { useEvents, useNow, useRead } from "../live.js";
 import { useWatched } from "../store.js";
 import { GraphModel } from "../graph/model.js";
 import { PlanDead } from "./plan_dead.js";
@@ -59,10 +59,20 @@ export function Plan({ which, tab }) {
     ${plan.reason && html`<div class="error"><b>It was cancelled:</b> ${plan.reason}</div>`}
     <${Numbers} plan=${plan} counts=${countsOf(plan, live)} />
     <${PlanDead} number=${which} dead=${plan.state === "cancelled" ? 0 : plan.dead} />
-    <nav class="tabs" aria-label="Parts of the plan">
-      ${TABS.map(([name, title]) => html`<a key=${name} href=${to(["plans", which, name])} aria-current=${shown[0] === name ? "page" : undefined}>${title}</a>`)}
-    </nav>
+    <${Tabs} which=${which} shown=${shown[0]} />
     <${shown[2]} key=${shown[0]} number=${which} plan=${plan} tick=${tick} followers=${followers.current} track=${track.current} model=${model.current} stale=${stale} isLive=${live !== null} />`;
+}
+
+function Tabs({ which, shown }) {
+  const strip = useRef(null);
+  // Where the strip is wider than the page, what is shown stands in the middle of what is seen of it.
+  useEffect(() => {
+    const [all, tab] = [strip.current, strip.current.querySelector("[aria-current]")];
+    all.scrollLeft = tab.offsetLeft - all.offsetLeft - (all.clientWidth - tab.clientWidth) / 2;
+  }, [shown]);
+  return html`<nav class="tabs" aria-label="Parts of the plan" ref=${strip}>
+    ${TABS.map(([name, title]) => html`<a key=${name} href=${to(["plans", which, name])} aria-current=${shown === name ? "page" : undefined}>${title}</a>`)}
+  </nav>`;
 }
 
 /** The counts of all tasks by state: those of the last event, or those that were read. */
@@ -76,11 +86,12 @@ function countsOf(plan, live) {
 
 function Title({ plan, isGone, again }) {
   const number = plan.number;
+  const now = useNow();
   const said = [
-    `created ${dateTime(plan.created)}`,
+    `created ${dateTime(plan.created)}, ${ago(passed(plan.created, now))}`,
     plan.ended && `done ${dateTime(plan.ended)}`,
     plan.key && `key ${plan.key}`,
-    !plan.ended && (plan.on_failure === "cascade" ? "a task that fails for good ends what follows" : "a task that fails for good waits for somebody"),
+    !plan.ended && (plan.on_failure === "cascade" ? "what needs a dead task fails too" : "dead tasks wait to be retried or skipped"),
     plan.weight !== 1 && `weight ${plan.weight}`,
     plan.priority !== 0 && `priority ${plan.priority}`,
     plan.not_before && `not before ${dateTime(plan.not_before)}`,
@@ -116,7 +127,7 @@ function Numbers({ plan, counts }) {
       ["Waiting", count((counts.waiting ?? 0) + (counts.delayed ?? 0) + (counts.gated ?? 0))],
       ["Dead", tasksIn(plan, "dead", plan.dead), "", plan.dead > 0 ? "is-dead" : ""],
       ["Tasks a second", rate(seen?.rate)],
-      plan.ended ? ["Took", span(plan.ended - plan.created)] : ["Ends in", seen && standsStill({ ...seen, state: plan.state }) ? html`<a class="small-value" href=${to(["plans", plan.number, "why"])}>nothing runs</a>` : span(seen?.left)],
+      plan.ended ? ["Took", span(plan.ended - plan.created)] : ["Ends in", seen && standsStill({ ...seen, state: plan.state }) ? html`<a class="small-value" href=${to(["plans", plan.number, "why"])}>nothing runs</a>` : ahead(seen?.left), seen?.left ? `at ${dateTime(Date.now() / 1000 + seen.left).slice(11, 16)}` : ""],
     ]} />
     <div class="panel pile body-only"><${Bar} counts=${counts} all=${plan.added} tall /><${Key} counts=${counts} /></div>`;
 }

@@ -60,7 +60,7 @@ function said({ nodes, edges, trail, more }, plan, data) {
   const inside = nodes.filter((node) => !node.isBeside);
   const all = inside.reduce((sum, node) => sum + node.all, 0);
   const estimate = data.sampled ? ", numbers are estimates" : "";
-  const before = trail.length === 0 && plan.added > all ? `; ${count(plan.added - all)} had finished before it was opened` : "";
+  const before = trail.length === 0 && plan.added > all ? `; ${count(plan.added - all)} that had finished are not drawn` : "";
   const around = more ? `; ${count(more)} more around it` : "";
   const light = edges.length > DRAWN_MAX ? `, the heaviest of ${count(edges.length)} edges` : "";
   return `${counted(all, "task")} in ${count(inside.length)} ${inside.length === 1 ? "box" : "boxes"}${light}${around}${estimate}${before}`;

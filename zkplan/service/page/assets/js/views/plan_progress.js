@@ -1,7 +1,7 @@
 // How the plan went since this page looks, and when it ends if it goes on so.
 
 import { html } from "../ui.js";
-import { count, dateTime, rate, span } from "../format.js";
+import { ahead, count, dateTime, rate } from "../format.js";
 import { Empty, Panel } from "../parts.js";
 import { ProgressChart } from "../chart.js";
 import { overview } from "../overview.js";
@@ -21,9 +21,9 @@ export function PlanProgress({ plan, track, tick }) {
       <dl class="facts">
         <dt>Finished</dt><dd>${count(plan.finished)} of ${count(plan.added)}</dd>
         <dt>Rate</dt><dd>${seen ? `${rate(seen.rate)} tasks a second, over the last 30 seconds` : "nothing ends now"}</dd>
-        <dt>Forecast</dt><dd>${end ? html`ends in ${span(seen.left)}, at ${dateTime(end)}, if all tasks run and the rate stays` : forecastMissing(plan)}</dd>
+        <dt>Forecast</dt><dd>${end ? html`ends in ${ahead(seen.left)}, at ${dateTime(end)}, if all tasks run and the rate stays` : forecastMissing(plan)}</dd>
       </dl>
-      ${track.length > 1 ? html`<${ProgressChart} track=${track} all=${plan.added} end=${end} />` : html`<${Empty} title="Nothing has changed since this page looks.">The chart grows with the plan.<//>`}
+      ${track.length > 1 ? html`<${ProgressChart} track=${track} from=${plan.created} all=${plan.added} end=${end} />` : html`<${Empty} title="Nothing has changed since this page looks.">The chart grows with the plan.<//>`}
     </div>
   <//>`}`;
 }

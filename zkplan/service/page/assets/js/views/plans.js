@@ -1,8 +1,8 @@
 // All plans: filtered, sorted, in pages; what is active is live.
 
 import { html, useState } from "../ui.js";
-import { count, dateTime, passed, rate, span } from "../format.js";
-import { Empty, Figures, Head, Loading, Pager, Panel, Problem, Progress, Table } from "../parts.js";
+import { ago, ahead, count, dateTime, passed, rate, span } from "../format.js";
+import { Empty, Figures, Head, Loading, Pager, Panel, Problem, Progress, Table, Words } from "../parts.js";
 import { overview, pulse, standsStill } from "../overview.js";
 import { narrow, place, to } from "../place.js";
 import { State } from "../states.js";
@@ -82,19 +82,24 @@ function merged(plan, now) {
   return { ...plan, ...now, state };
 }
 
-/** The counts of a plan for its bar: what waits is the part that stays empty. */
-const countsOf = (plan) => ({ finished: plan.finished, running: plan.running ?? 0, dead: plan.dead });
+/** The counts of a plan for its bar, in which what waits stays empty where nothing is told of it. */
+function countsOf(plan) {
+  const [running, dead] = [plan.running ?? 0, plan.dead];
+  if (plan.isStill) return { finished: plan.finished, running, dead };
+  const runnable = plan.runnable ?? 0;
+  return { finished: plan.finished, running, runnable, waiting: Math.max(0, plan.tasks - running - runnable - dead), dead };
+}
 
 /** How long a plan took, or when it ends if it goes on so; whether it stands still. */
 function timeOf(plan) {
   if (plan.ended) return `took ${span(plan.ended - plan.created)}`;
   if (!plan.isStill && standsStill(plan)) return html`<a class="state of-delayed" href=${to(["plans", plan.number, "why"])}>nothing runs</a>`;
-  return plan.isStill || plan.left === null ? "–" : `ends in ${span(plan.left)}`;
+  return plan.isStill || plan.left === null ? "–" : `ends in ${ahead(plan.left)}`;
 }
 
 const COLUMNS = [
   { name: "number", title: "Plan", number: true, wide: true, sort: true, cell: (plan) => html`<a href=${to(["plans", plan.number])}>${plan.number}</a>` },
-  { name: "name", title: "Name", kind: "name", sort: true, cell: (plan) => html`<a href=${to(["plans", plan.number])}>${plan.name || "(without a name)"}</a>${!plan.readable && html` <span class="dim">not readable here</span>`}` },
+  { name: "name", title: "Name", kind: "name", sort: true, cell: (plan) => html`<a href=${to(["plans", plan.number])}><${Words} of=${plan.name || "(without a name)"} /></a>${!plan.readable && html` <span class="dim">not readable here</span>`}` },
   { name: "state", title: "State", cell: (plan) => html`<${State} state=${plan.state} />` },
   { name: "progress", title: "Progress", kind: "progress-cell", cell: (plan) => html`<${Progress} counts=${countsOf(plan)} done=${plan.finished} all=${plan.added} />` },
   { name: "left", title: "Left", number: true, wide: true, cell: (plan) => count(plan.tasks) },
@@ -103,5 +108,5 @@ const COLUMNS = [
   { name: "dead", title: "Dead", number: true, cell: (plan) => (plan.dead ? html`<a class="state of-dead" href=${to(["plans", plan.number, "tasks"], { state: "dead" })}>${count(plan.dead)}</a>` : "0") },
   { name: "rate", title: "Tasks/s", number: true, wide: true, cell: (plan) => (plan.isStill ? "–" : rate(plan.rate)) },
   { name: "ends", title: "Time", number: true, wide: true, cell: timeOf },
-  { name: "created", title: "Created", kind: "short dim", wide: true, cell: (plan) => html`<time title=${dateTime(plan.created)}>${span(passed(plan.created))} ago</time>` },
+  { name: "created", title: "Created", kind: "short dim", wide: true, cell: (plan) => html`<time title=${dateTime(plan.created)}>${ago(passed(plan.created))}</time>` },
 ];

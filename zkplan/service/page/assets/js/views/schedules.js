@@ -58,6 +58,6 @@ const COLUMNS = [
   { name: "cron", title: "When", kind: "short", cell: (schedule) => html`<code>${schedule.cron}</code> <span class="dim">${schedule.timezone}</span>` },
   { name: "next", title: "Next", kind: "short", cell: (schedule) => (schedule.next === null ? "–" : html`<time title=${dateTime(schedule.next)}>in ${span(-passed(schedule.next, schedule.now))}</time>`) },
   { name: "builder", title: "Builder", kind: "name mono", wide: true, cell: (schedule) => schedule.builder },
-  { name: "overlap", title: "Overlap", wide: true, kind: "short", cell: (schedule) => schedule.overlap },
+  { name: "overlap", title: "Overlap", wide: true, kind: "short widest", cell: (schedule) => schedule.overlap },
   { name: "last", title: "Last due time", kind: "short", wide: true, cell: (schedule) => html`<${Fired} fired=${schedule.fired} />` },
 ];

@@ -38,8 +38,8 @@ export function Task({ plan, number }) {
     <div class="grid">
       <div class="two-thirds pile">
         ${task.why?.causes.length > 0 && html`<${Panel} title=${`Why it is ${wordOf(state)}`}><${Causes} why=${task.why} plan=${plan} own=${task.number} /><//>`}
-        <${Failures} task=${task} />
         <${TaskLog} key=${`log ${plan} ${task.number}`} task=${task} wake=${tick} />
+        <${Failures} task=${task} />
         <${Values} task=${task} />
         <${TaskHistory} key=${`${plan} ${task.number}`} plan=${plan} number=${task.number} version=${`${task.version} ${task.state}`} />
       </div>
@@ -62,7 +62,7 @@ function Actions({ task, again }) {
   const mayRetry = task.state === "dead" || task.state === "delayed";
   return html`
     ${mayRetry && html`<${Ask} first label=${task.state === "dead" ? "Retry" : "Run now"} title="Retry this task?" text=${task.state === "dead" ? "It will be runnable again, with all its attempts." : "It will be runnable now, and not at its time."} act=${go("retry", "The task is runnable again.", "There was nothing to retry.")} />`}
-    <${Ask} label="Skip" title="Skip this task?" text="It will not run any more. Tasks that take its result get null instead. This cannot be undone." act=${go("skip", "The task is skipped.", "It was decided before.")} />
+    <${Ask} danger label="Skip" title="Skip this task?" text="It will not run any more. Tasks that take its result get null instead. This cannot be undone." act=${go("skip", "The task is skipped.", "It was decided before.")} />
     ${task.state !== "dead" && html`<${Ask} danger label="Cancel" title="Cancel this task?" text="It fails for good, whether it runs or waits." act=${go("cancel", "The task is cancelled.", "It was decided before.")} />`}`;
 }
 
@@ -90,7 +90,7 @@ function Failures({ task }) {
           ${[...all].reverse().map((failure, at) => html`<li key=${`${failure.n} ${failure.when}`}>
             <div><b>${failure.kind}</b>${failure.message && `: ${failure.message}`}</div>
             <div class="dim">attempt ${failure.n} · ${dateTime(failure.when)}${failure.worker && html` · ${failure.worker}`}</div>
-            ${failure.traceback && html`<details open=${at === 0}><summary>Traceback</summary><pre class="text is-code" tabindex="0">${failure.traceback}</pre></details>`}
+            ${failure.traceback && html`<details open=${at === 0}><summary>Traceback</summary><pre class="text" tabindex="0">${failure.traceback}</pre></details>`}
           </li>`)}
         </ol>`}
   <//>`;

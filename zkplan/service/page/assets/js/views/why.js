@@ -1,7 +1,7 @@
 // Why a plan or a task does not run now: exact causes, with what to do.
 
 import { html } from "../ui.js";
-import { Empty, Loading, Problem } from "../parts.js";
+import { Empty, Loading, Problem, Words } from "../parts.js";
 import { to } from "../place.js";
 import { useRead } from "../live.js";
 
@@ -14,7 +14,7 @@ export function Why({ path, plan, wake }) {
 
 /** A sentence: what stands in it between backticks is to be typed. */
 function Told({ text }) {
-  return text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+  return text.split("`").map((part, at) => (at % 2 ? html`<code><${Words} of=${part} /></code>` : part));
 }
 
 export function Causes({ why, plan, own = null }) {
