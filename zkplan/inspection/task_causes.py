@@ -56,7 +56,7 @@ def dead(view: View, task: TaskInfo) -> Cause | None:
     more = "" if whole else "at least "
     text = (
         f"{view.label(task.number)} is out of attempts ({task.attempts_used} used), and blocks "
-        f"{more}{count(blocked, 'other task')}: {task.last_error}"
+        f"{more}{count(blocked, 'other task')}; it failed with {task.last_error}"
     )
     advice = f"Remove what made it fail, then retry it: {view.command('task retry', task.number)}."
     if view.lacks_arguments(task.number):

@@ -38,8 +38,8 @@ export function ProgressChart({ track, from, all, end }) {
   const told = `${counted(last[1] - first[1], "task")} finished in the last ${span(last[0] - first[0])}`;
   return html`<div class="chart" ref=${frame} role="img" aria-label=${told} />
     <ul class="key">
-      <li><i class="stroke of-finished"></i> finished while this page looks</li>
-      <li><i class="stroke of-waiting is-broken"></i> on average before it looked</li>
+      <li><i class="stroke of-finished"></i> finished</li>
+      <li><i class="stroke of-waiting is-dotted"></i> the average before this page was opened</li>
       ${end && html`<li><i class="stroke of-running is-broken"></i> forecast</li>`}
     </ul>`;
 }

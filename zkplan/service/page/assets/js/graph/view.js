@@ -11,16 +11,20 @@ export function useView(of, made, depth) {
   const [box, setBox] = useState(null);
   const fitted = useRef(null);
   const drag = useRef(null);
+  const shown = useRef(""); // for which size it was shown whole
+  const isMoved = useRef(false); // by hand: then another size of the page does not show it whole again
   const size = () => [of.current?.clientWidth || 800, of.current?.clientHeight || 500];
 
   const fit = () => {
     const [width, height] = size();
+    shown.current = String([width, height]);
     const scale = Math.min(1, (width - 20) / made.width, (height - 20) / made.height);
     setBox({ x: (width - made.width * scale) / 2, y: (height - made.height * scale) / 2, scale });
   };
   const zoom = (by, at) => {
     const [width, height] = size();
     const [x, y] = at ?? [width / 2, height / 2];
+    isMoved.current = true;
     setBox((old) => {
       const scale = Math.min(NEAREST, Math.max(FARTHEST, old.scale * by));
       const grown = scale / old.scale;
@@ -30,6 +34,7 @@ export function useView(of, made, depth) {
   /** Move so that this point of the picture is well inside. */
   const show = ([x, y]) => {
     const [width, height] = size();
+    isMoved.current = true;
     setBox((old) => {
       const at = [old.x + x * old.scale, old.y + y * old.scale];
       const isSeen = at[0] > 110 && at[0] < width - 110 && at[1] > 45 && at[1] < height - 45;
@@ -41,7 +46,16 @@ export function useView(of, made, depth) {
   useEffect(() => {
     if (!made || made.isOld || fitted.current === depth) return;
     fitted.current = depth;
+    isMoved.current = false;
     fit();
+  }, [made, depth]);
+  useEffect(() => {
+    if (!made) return undefined;
+    const resized = new ResizeObserver(() => {
+      if (fitted.current === depth && !isMoved.current && shown.current !== String(size())) fit();
+    });
+    resized.observe(of.current);
+    return () => resized.disconnect();
   }, [made, depth]);
   useEffect(() => {
     const element = of.current;
@@ -66,6 +80,7 @@ export function useView(of, made, depth) {
       if (!from.moved && Math.hypot(dx, dy) < 4) return;
       if (!from.moved) of.current.setPointerCapture(event.pointerId);
       drag.current = { x: event.clientX, y: event.clientY, moved: true };
+      isMoved.current = true;
       setBox((old) => ({ ...old, x: old.x + dx, y: old.y + dy }));
     },
     onPointerUp: () => {

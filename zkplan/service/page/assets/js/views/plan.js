@@ -91,7 +91,7 @@ function Title({ plan, isGone, again }) {
     `created ${dateTime(plan.created)}, ${ago(passed(plan.created, now))}`,
     plan.ended && `done ${dateTime(plan.ended)}`,
     plan.key && `key ${plan.key}`,
-    !plan.ended && (plan.on_failure === "cascade" ? "what needs a dead task fails too" : "dead tasks wait to be retried or skipped"),
+    !plan.ended && (plan.on_failure === "cascade" ? "if a task dies, what needs it fails" : "if a task dies, it waits to be retried or skipped"),
     plan.weight !== 1 && `weight ${plan.weight}`,
     plan.priority !== 0 && `priority ${plan.priority}`,
     plan.not_before && `not before ${dateTime(plan.not_before)}`,

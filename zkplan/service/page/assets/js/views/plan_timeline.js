@@ -49,7 +49,7 @@ function Lines({ plan, told, isOver }) {
 
 function Line({ plan, row, percent, last }) {
   const name = row.name.slice(0, LABEL) || (row.number === null ? "(without a name)" : `task ${row.number}`);
-  const outcome = row.number === null ? `${count(row.count)} ×, ${span(row.ran)}` : [row.ran === null ? "" : span(row.ran), row.error].filter(Boolean).join(" ") || stateFor(row);
+  const outcome = row.number === null ? `${counted(row.count, "task")}, ${span(row.ran)} of work` : [row.ran === null ? "" : span(row.ran), row.error].filter(Boolean).join(" ") || stateFor(row);
   const said = `${name}: ${outcome}${row.worker ? `, by ${row.worker}` : ""}${row.earlier.length > 0 ? `, after ${counted(row.earlier.length, "attempt")} before` : ""}${row.critical ? ", on the critical path" : ""}`;
   return html`<div class="line" role="listitem" aria-label=${said} title=${said}>
     <span class="name">${row.critical ? "★ " : ""}${row.number === null ? name : html`<a href=${to(["plans", plan, "tasks", row.number])}>${name}</a>`}</span>
