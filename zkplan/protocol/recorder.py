@@ -33,6 +33,8 @@ from .telling import Teller
 T = TypeVar("T")
 #: So many plans without a history are remembered, and so many that were written to.
 KNOWN_MAX = 10_000
+#: A segment counts as one, and as one more for each so many bytes: few large ones are much, too.
+COUNTED_BYTES = 640
 
 
 class Recorder:
@@ -53,7 +55,7 @@ class Recorder:
         #: The numbers of plans without a history: older ones, and those whose authors want none.
         self._without: set[str] = set()
         self._teller, self._clock = Teller(root, self._without), clock
-        #: How many segments were written to each plan since somebody asked.
+        #: How much was written to each plan since somebody asked, in segments of usual size.
         self.written: Counter[str] = Counter()
 
     def leave_out(self, number: str) -> None:
@@ -146,8 +148,8 @@ class Recorder:
         if isinstance(answer, Applied) and recorded.told:
             if len(self.written) >= KNOWN_MAX:
                 self.written.clear()
-            for number, _ in recorded.told:
-                self.written[number] += 1
+            for number, data in recorded.told:
+                self.written[number] += 1 + len(data) // COUNTED_BYTES
             return Applied(answer.results[:count], answer.repeated, bool(recorded.untold))
         return answer
 

@@ -6,6 +6,7 @@ written: a letter, the number of the task, and more. `history` writes them, `his
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from .records import (
 from .requests import NO_FACT, Check, Create, Delete, Fact, Op, Printed, SetData
 
 Told = list[Any]
+#: A claim: its worker, the number of its plan, its task, how often that had been claimed.
+_CLAIM = re.compile("([^/]*)/([0-9]{10})-([^/]{10})[.]([0-9]+)[.][^/]*").fullmatch
 
 
 class _Move:
@@ -135,69 +138,83 @@ class Teller:
 
         `by` is left out where it is the worker of a claim. `now` is monotonic.
         """
-        plans, without = _Plans(self._without), self._without
-        prefix, cut = self._prefix, self._cut
+        plans, without, cut = _Plans(self._without), self._without, self._cut
+        #: Where the number of a task begins and ends, and the name of a child of it.
+        begin, end, child = cut + 21, cut + 31, cut + 32
         #: The worker or lease that this transaction proves to be gone, and the dependent of the
         #: last edge; the task that lost the record of an edge which was not delivered.
         gone = last_dep = unsaid = ""
         argument = 0
-        kind: type[Op]
+        #: The plan of the operation before, and how paths of its tasks begin: most are of it, too.
+        plan: _Plan
+        tasks = "\0"
         for op in ops:
             path, kind = op.path, type(op)
-            head = path[cut : cut + 5]
-            if head == "plan-":
-                if without and path[cut + 5 : cut + 15] in without:
+            if not path.startswith(tasks):
+                head = path[cut : cut + 5]
+                if head != "plan-":
+                    gone = _beside_plans(plans, op, path, head, cut, facts) or gone
                     continue
-                # Of a child of a task. The first ones are by far the most frequent.
-                first = path[cut + 32 : cut + 33] if path[cut + 16 : cut + 21] == "task-" else ""
-                if first:
-                    if type(op) is Create:
-                        if first == "a":
-                            argument = len(op.data)
-                        if first in ("a", "o") or (first == "p" and path[:-6] != unsaid):
-                            continue
-                    elif first == "d" and kind is Delete and len(path) == cut + 46:
-                        last_dep = path[cut + 21 : cut + 31]
-                        continue
-                    elif first != "p" or kind is not Delete:
-                        continue
-                    elif not last_dep:
-                        unsaid = path[: cut + 31]
-                        continue
-                rest = path[cut + 16 :]
-                if path.startswith(prefix) and len(path) >= cut + 15:
-                    plan = plans[path[cut + 5 : cut + 15]]
-                    if type(op) is Create and first == "p":
+                number = path[cut + 5 : cut + 15]
+                if number in without or not path.startswith(self._prefix) or len(path) < cut + 15:
+                    continue
+                plan = plans[number]
+                if path[cut + 15 : begin] != "/task-":
+                    _in_plan(plan, op, path[cut + 16 :])
+                    continue
+                tasks = path[:begin]
+            first = path[child : child + 1]
+            # Of a child of a task. The first ones are by far the most frequent.
+            if type(op) is Create:
+                if first == "a":
+                    argument = len(op.data)
+                elif first == "p":
+                    if path[:-6] == unsaid:
                         edge = Edge.from_bytes(op.data)  # another rank for who waits
                         plan.move(edge.task).rank = edge.rank
-                    elif first == "p":
-                        plan.deliver(rest[5:15], last_dep, argument)
-                        last_dep = ""
-                    elif not rest:
-                        # An import, whose plan has no history yet; a key that is taken away.
-                        plan.is_untold = plan.is_untold or kind is SetData
-                    elif rest[:5] == "task-":
-                        _in_task(plan, op, path, rest, facts)
-                    else:
-                        _in_plan(plan, op, rest)
-            elif head == "claim":
-                if kind is Check and "/" not in path[cut + 7 :]:
-                    gone = path[cut + 7 :]  # a lease whose time is over
+                elif first != "o":
+                    _created(plan, op, path, path[begin:end], path[child:], facts)
+            elif kind is not Delete:
+                pass
+            elif first == "d" and len(path) == cut + 46:
+                last_dep = path[begin:end]
+            elif first == "p":
+                if last_dep:
+                    plan.deliver(path[begin:end], last_dep, argument)
+                    last_dep = ""
                 else:
-                    _claim(plans, op, path, cut, facts)
-            elif head == "delay":
-                name = path[cut + 8 :]
-                if len(name) > 40 and "/" not in name:
-                    _entry(plans, op, name[14:24], name[25:], f"d{name[:13]}-")
-            elif head == "gates":
-                name = path[cut + 6 :]
-                if len(name) > 26 and "/" not in name:
-                    _entry(plans, op, name[:10], name[11:], "g")
-            elif head == "worke" and type(op) is Create:
-                gone = path[cut + 8 :]
+                    unsaid = path[:end]
+            elif not first:
+                move = plan.move(path[begin:end])
+                move.deleted = True
+                if facts:
+                    move.fact = facts.get(path, move.fact)
         for number, plan in plans.items():
             if not plan.is_untold and (told := list(_told(plan, by, gone, now))):
                 yield number, told
+
+
+def _beside_plans(
+    plans: _Plans, op: Op, path: str, head: str, cut: int, facts: Mapping[str, Fact]
+) -> str:
+    """What lies beside the plans. Returns the worker or the lease that it proves to be gone."""
+    if head == "claim":
+        if type(op) is Check and "/" not in path[cut + 7 :]:
+            return path[cut + 7 :]  # a lease whose time is over
+        _claim(plans, op, path, cut, facts)
+    elif type(op) is Check:
+        pass
+    elif head == "delay":
+        name = path[cut + 8 :]
+        if len(name) > 40 and "/" not in name:
+            _entry(plans, op, name[14:24], name[25:], f"d{name[:13]}-")
+    elif head == "gates":
+        name = path[cut + 6 :]
+        if len(name) > 26 and "/" not in name:
+            _entry(plans, op, name[:10], name[11:], "g")
+    elif head == "worke" and type(op) is Create:
+        return path[cut + 8 :]
+    return ""
 
 
 def _entry(plans: _Plans, op: Op, number: str, entry: str, before: str) -> None:
@@ -215,17 +232,14 @@ def _claim(plans: _Plans, op: Op, path: str, cut: int, facts: Mapping[str, Fact]
     kind = type(op)
     if kind is SetData or (kind is Check and not facts):
         return
-    worker, _, name = path[cut + 7 :].partition("/")
-    number = name[:10]
+    # Not of the claims node itself, nor of a pending record or what lies below a claim.
+    claim = _CLAIM(path, cut + 7)
+    if claim is None:
+        return
+    worker, number, task, n = claim.groups()
     if number in plans.without:
         return
-    # Not of the claims node itself, nor of a pending record or what lies below a claim.
-    if len(name) < 24 or name[10] != "-" or not number.isdecimal() or "/" in name:
-        return
-    n = name[22 : name.find(".", 22)]
-    if not n.isdecimal():
-        return
-    move = plans[number].move(name[11:21])
+    move = plans[number].move(task)
     move.worker, move.n = worker, int(n)
     if kind is Create:
         move.place = "c"
@@ -236,8 +250,10 @@ def _claim(plans: _Plans, op: Op, path: str, cut: int, facts: Mapping[str, Fact]
 
 
 def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
-    first, _, name = rest.partition("/")
     kind = type(op)
+    if kind is Check:
+        return
+    first, _, name = rest.partition("/")
     if first == "runnable" or first == "queues":
         queue = ""
         if first == "queues":
@@ -250,7 +266,7 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
             elif kind is Create:
                 move.place = f"r{name[:4]}{name[15:]}{queue}"
     elif first == "dead" or first == "results":
-        if len(name) != 10 or kind is Check:
+        if len(name) != 10:
             return
         move = plan.move(name)
         if first == "results":
@@ -271,35 +287,31 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
         plan.own.append(["D"])
     elif first == HISTORY and kind is Delete:
         plan.is_untold = True  # a removal, or what only tidies the history up
+    elif not rest and kind is SetData:
+        plan.is_untold = True  # an import, whose plan has no history yet; a key that is taken away
 
 
-def _in_task(plan: _Plan, op: Op, path: str, rest: str, facts: Mapping[str, Fact]) -> None:
-    kind = type(op)
-    number, child = rest[5:15], rest[16:]
+def _created(
+    plan: _Plan, op: Create, path: str, task: str, child: str, facts: Mapping[str, Fact]
+) -> None:
+    """A task, or what is neither an argument nor an edge nor an owner of it."""
     if not child:
-        if type(op) is Create and op.becomes:
+        if op.becomes:
             move = plan.move(op.becomes[-10:])
             move.added, move.fact = True, facts.get(op.becomes, NO_FACT)
-        elif kind is Delete:
-            move = plan.move(number)
-            move.deleted = True
-            if facts:
-                move.fact = facts.get(path, move.fact)
-    elif type(op) is not Create:
-        pass
     elif child[:4] == "dep-":
         if op.data:
-            move = plan.move(number)
+            move = plan.move(task)
             move.deps = move.deps or []
             move.deps.append(int(op.data))
     else:
-        _made(plan.move(number), child, op, path, facts)
+        _made(plan.move(task), child, op, path, facts)
 
 
-def _made(move: _Move, child: str, op: Op, path: str, facts: Mapping[str, Fact]) -> None:
-    if child == "ready" and type(op) is Create:
+def _made(move: _Move, child: str, op: Create, path: str, facts: Mapping[str, Fact]) -> None:
+    if child == "ready":
         move.k, move.lane = count_from_bytes(op.data), queue_from_bytes(op.data)
-    elif child == "result" and type(op) is Create:
+    elif child == "result":
         move.fixed, move.size = True, len(op.data)
         move.fact = facts.get(path, move.fact)
     elif child == "cut":
@@ -329,8 +341,10 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
         event = _event(move, by, gone, now)
         if event is not None:
             # What stands at its end and says nothing is left out: all that is false but 0, and -1.
-            while event[-1] == -1 or (not event[-1] and event[-1] != 0):
-                event.pop()
+            last = event[-1]
+            while last == -1 or (not last and last != 0):
+                del event[-1]
+                last = event[-1]
             yield event
     yield from plan.own
 

@@ -14,8 +14,9 @@ from .steps import Steps
 
 #: Seconds between two looks at what was written.
 PERIOD_S = 1.0
-#: A history is tidied up after so many segments of this process, or after so long without one.
-SEGMENTS, QUIET_S = 100, 10.0
+#: A history is tidied up after so much of this process, in segments, or after so long without one.
+#: So many are merged at once: fewer at a time would be read and written while the plan still runs.
+SEGMENTS, QUIET_S = 400, 10.0
 
 
 class Written:
