@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ import zkplan
 from zkplan import Client, Event, HistoryNotKept, PlanNotFound
 from zkplan.history.reading import missing, read
 from zkplan.leases import Leases
+from zkplan.protocol import control
 from zkplan.protocol.compaction import compact, read_history
 from zkplan.protocol.layout import HISTORY
-from zkplan.protocol.requests import Create, Multi, Request
+from zkplan.protocol.requests import Create, Multi, Request, Step
 from zkplan.transport.calls import Call, Done
 
 from .support import Here, Run, pass_gate, wait_until, working
@@ -274,3 +276,28 @@ def test_the_segment_is_part_of_the_very_transaction(zkplan_client: Client) -> N
     )
     assert answer.at == 1  # the operation of the step itself, as it counts them
     assert kinds(plan.history()) == ["added"]
+
+
+def test_a_removal_deletes_the_history_first_though_a_worker_still_writes(
+    zkplan_client: Client,
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int)
+    history, order = f"{plan.path}/{HISTORY}", list[str]()
+    # As of a claim that ends while the plan is removed: the deletion of the history is refused.
+    late = Multi([Create(f"{history}/seg-", b"", sequence=True)])
+
+    def watched(step: Step[int]) -> Step[None]:
+        answer = None
+        with suppress(StopIteration):
+            while True:
+                request = step.send(answer)
+                ops = request.ops if isinstance(request, Multi) else ()
+                deleted = {history, task.path} & {op.path for op in ops}
+                if deleted and not order:
+                    yield late
+                order.extend(deleted)
+                answer = yield request
+
+    zkplan_client.transport.run(watched(control.remove(plan.path)))
+    assert order == [history, history, task.path]

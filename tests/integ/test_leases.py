@@ -11,6 +11,7 @@ import pytest
 import zkplan
 from zkplan import Client, InvalidTask, TaskSpec
 from zkplan.leases import Failed, Leased, Leases
+from zkplan.protocol.requests import Delete, Multi, Request, Step
 
 from .support import Here, key_file, wait_until
 
@@ -196,3 +197,26 @@ def test_a_kind_needs_a_plan_of_json_and_a_name_that_fits(zkplan_client: Client)
         plan.add_task(SHRINK, [1])
     with pytest.raises(InvalidTask, match="1 to 40"):
         zkplan.kind("No Kind")
+
+
+def test_a_wide_result_is_delivered_by_a_service_whose_claims_node_is_gone(
+    author: Client, leases: Leases, here: Here
+) -> None:
+    plan = author.create_plan()
+    source = plan.add_task(SHRINK, [0])
+    heirs = [plan.add_task(SHRINK, [n, source], keep=True) for n in range(3)]
+    plan.mark_ready()
+    (claimed,) = leases.claim(wait=5)
+    me = leases._registered.me()
+    # As after the end of its session: another one has cleared what it had.
+    author.transport.run(asked(Multi([Delete(me.claims_path)])))
+    large = "x" * 400_000  # three of them do not fit one transaction
+    assert [each.ok for each in leases.complete([(claimed.id, large)])] == [True]
+    assert leases._registered.me().worker != me.worker
+    for task in leases.claim(count=5, wait=5):
+        assert leases.complete([(task.id, len(task.args[1]))])[0].ok
+    assert [heir.result(10) for heir in heirs] == [400_000] * 3
+
+
+def asked(request: Request) -> Step[Any]:
+    return (yield request)

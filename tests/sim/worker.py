@@ -201,8 +201,7 @@ class Worker:
             self.me = None
 
     def _lost(self, me: Registration) -> None:
-        if self.me is me:
-            self.me = None
+        self.me = None if self.me is me else self.me
 
     def _allowance(self) -> Allowance:
         direct = self.world.mix.claims_directly and not self.stopping
@@ -376,7 +375,9 @@ class Worker:
                 *(me, part, self._allowance, lambda claims: self.to_load.extend(claims)),
                 lambda *owed: self.owed.append(owed),
             )
-        except ServerFull:
+        except (ServerFull, wide_delivery.WorkerGone) as error:
+            if isinstance(error, wide_delivery.WorkerGone):
+                self._lost(me)
             self.to_reload.append(part)
         except (PlanCancelled, ResultNotKept):
             self._fail_later(part)

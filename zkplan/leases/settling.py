@@ -24,7 +24,7 @@ from ..protocol.shared import (
     Dependent,
     Registration,
 )
-from ..protocol.wide_delivery import deliver_wide
+from ..protocol.wide_delivery import WorkerGone, deliver_wide
 from ..runtime.failures import describe
 from ..runtime.job import Ended, Job
 from ..runtime.settlement import End, HandBack, settle, settle_failure
@@ -155,6 +155,10 @@ class Settling:
         )
         try:
             ended = self._run(step)
+        except WorkerGone:
+            # Whoever has cleared its claims node has published what it owed.
+            self._registered.lost(me)
+            return [(part, job)]
         except ServerFull as error:
             done.append(Settled(job, refused="full", why=str(error)))
         except ZkplanError as error:

@@ -321,8 +321,7 @@ def remove(plan_path: str) -> Step[int]:
             raise
     removed, root = 0, plan_path.rpartition("/")[0]
     yield Multi([Delete(f"{plan_path}/add-count")])
-    # First of all: what is deleted from now on, no history tells.
-    yield from _remove([f"{plan_path}/{HISTORY}"])
+    yield from _remove_history(f"{plan_path}/{HISTORY}")
     for _ in range(REMOVALS_MAX):
         plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
         if plan is None or names is None:
@@ -365,6 +364,15 @@ def remove(plan_path: str) -> Step[int]:
         if plan is None or names is None:
             return removed
     raise too_busy(f"removing {plan_path}")
+
+
+def _remove_history(path: str) -> Step[None]:
+    # First of all: else it would tell of tasks as gone whose results still stand. The deletion is
+    # refused where a worker that ends a claim meanwhile tells of it.
+    for _ in range(REMOVALS_MAX):
+        if (yield from _remove([path])) or (yield ReadChildren(path)) is None:
+            return
+    raise too_busy(f"removing {path}")
 
 
 def _remove(paths: Sequence[str], held: str = "") -> Step[int]:

@@ -47,6 +47,10 @@ from .shared import (
 )
 
 
+class WorkerGone(Exception):
+    """The claims node of the registration is gone: register anew, and go on with that one."""
+
+
 def deliver_wide(
     me: Registration,
     part: Part,
@@ -59,9 +63,10 @@ def deliver_wide(
     Raises ResultNotKept, PlanError or PayloadTooLarge if a task that its function added cannot be
     added; then nothing was written. Raises PayloadUndecodable or ZooKeeperError if an edge is
     damaged, leads nowhere or may not be read; then the edges delivered so far stay delivered. In
-    all cases the claim still stands. With `allowance` and `taken` the worker can run dependents
-    while later edges are delivered. `owed` gets dependents that a full server has no room to
-    publish now, and their pending record.
+    all cases the claim still stands. Raises WorkerGone where `me` is gone, but not the claim, which
+    is that of a lease: with another registration the delivery goes on. With `allowance` and `taken`
+    the worker can run dependents while later edges are delivered. `owed` gets dependents that a
+    full server has no room to publish now, and their pending record.
     """
     loaded = part.loaded
     if loaded.result is None:
@@ -170,6 +175,10 @@ def _deliver(
     answer = yield Multi(ops)
     if isinstance(answer, Refused) and answer.reason is Reason.FULL:
         raise rejected(f"delivering the result of {claim.task_path}", answer)
+    # A claim of its own is gone with the claims node: the next look at the task finds that.
+    is_own = claim.path.startswith(f"{me.claims_path}/")
+    if not is_own and isinstance(answer, Refused) and answer.path == pending:
+        raise WorkerGone(me.worker)
     if isinstance(answer, Applied):
         full = [dependent for dependent, at in places if answer.results[at] == dependent.k]
     else:
