@@ -76,7 +76,7 @@ def test_a_sample_shows_the_same_boxes_with_estimates(plan: Plan, run: Run) -> N
     }
     assert found.edges == {(0, 1): 92}
     drawn = run("plan", "graph", plan.number, "--sample", "10").out
-    assert "builtins.str: about 92 tasks, waiting  after [1] (92 edges)" in drawn
+    assert "builtins.str: about 92 tasks, waiting  after [1] (about 92 edges)" in drawn
     assert plan.graph(sample=102).boxes == plan.graph().boxes
 
 

@@ -83,7 +83,8 @@ def _first_look(plan: Plan) -> None:
     tasks = plan.status().tasks
     if tasks < LARGE:
         return
-    click.echo(f"a first look, from {SAMPLE} of {tasks:,} tasks; all of them follow:", err=True)
+    said = f"a first look, from {SAMPLE} of {tasks:,} tasks; the whole graph follows it:"
+    click.echo(said, err=True)
     click.echo("\n".join(_text(plan.graph(SAMPLE))) + "\n", err=True)
 
 
@@ -124,6 +125,7 @@ def _text(found: PlanGraph) -> Iterator[str]:
         return
     yield from _wrapped(_summary(found))
     before = _strongest(found, len(found.boxes))
+    about = "about " if found.scale > 1 else ""
     level: int | None = -1
     for index, box in enumerate(found.boxes):
         if box.level != level:
@@ -131,7 +133,7 @@ def _text(found: PlanGraph) -> Iterator[str]:
             yield f"level {level}" if level is not None else "all levels together"
         sources = [
             (f"[{source + 1}]" if source != index else "one another")
-            + (f" ({number:,} edges)" if number > 1 else "")
+            + (f" ({about}{number:,} edges)" if number > 1 else "")
             for source, number in before.get(index, ())
         ]
         if len(sources) > TOLD + 1:

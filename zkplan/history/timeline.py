@@ -186,7 +186,7 @@ def _counted(tasks: Sequence[TaskState]) -> str:
         for each in ("dead", "failed", "delayed", "claimed")
         if states[each]
     ]
-    return " ".join([f"{done:>{_ENDED}} {ran:>{_RAN}}", ", ".join(told)])
+    return "  ".join([f"{done:>{_ENDED}} {ran:>{_RAN}}", ", ".join(told)])
 
 
 def _bars(drawn: _Picture, rows: Sequence[Sequence[TaskState]]) -> tuple[list[str], float]:
@@ -232,7 +232,7 @@ def _workers(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
         ended = f"{sum(task.gone for task in by[worker]):,}"
         ran = took(sum(max(0, task.ran_ms) for task in by[worker]))
         held = sum(task.place == "c" for task in by[worker])
-        now = f" {held:,} claimed" if held else ""
+        now = f"  {held:,} claimed" if held else ""
         yield drawn.row(" ", worker, bar, f"{ended:>{_ENDED}} {ran:>{_RAN}}{now}")
     if len(by) > len(shown):
         yield Line(f" and {count(len(by) - len(shown), 'other worker')}")
