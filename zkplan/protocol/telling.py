@@ -158,11 +158,11 @@ class Teller:
                 number = path[cut + 5 : cut + 15]
                 if number in without or not path.startswith(self._prefix) or len(path) < cut + 15:
                     continue
-                plan = plans[number]
+                found = plans[number]
                 if path[cut + 15 : begin] != "/task-":
-                    _in_plan(plan, op, path[cut + 16 :])
+                    _in_plan(found, op, path[cut + 16 :])
                     continue
-                tasks = path[:begin]
+                plan, tasks = found, path[:begin]
             first = path[child : child + 1]
             # Of a child of a task. The first ones are by far the most frequent.
             if type(op) is Create:

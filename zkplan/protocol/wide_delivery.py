@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
+from ..errors import PayloadUndecodable, ServerFull, TransactionRejected, ZkplanError
 from . import failpoints
 from .adding import added_ops, being_removed, names_of, next_number, settle_all
 from .edges import Edge, delivery_ops
@@ -47,7 +47,7 @@ from .shared import (
 )
 
 
-class WorkerGone(Exception):
+class WorkerGone(ZkplanError):
     """The claims node of the registration is gone: register anew, and go on with that one."""
 
 
@@ -80,6 +80,8 @@ def deliver_wide(
             return False
     assert loaded.result is not None
     part.outcome = loaded.result
+    # `result` has told how long it ran, and what it printed: whoever ends the task tells no more.
+    loaded.claim.fact = loaded.claim.fact._replace(ran_ms=-1, ended=0.0, printed=None)
     refusals = 0
     while refusals <= REFUSALS_MAX:
         if edges := part.edges:
@@ -177,8 +179,9 @@ def _deliver(
         raise rejected(f"delivering the result of {claim.task_path}", answer)
     # A claim of its own is gone with the claims node: the next look at the task finds that.
     is_own = claim.path.startswith(f"{me.claims_path}/")
-    if not is_own and isinstance(answer, Refused) and answer.path == pending:
-        raise WorkerGone(me.worker)
+    is_refused = isinstance(answer, Refused) and answer.reason is Reason.NO_NODE
+    if not is_own and is_refused and answer.path == pending:
+        raise WorkerGone(f"{me.claims_path} is gone: register anew")
     if isinstance(answer, Applied):
         full = [dependent for dependent, at in places if answer.results[at] == dependent.k]
     else:
@@ -236,9 +239,7 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
 def _finish(part: Part) -> Step[bool | None]:
     """Delete the task. True: done. False: the claim was lost. None: it must be read again."""
     loaded, claim = part.loaded, part.loaded.claim
-    # `result` has told how long it ran, and what it printed.
-    fact = part.fact._replace(ran_ms=-1, ended=0.0, printed=None)
-    answer = yield Multi([*loaded.release_ops(), *part.end_ops()], {part.ended_by: fact})
+    answer = yield Multi([*loaded.release_ops(), *part.end_ops()], {part.ended_by: part.fact})
     if isinstance(answer, Applied):
         return True
     if answer.reason is Reason.FULL:

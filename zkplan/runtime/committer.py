@@ -15,7 +15,7 @@ from ..protocol.shared import (
     Registration,
     or_error,
 )
-from ..protocol.wide_delivery import deliver_wide
+from ..protocol.wide_delivery import WorkerGone, deliver_wide
 from .claimer import Claimer
 from .claims import Claims
 from .loader import Loader
@@ -123,6 +123,10 @@ class Committer:
             report = Committed()
             if isinstance(ended, ServerFull):
                 report.no_room.append((part, ended))
+            elif isinstance(ended, WorkerGone):
+                # The claim is of an earlier registration that nobody has cleared yet.
+                self.membership.lost(me)
+                report.stale.append(part)
             elif isinstance(ended, ZkplanError):
                 report.poison.append((part, ended))
             else:

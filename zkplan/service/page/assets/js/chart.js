@@ -5,8 +5,9 @@ import { html, useEffect, useRef } from "./ui.js";
 import { counted, dateTime, span } from "./format.js";
 
 const HEIGHT = 240;
+const DAY = 86_400;
 /** So many seconds lie between two ticks of the time: none is less than one. */
-const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21_600, 43_200, 86_400];
+const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000, 2_592_000, 7_776_000];
 
 /** `track`: [[time in s, finished]], `from`: when none had finished, `all` tasks, `end`: when the last one ends, or null. */
 export function ProgressChart({ track, from, all, end }) {
@@ -75,7 +76,7 @@ function options(width) {
     legend: { show: false },
     cursor: { show: false },
     scales: { y: { range: (_, __, high) => [0, Math.max(high, 1)] } },
-    axes: [{ ...axis, incrs: STEPS, space: 80, values: (_, times) => times.map((time) => dateTime(time).slice(11)) }, { ...axis, size: 60 }],
+    axes: [{ ...axis, incrs: STEPS, space: 80, values: (_, times) => times.map((time) => dateTime(time).slice(...(times.at(-1) - times[0] < DAY ? [11] : [5, 16]))) }, { ...axis, size: 60 }],
     series: [
       {},
       { label: "finished", stroke: finished, width: 2, points: { show: false } },

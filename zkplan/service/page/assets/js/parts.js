@@ -121,12 +121,13 @@ export function Pager({ said, hasBefore, hasNext, onBefore, onNext }) {
 }
 
 /** A button that asks before it acts, and says how it went. */
-export function Ask({ label, title, text, act, danger, first, small, describedBy }) {
+export function Ask({ label, title, text, act, danger, first, small, describedBy, onOpen }) {
   const dialog = useRef(null);
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState(null);
   const open = () => {
     setError(null);
+    onOpen?.();
     dialog.current.showModal();
   };
   const go = async (event) => {

@@ -65,7 +65,7 @@ export function Graph({ nodes, edges, chosen, onChoose, onOpen, depth }) {
     <div class="tools">
       <button class="button" type="button" aria-label="Zoom in" onClick=${() => view.zoom(1.35)}>+</button>
       <button class="button" type="button" aria-label="Zoom out" onClick=${() => view.zoom(1 / 1.35)}>−</button>
-      <button class="button" type="button" aria-label="Show the whole graph" title="Show the whole graph" onClick=${view.fit}>⤢</button>
+      <button class="button" type="button" aria-label="Show the whole graph" title="Show the whole graph" onClick=${view.whole}>⤢</button>
     </div>
   </div>`;
 }

@@ -34,10 +34,10 @@ export function useView(of, made, depth) {
   /** Move so that this point of the picture is well inside. */
   const show = ([x, y]) => {
     const [width, height] = size();
-    isMoved.current = true;
     setBox((old) => {
       const at = [old.x + x * old.scale, old.y + y * old.scale];
       const isSeen = at[0] > 110 && at[0] < width - 110 && at[1] > 45 && at[1] < height - 45;
+      isMoved.current ||= !isSeen;
       return isSeen ? old : { ...old, x: width / 2 - x * old.scale, y: height / 2 - y * old.scale };
     });
   };
@@ -90,5 +90,9 @@ export function useView(of, made, depth) {
       drag.current = null;
     },
   };
-  return { box, fit, zoom, show, handlers };
+  const whole = () => {
+    isMoved.current = false;
+    fit();
+  };
+  return { box, whole, zoom, show, handlers };
 }

@@ -1,7 +1,7 @@
 // Tasks of all plans that are out of attempts: what failed, to be retried or skipped.
 
 import { html, useState } from "../ui.js";
-import { act, mayDo } from "../api.js";
+import { act, ask, mayDo } from "../api.js";
 import { count, counted, passed, span, dateTime } from "../format.js";
 import { Ask, Empty, Head, Loading, Pager, Panel, Problem, Table } from "../parts.js";
 import { DeadActions } from "./plan_tasks.js";
@@ -34,25 +34,37 @@ export function DeadLetters() {
       ${!read.data && !read.error && html`<${Loading} />`}
       ${read.data && rows.length === 0 && (isAll ? html`<${Empty} title="No task is dead.">A task that has used up its attempts comes here, and waits for somebody to retry or skip it.<//>` : html`<${Empty} title="No dead task is like that.">Change the filter above.<//>`)}
       ${rows.length > 0 && html`<${Table} label="Dead tasks" columns=${columns} rows=${rows} keyOf=${(task) => `${task.plan} ${task.number}`} />`}
-      ${rows.length > 1 && mayDo("operate") && html`<${AllActions} rows=${rows} again=${read.again} />`}
+      ${rows.length > 0 && mayDo("operate") && html`<${AllActions} rows=${rows} again=${read.again} />`}
       ${(read.data?.next || cursors.length > 0) && html`<${Pager} said=${`Page ${cursors.length + 1}`} hasBefore=${cursors.length > 0} hasNext=${Boolean(read.data?.next)} onBefore=${() => setCursors(cursors.slice(0, -1))} onNext=${() => setCursors([...cursors, read.data.next])} />`}
     <//>`;
 }
 
-/** What can be done with all tasks that are shown: filters and pages say which those are. */
+/** What can be done with all tasks that are shown: those that are there when the question is asked. */
 function AllActions({ rows, again }) {
+  const [chosen, setChosen] = useState(rows);
+  const all = counted(chosen.length, "task");
   const go = (name, said) => async () => {
-    try {
-      for (const task of rows) await act(`plans/${task.plan}/tasks/${task.number}/${name}`);
-    } finally {
-      again(); // those before a refusal have been changed
+    const refused = [];
+    let changed = 0;
+    for (const task of chosen) {
+      const path = `plans/${task.plan}/tasks/${task.number}`;
+      try {
+        // Somebody may have retried it since, and it may run.
+        if ((await ask("GET", path)).state === "dead" && (await act(`${path}/${name}`)).changed) changed += 1;
+      } catch (error) {
+        if (!(error.status >= 400 && error.status < 500)) throw error;
+        refused.push(`Task ${task.number} of plan ${task.plan}: ${error.title}`);
+      }
     }
-    return said;
+    again();
+    const told = `${count(changed)} of ${all} ${changed === 1 ? "is" : "are"} ${said}.`;
+    if (refused.length > 0) throw { title: told, detail: refused.join(" ") };
+    return told;
   };
-  const all = counted(rows.length, "task");
-  return html`<div class="more"><span>The ${all} shown</span><span class="actions">
-    <${Ask} small label=${`Retry all ${count(rows.length)}`} title=${`Retry ${all}?`} text="All that are shown here will be runnable again, with all their attempts." act=${go("retry", `${all} are runnable again.`)} />
-    <${Ask} small danger label=${`Skip all ${count(rows.length)}`} title=${`Skip ${all}?`} text="None that is shown here will run any more. Tasks that take their results get null instead. This cannot be undone." act=${go("skip", `${all} are skipped.`)} />
+  const open = () => setChosen(rows);
+  return html`<div class="more"><span>${counted(rows.length, "task")} shown</span><span class="actions">
+    <${Ask} small label="Retry all shown" onOpen=${open} title=${`Retry ${all}?`} text="They will be runnable again, with all their attempts." act=${go("retry", "runnable again")} />
+    <${Ask} small danger label="Skip all shown" onOpen=${open} title=${`Skip ${all}?`} text="None of them will run any more. Tasks that take their results get null instead. This cannot be undone." act=${go("skip", "skipped")} />
   </span></div>`;
 }
 

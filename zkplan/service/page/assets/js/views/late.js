@@ -14,7 +14,7 @@ export function Late() {
   const read = useRead("overview", { wake: useWatched(pulse), every: 10_000, pause: 3000 });
   const late = read.data?.late ?? [];
   if (!late.length) return null;
-  return html`<section class="error" aria-label="What needs somebody">
+  return html`<section class="error" aria-label="What needs attention">
     <b>Needs attention</b>
     <ul>${late.slice(0, SHOWN).map((text) => html`<li key=${text}><${Linked} text=${text} /></li>`)}</ul>
     ${late.length > SHOWN && html`<span>and ${count(late.length - SHOWN)} more</span>`}
