@@ -15,6 +15,7 @@ Errors:     errors.ZkplanError and its subclasses
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from .basics.version import __version__ as __version__
 from .errors import (
     AccessDenied,
     BudgetSpent,
@@ -58,7 +59,6 @@ from .errors import (
     ZooKeeperError,
     ZooKeeperUnavailable,
 )
-from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .backoff import Backoff

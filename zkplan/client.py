@@ -7,6 +7,9 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from .basics.tracebacks import told_to_caller
+from .controls.orders import WorkerOrders
+from .controls.queues_and_limits import QueuesAndLimits
 from .errors import PlanExists
 from .functions.definition import memory_bytes
 from .functions.limit_names import as_names
@@ -16,7 +19,6 @@ from .functions.retry_rules import as_options
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
 from .inspection.root_views import RootViews
-from .orders import WorkerOrders
 from .plan import Plan
 from .protection.keys import keys_of, parse_keys
 from .protocol.author import create_plan, ensure_root
@@ -26,14 +28,12 @@ from .protocol.look import plan_records
 from .protocol.options import TaskOptions
 from .protocol.records import OnFailure, PlanRecord, Serializer
 from .protocol.schedules import CatchUp, Overlap
-from .queues_and_limits import QueuesAndLimits
 from .retention.archived import read_back
 from .retention.bounded import Bounded
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
 from .settings import Settings, resolve
 from .settings.login import with_password
 from .store.files import INLINE_LIMIT, Store
-from .tracebacks import told_to_caller
 from .transport import open_transport
 from .transport.access import access_options
 from .transport.addresses import folder_of, is_embedded, lease

@@ -10,7 +10,7 @@ import logging
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from .text import one_line, printable
+from .basics.text import one_line, printable
 
 #: Before each line of a traceback, so that none of them looks like a line of the log.
 CONTINUED = "  | "

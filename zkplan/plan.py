@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
-from . import tracing
+from .basics import tracing
+from .basics.tracebacks import told_to_caller
 from .connection import Connection
-from .decisions import select
+from .controls.decisions import select
 from .errors import InvalidTask, PlanError, PlanExists
 from .functions.decorator import open_plans
 from .functions.definition import define_all
@@ -32,7 +33,6 @@ from .protocol.records import PlanRecord, Share
 from .protocol.share import change_share
 from .store.end import remove
 from .tasks import RunIf, Task, TaskSpec
-from .tracebacks import told_to_caller
 from .waiting.events import EventStream
 from .waiting.plan import WatchedPlan
 from .waiting.watcher import Watcher

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+from .basics.text import count
+from .basics.tracebacks import told_to_caller
 from .connection import Connection
-from .decisions import DecidedPlan, Decisions
+from .controls.decisions import DecidedPlan, Decisions
 from .errors import (
     NotSerialisable,
     PlanError,
@@ -23,8 +25,6 @@ from .notebook import Picture, readable, show_live, task_picture
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
 from .serialization.functions import function_name
-from .text import count
-from .tracebacks import told_to_caller
 from .waiting.done import has_completed
 from .waiting.futures import completion
 from .waiting.kept import refuse_unkept

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 from .backoff import Backoff
+from .basics.version import __version__
 from .errors import ZkplanError
 from .functions.definition import memory_bytes
 from .isolation.processes import TASKS_PER_CHILD, Processes
@@ -22,7 +23,6 @@ from .runtime.statistics import Statistics
 from .serialization.by_name import AllowList
 from .serialization.kinds import registered
 from .settings.settings import OUTPUT_MAX
-from .version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

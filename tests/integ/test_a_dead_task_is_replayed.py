@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, TaskError
-from zkplan.replay import replay
+from zkplan.runtime.replay import replay
 
 from .support import Here, Run, tree, wait_until, working
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from zkplan.cron import Cron
+from zkplan.basics.cron import Cron
 from zkplan.protocol.records import PlanRecord
 from zkplan.protocol.schedules import CatchUp, Definition
 from zkplan.schedules.due import Turn, jitter_s, turn

@@ -14,6 +14,7 @@ import pytest
 
 import zkplan
 from zkplan import InvalidTask, InvariantViolated, NotSerialisable, errors
+from zkplan.basics.tracebacks import told_to_caller
 from zkplan.errors import (
     ForeignTask,
     PayloadTooLarge,
@@ -28,7 +29,6 @@ from zkplan.protocol.records import PlanRecord
 from zkplan.serialization import codec
 from zkplan.serialization.codec import Codec
 from zkplan.store.values import Values
-from zkplan.tracebacks import told_to_caller
 from zkplan.transport import Transport
 
 CLASSES = {

@@ -20,6 +20,7 @@ FILES = [
     TOP / "dev.py",
 ]
 MODULE_LINES_MAX, FUNCTION_LINES_MAX = 400, 70
+TOP_MODULES_MAX = 14
 #: Printing is for what people start in a terminal.
 MAY_PRINT = re.compile(r"(zkplan/(cli|demo|stress)|benchmarks|examples)/|dev\.py")
 WORDS = ("probably", "should " + "be safe", "hopefully")
@@ -111,6 +112,10 @@ def names(tree: ast.Module, path: Path) -> Iterator[str]:
         is_test = isinstance(node, ast.stmt) and name.startswith("test_")
         if is_test and (name.count("_") < 3 or len(name) > TEST_NAME_MAX):
             yield f"{name} is no sentence of at most {TEST_NAME_MAX} characters"
+
+
+def test_few_modules_lie_at_the_top_of_the_package() -> None:
+    assert len(list((TOP / "zkplan").glob("*.py"))) <= TOP_MODULES_MAX
 
 
 def test_old_words_are_found_as_words_and_in_identifiers() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
+from zkplan.basics.text import printable
 from zkplan.history.lines import lines
 from zkplan.history.state import PlanState
 from zkplan.protocol.history import Record
 from zkplan.protocol.telling import Told
 from zkplan.service.histories import _row
-from zkplan.text import printable
 
 from .in_node import MODULES, in_node
 

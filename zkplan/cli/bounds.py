@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from ..basics.text import age, date_time, size
 from ..protocol.bounds import RETENTION_S, Bounds
 from ..settings import Settings
-from ..text import age, date_time, size
 from . import EXIT_FAILED
 from .common import connection_options, open_client, output_option, print_facts
 from .durations import seconds

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..basics.text import date_time, one_line
 from ..client import Client, connect_with
 from ..errors import PayloadUndecodable
 from ..inspection.roots import hint_at_root
@@ -19,7 +20,6 @@ from ..plan import Plan
 from ..settings import Settings, resolve
 from ..settings.fields import FIELDS, Field
 from ..settings.handing import take_handed
-from ..text import date_time, one_line
 from ..transport.addresses import require_data
 from .terminal import JsonFormatter, PrintableFormatter, printable
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from ..basics.text import count, date_time
 from ..errors import ZkplanError
 from ..retention import STATES, Expired
 from ..settings import Settings
-from ..text import count, date_time
 from .common import connection_options, open_client, output_option, print_rows
 from .durations import seconds
 

@@ -11,11 +11,11 @@ from textwrap import wrap
 
 import click
 
+from ..basics.text import count
 from ..errors import ZkplanError
 from ..inspection.graph import STATES, Box, PlanGraph
 from ..plan import Plan
 from ..settings import Settings
-from ..text import count
 from .common import connection_options, open_client, output_option, print_facts
 from .terminal import printable
 

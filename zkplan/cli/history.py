@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from ..basics.text import count, date_time
 from ..client import Client
 from ..history.across import Across, events_across
 from ..history.events import EVENT_KINDS, Event
@@ -24,7 +25,6 @@ from ..processes.garbage import spare_a_reader
 from ..protocol.layout import number_of
 from ..protocol.look import refuse_hidden
 from ..settings import Settings
-from ..text import count, date_time
 from .common import connection_options, open_client, output_option, print_facts, print_rows
 from .durations import MOMENT, moment
 from .terminal import printable

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
+from ..basics.text import count
 from ..errors import InvalidSettings
 from ..inspection.workers import living_workers
 from ..protection.keys import AES, SECRET, SIGNING, check_keys, new_key, public_key, read_keys
 from ..protection.reseal import reseal
 from ..settings import Settings
-from ..text import count
 from . import EXIT_FAILED, EXIT_USAGE, end
 from .common import connection_options, open_client, output_option, print_facts
 

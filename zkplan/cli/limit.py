@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ..basics.text import date_time
 from ..protocol.limits import PERIODS_S, SIZE_MAX, LimitStatus, Per
 from ..settings import Settings
-from ..text import date_time
 from .common import connection_options, open_client, output_option, print_rows
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from ..loopback import is_loopback
+from ..basics.loopback import is_loopback
 from . import EXIT_FAILED, end
 
 _OPEN = """\

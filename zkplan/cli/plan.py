@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..basics.text import count, date_time
 from ..client import Client
 from ..plan import Plan
 from ..protocol.control import PlanStatus
@@ -19,7 +20,6 @@ from ..protocol.look import refuse_hidden
 from ..protocol.records import WEIGHT_MAX, Dead
 from ..retention.archived import Archived
 from ..settings import Settings
-from ..text import count, date_time
 from ..transport.addresses import folder_of, is_embedded
 from . import EXIT_FAILED, EXIT_USAGE
 from .common import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from ..basics.text import count
 from ..settings import Settings
-from ..text import count
 from . import EXIT_FAILED
 from .common import connection_options, open_client
 from .imports import import_path_option, set_import_path
@@ -32,7 +32,7 @@ def replay(
     Nothing is committed: its result, its logs and the tasks that it adds are only shown. What the
     function does elsewhere, it does. It runs code of whoever added the task, with your rights.
     """
-    from ..replay import replay as run_again  # here: it needs much of what runs in a worker
+    from ..runtime.replay import replay as run_again  # here: it needs much of what runs in a worker
 
     set_import_path(settings, import_path)
     with open_client(settings) as client:

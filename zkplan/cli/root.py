@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..basics.text import count
 from ..inspection.access import (
     RootAccess,
     close_root,
@@ -14,7 +15,6 @@ from ..inspection.access import (
     workers_without_login,
 )
 from ..settings import Settings
-from ..text import count
 from . import EXIT_FAILED, EXIT_USAGE, end
 from .bounds import budget, retention
 from .common import connection_options, open_client, output_option, print_facts

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ..basics.text import count
 from ..plan_files.builder import create, tasks_of
 from ..plan_files.reader import read_plan_file
 from ..settings import Settings
-from ..text import count
 from .common import (
     connection_options,
     label_of,

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
+from ..basics.text import age, date_time
 from ..functions.by_path import function_at
 from ..protocol.schedules import CATCH_UPS, OVERLAPS, Firing
 from ..schedules import Schedule, find_all
 from ..settings import Settings
-from ..text import age, date_time
 from .common import (
     connection_options,
     label_of,

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from ..basics.loopback import is_loopback
 from ..client import Client, connect_with
 from ..errors import ZkplanError
-from ..loopback import is_loopback
 from ..settings import Settings
 from ..settings.settings import JSON
 from .common import connection_options, log_options, open_client

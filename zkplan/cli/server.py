@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..loopback import is_loopback
+from ..basics.loopback import is_loopback
 from . import EXIT_FAILED, end
 from .common import log_options
 from .listening import Place, metrics_options, read_address, why_not

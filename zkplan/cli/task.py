@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ..basics.text import count
 from ..errors import PayloadUndecodable
 from ..inspection.task_details import describe_task
 from ..settings import Settings
-from ..text import count
 from .common import (
     connection_options,
     open_client,

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..decisions import Decisions
+from ..basics.text import count
+from ..controls.decisions import Decisions
 from ..errors import UNREACHABLE, InvalidTask, ZkplanError
 from ..inspection.across import STATES
 from ..plan import Plan
 from ..settings import Settings
 from ..tasks import Task
-from ..text import count
 from . import EXIT_FAILED
 from .common import F, connection_options, label_of, open_client, output_option, print_rows
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from ..basics.text import count
 from ..history.logs import TaskLog, read_logs
 from ..history.reading import missing
 from ..settings import Settings
-from ..text import count
 from .common import connection_options, open_client, output_option, print_rows
 from .terminal import printable
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from ..basics.text import date_time
 from ..client import Client
 from ..inspection.across import STATES, Filter, FoundTask, find_tasks
 from ..inspection.ended import ENDED, EndedTask
@@ -17,7 +18,6 @@ from ..inspection.unfinished import TaskSummary
 from ..protocol.layout import number_of
 from ..protocol.look import refuse_hidden
 from ..settings import Settings
-from ..text import date_time
 from .common import connection_options, open_client, output_option, print_rest, print_rows
 from .durations import MOMENT, moment, seconds
 from .ended_ls import COLUMNS, WithEnded

@@ -7,8 +7,8 @@ import logging
 from datetime import datetime
 from typing import Any
 
+from ..basics.text import printable
 from ..log import CONTINUED, TASK_FIELDS, continued, note_task
-from ..text import printable
 
 __all__ = ["JsonFormatter", "PrintableFormatter", "printable"]
 

@@ -18,9 +18,9 @@ from rich.console import Console, Group
 from rich.control import Control
 from rich.text import Text
 
+from ..basics.text import duration, one_line
 from ..errors import ServerRolledBack, ZkplanError, ZooKeeperUnavailable
 from ..inspection.overview import Observer, Overview
-from ..text import duration, one_line
 from ..transport import Transport
 from .top_picture import picture
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from ..basics.text import count, duration, one_line
 from ..inspection.overview import Overview, PlanNow, TaskNow
-from ..text import count, duration, one_line
 
 #: The smallest picture that is drawn; a smaller terminal shows a part of it.
 WIDTH_MIN, HEIGHT_MIN = 60, 12

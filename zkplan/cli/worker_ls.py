@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from ..basics.text import date_time, duration
 from ..inspection.across import task_names
 from ..inspection.held import RUNNING, Held, held_tasks
 from ..protocol.worker_record import WorkerRecord
 from ..settings import Settings
-from ..text import date_time, duration
 from .common import connection_options, open_client, output_option, print_rows, tell_none
 
 #: How many tasks of each worker a table names.

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ..orders import find_worker, tell_worker, wait_until_gone, workers_of
+from ..basics.text import count
+from ..controls.orders import find_worker, tell_worker, wait_until_gone, workers_of
 from ..protocol.worker_record import WorkerRecord, WorkerState
 from ..settings import Settings
-from ..text import count
 from .common import connection_options, open_client, output_option, print_rows
 
 _COLUMNS = ("id", "host", "told", "tasks")

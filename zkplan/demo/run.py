@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import zkplan
+from zkplan.basics.text import count
 from zkplan.connection import Connection
 from zkplan.demo import analysis
 from zkplan.demo.analysis import Chunk, Execution, Summary
@@ -30,7 +31,6 @@ from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import Create, Delete, Multi, ReadChildren
 from zkplan.settings import Settings as Connecting
 from zkplan.testing.provide import Provided, client_on_own_root
-from zkplan.text import count
 
 #: Short, so that a takeover is seen soon. In production a longer one survives pauses of the
 #: machine.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from ..basics.text import count
 from ..client import Client
 from ..errors import ZkplanError
 from ..inspection.roots import hint_at_root
 from ..protocol.requests import ReadData, ReadMany
 from ..settings import Settings
 from ..settings.access import RIGHTS
-from ..text import count
 from ..transport.probe import Made, Probe, Refusal
 from .findings import Finding, note, ok, problem
 

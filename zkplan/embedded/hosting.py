@@ -29,7 +29,7 @@ from zkplan.embedded.server import Server
 from zkplan.embedded.statistics import ServerStatistics, statistics_of
 from zkplan.embedded.storage import make_folder
 
-from ..loopback import is_loopback
+from ..basics.loopback import is_loopback
 
 DURABILITIES = ("durable", "fast")
 

@@ -26,8 +26,8 @@ from zkplan.embedded.storage import Saved, Storage
 from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.words import Traffic, answer_stranger, answer_word
 
+from ..basics.loopback import is_loopback
 from ..log import get_logger
-from ..loopback import is_loopback
 
 # Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500

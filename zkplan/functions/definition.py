@@ -9,6 +9,7 @@ from math import ceil
 from operator import attrgetter
 from typing import Any
 
+from ..basics.text import size, size_from
 from ..errors import ForeignTask, InvalidTask, PayloadTooLarge
 from ..gates import When
 from ..protocol.adding import NewTask
@@ -28,7 +29,6 @@ from ..serialization import codec as codecs
 from ..serialization.functions import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
-from ..text import size, size_from
 from .gates import Gates
 from .json_task import dump_call_json, dump_function_json
 from .kinds import Kind, task_kind

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from ..basics.text import count
 from ..errors import PayloadUndecodable
 from ..protocol.compaction import Cut
 from ..protocol.histories import StoredHistory, read_histories
 from ..protocol.history import GAP, Record
 from ..store.parts import Earlier, earlier
 from ..store.values import Values
-from ..text import count
 from .events import EVENT_KINDS, Event, Events
 from .reading import gaps
 

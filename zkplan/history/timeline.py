@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ..text import count, took
+from ..basics.text import count, took
 from .spans import (
     GROUPS_MAX,
     SINGLE_MAX,

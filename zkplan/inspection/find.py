@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ..basics.text import count
 from ..connection import Connection
 from ..errors import InvalidTask
 from ..history.reading import ended_tasks
 from ..protocol.layout import number_of, task_key
 from ..protocol.requests import ReadData
 from ..protocol.unproven import require_proven
-from ..text import count
 from .dead_letters import dead_letters
 from .outcomes import kept_outcomes
 from .unfinished import unfinished_tasks

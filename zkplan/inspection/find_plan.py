@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..basics.text import count
 from ..connection import Connection
 from ..errors import PlanError, PlanNotFound
 from ..protocol.keys import find_key
@@ -9,7 +10,6 @@ from ..protocol.layout import number_of
 from ..protocol.look import plan_records, readable_record, refuse_hidden
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData
-from ..text import count
 from .roots import hint_at_root
 
 #: What stands before a key where a plan is named by a text. No name begins with it.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from ..basics.text import count
 from ..protocol.control import PlanStatus
 from ..protocol.schedules import Schedule
-from ..text import count
 from .held import LEFT, Held
 
 #: Seconds that workers may take for what is due: they look about once a second.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..text import one_line
+from ..basics.text import one_line
 
 #: Shows how many tasks of how many have finished, and a detail.
 Show = Callable[[int, int, str], None]

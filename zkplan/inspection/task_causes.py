@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ..basics.text import count, date_time
 from ..protocol.layout import OWN_LIMIT, kind_in, limit_path, limits_in, parse_lease, queue_in
-from ..text import count, date_time
 from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
 from .gates import GateInfo, gates_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..basics.text import date_time
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable
 from ..history.reading import told_tasks
@@ -15,7 +16,6 @@ from ..serialization.codec import FAILURE, LOG, VALUE, Codec
 from ..serialization.functions import is_skipped, split_name
 from ..store.reference import value_size
 from ..store.values import Values
-from ..text import date_time
 from .neighbours import dependencies, dependents
 from .task_info import TaskInfo, TaskRead, info_of, read_task
 from .unfinished import TaskSummary, summaries

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from ..basics.text import count, date_time
 from ..connection import Connection
-from ..text import count, date_time
 from .dead_letters import dead_letters
 from .deadlock import dead_if_deadlocked
 from .gates import gates_of

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from .. import tracing
+from ..basics import tracing
+from ..basics.version import __version__
 from ..errors import PayloadUndecodable, ZkplanError
 from ..log import get_logger
 from ..protocol.records import Failure
@@ -17,7 +18,6 @@ from ..serialization.by_name import EACH
 from ..serialization.failures import FAILED
 from ..serialization.functions import describe_function, name_of_function, trace_of
 from ..serialization.kinds import kind_of_function
-from ..version import __version__
 
 try:
     from opentelemetry import context as contexts
@@ -82,8 +82,8 @@ def in_set_up_process(traceparent: str) -> InProcess:
 
 
 class InProcess:
-    """See `zkplan.tracing.SpanInProcess`. The worker has begun the span of the attempt, and will
-    end it. What the function makes in its process, spans and tasks, stands below it."""
+    """See `zkplan.basics.tracing.SpanInProcess`. The worker has begun the span of the attempt, and
+    will end it. What the function makes in its process, spans and tasks, stands below it."""
 
     def __init__(self, traceparent: str) -> None:
         if tracing.active is None:
@@ -102,7 +102,7 @@ class InProcess:
 
 
 class _OpenTelemetry:
-    """See `zkplan.tracing.Tracing`."""
+    """See `zkplan.basics.tracing.Tracing`."""
 
     def __init__(self, provider: trace.TracerProvider | None) -> None:
         self._tracer = trace.get_tracer("zkplan", __version__, provider)
@@ -130,7 +130,7 @@ class _OpenTelemetry:
 
 
 class _Attempt:
-    """See `zkplan.tracing.TaskSpan`."""
+    """See `zkplan.basics.tracing.TaskSpan`."""
 
     def __init__(self, job: Job, span: trace.Span) -> None:
         self._job, self._span = job, span

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+from ..basics.text import size
+from ..basics.tracing import SpanInProcess
 from ..errors import PayloadUndecodable, TaskCancelled
 from ..protocol.load import Loaded
 from ..protocol.options import TaskOptions
@@ -28,8 +30,6 @@ from ..runtime.job import Job
 from ..runtime.retry_rules import is_final
 from ..serialization.codec import Codec
 from ..store.carried import carried_function, carried_value, carry
-from ..text import size
-from ..tracing import SpanInProcess
 from .adds import to_plain
 from .below import become_reaper
 from .context import ChildContext, Link, WorkerGone

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
 
+from ..basics.text import size
 from ..errors import PayloadUndecodable, ZkplanError
 from ..log import get_logger
 from ..protocol.options import TaskOptions
@@ -21,7 +22,6 @@ from ..runtime.job import Ended, Job
 from ..runtime.output import KEPT_ALREADY
 from ..serialization.codec import Codec, dump
 from ..shell_commands.stderr_log import StderrLog
-from ..text import size
 from .adds import from_plain
 from .machine import fair_share
 from .slot import ProcessEnded, Reply, Slot

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 
+from ..basics.text import count
 from ..connection import Connection
 from ..errors import ZkplanError
 from ..log import get_logger
@@ -17,7 +18,6 @@ from ..protocol.look import promote
 from ..protocol.requests import ReadChildren, Step
 from ..runtime.lapses import Lapses
 from ..runtime.tidying import Written
-from ..text import count
 from .registered import Registered
 
 #: How often it looks while there is something to wait for, and how long workers go first.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from ..basics.version import __version__
 from ..errors import ClientClosed, ZooKeeperUnavailable
 from ..protocol.layout import SERVICE, Paths
 from ..protocol.membership import register, unregister
@@ -17,7 +18,6 @@ from ..protocol.shared import Registration
 from ..protocol.worker_record import WorkerRecord
 from ..transport import Transport
 from ..transport.server_clock import ServerClock
-from ..version import __version__
 
 #: After so many IDs that were used the session is not one that can register.
 TRIES_MAX = 20

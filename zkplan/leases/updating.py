@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from ..connection import Connection
-from ..decisions import Decisions, check_priority
+from ..controls.decisions import Decisions, check_priority
 from ..errors import InvalidTask, UpdateRefused, ZooKeeperUnavailable
 from ..plan import Plan
 from ..protocol.adding import NewTask, dep_number

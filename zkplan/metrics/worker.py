@@ -6,8 +6,8 @@ import socket
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..basics.version import __version__
 from ..runtime.statistics import Statistics
-from ..version import __version__
 from ..worker import Worker
 from .families import counters, gauges
 from .latency import latency_s

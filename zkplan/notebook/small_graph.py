@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Protocol
 
-from ..text import one_line
+from ..basics.text import one_line
 from .colours import colour_of
 
 #: With more of them a small picture is none.

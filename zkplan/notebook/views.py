@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from html import escape
 from typing import NamedTuple, Protocol
 
+from ..basics.text import count, one_line
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from ..text import count, one_line
 from .colours import COLOURS, colour_of
 
 _FRAME = "font:13px/1.5 system-ui,sans-serif;max-width:640px;font-variant-numeric:tabular-nums"

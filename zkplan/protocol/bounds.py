@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ..basics.text import count, size
 from ..errors import BudgetSpent, PayloadUndecodable, TransactionRejected
-from ..text import count, size
 from .fields import as_lasting, as_whole_from_0, from_json, lasting_to_json, to_json
 from .layout import Paths, number_of, parse_claim
 from .look import names_on_claims_nodes, readable_record

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from ..basics.text import age, count
 from ..connection import Connection
 from ..errors import UNREACHABLE, PlanNotFound, ZkplanError
 from ..inspection.deadlock import dead_if_deadlocked, status_of
@@ -23,7 +24,6 @@ from ..protocol.look import names_on_claims_nodes, plan_records
 from ..protocol.records import control_from_bytes
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
 from ..store.end import remove
-from ..text import age, count
 from ..transport.server_clock import ServerClock
 from .archived import archive_plan
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ..basics.text import size_from
+from ..basics.tracebacks import told_to_caller
 from ..connection import Connection
 from ..errors import ZkplanError
 from ..log import get_logger
@@ -16,8 +18,6 @@ from ..protocol.layout import Paths
 from ..protocol.look import list_plans
 from ..protocol.requests import Step
 from ..protocol.spending import count_plans
-from ..text import size_from
-from ..tracebacks import told_to_caller
 from . import Expired, Rules, expired, remove_expired, server_now
 from .archived import Archived, archived_plans
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from ..basics.text import age
 from ..connection import Connection
 from ..errors import UNREACHABLE, PlanNotFound, ZkplanError
 from ..log import get_logger
@@ -17,7 +18,6 @@ from ..protocol.bounds import Over, is_over, read_bounds
 from ..protocol.layout import Paths
 from ..protocol.requests import Step
 from ..store.end import remove
-from ..text import age
 from .archived import archive_plan
 
 logger = get_logger("zkplan.worker")

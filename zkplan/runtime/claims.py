@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ..basics.text import count
 from ..log import get_logger
 from ..protocol.ending import ENDINGS_PER_MULTI, hand_back
 from ..protocol.load import Loaded
 from ..protocol.part import Part
 from ..protocol.requests import Step
 from ..protocol.shared import Claim
-from ..text import count
 from . import capacity
 from .job import Job
 from .kept_results import KeptResults

@@ -10,11 +10,11 @@ import time
 import zlib
 from dataclasses import dataclass, field
 
+from ..basics.text import count
 from ..log import get_logger
 from ..protocol.clearing import ClaimsNodes, Cleared, clear_claims, orphaned_claims
 from ..protocol.layout import Paths
 from ..protocol.requests import ReadChildren, Step
-from ..text import count
 from .claims import Claims
 from .failures import VanishedWorkers
 from .lapses import Lapses

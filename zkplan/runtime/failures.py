@@ -7,13 +7,13 @@ import time
 import traceback
 from collections.abc import Set
 
+from ..basics.text import date_time
 from ..errors import PayloadUndecodable
 from ..log import get_logger
 from ..protocol.records import Failure
 from ..protocol.shared import Claim
 from ..serialization.codec import FAILURE, Codec
 from ..serialization.functions import is_json
-from ..text import date_time
 from .job import Job
 
 TRACEBACK_CHARS_MAX = 16_000

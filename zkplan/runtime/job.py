@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..basics.tracing import TaskSpan
 from ..log import TASK_FIELDS
 from ..protocol.adding import NewTask
 from ..protocol.load import Loaded
@@ -14,7 +15,6 @@ from ..protocol.part import Part
 from ..protocol.records import Failure, PlanRecord
 from ..protocol.requests import NO_FACT, Fact
 from ..protocol.shared import Claim
-from ..tracing import TaskSpan
 from .tail import Tail
 
 

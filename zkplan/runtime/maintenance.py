@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..backoff import CHANCE, Backoff
+from ..basics.text import count
 from ..log import get_logger
 from ..protocol.active import Ended, Scanned
 from ..protocol.check import Report, check
@@ -16,7 +17,6 @@ from ..protocol.queues import read_queues
 from ..protocol.records import taken_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import Registration
-from ..text import count
 from .candidates import Candidates
 from .claims import TAKEN, Claims
 from .membership import Membership

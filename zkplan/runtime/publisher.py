@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from ..basics.text import count
 from ..protocol import control
 from ..protocol.publish import Published, publish
 from ..protocol.shared import NO_ALLOWANCE, Allowance, Dependent, Registration
-from ..text import count
 from .claimer import Claimer
 from .loader import Loader
 from .membership import Membership

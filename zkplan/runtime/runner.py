@@ -10,8 +10,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from .. import tracing
 from ..backoff import CHANCE, Backoff
+from ..basics import tracing
 from ..errors import (
     PayloadTooLarge,
     PayloadUndecodable,

@@ -6,7 +6,7 @@ import time
 import zlib
 from dataclasses import dataclass, field
 
-from ..cron import Cron
+from ..basics.cron import Cron
 from ..errors import PlanError, ZkplanError
 from ..log import get_logger
 from ..protocol.control import change_state

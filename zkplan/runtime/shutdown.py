@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from ..basics.text import count
 from ..log import get_logger
-from ..text import count
 from .claims import Claims
 from .membership import Membership
 from .settler import Settler

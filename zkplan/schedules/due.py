@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from ..cron import Cron
+from ..basics.cron import Cron
 from ..protocol.records import PlanRecord
 from ..protocol.schedules import Definition
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+from ..basics.cron import Cron
 from ..connection import Connection
-from ..cron import Cron
 from ..plan import Plan
 from ..protocol.schedules import (
     CatchUp,

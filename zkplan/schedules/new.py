@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..basics.cron import Cron
 from ..connection import Connection
-from ..cron import Cron
 from ..errors import InvalidTask, ScheduleNotFound
 from ..functions.definition import define_all
 from ..functions.new_plan import new_record

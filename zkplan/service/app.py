@@ -11,9 +11,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from ..basics.version import __version__
 from ..errors import ZkplanError
 from ..log import get_logger
-from ..version import __version__
 from . import (
     caller,
     graphs,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from ..decisions import Decisions
+from ..controls.decisions import Decisions
 from ..inspection.across import STATES, Filter, FoundTask, find_tasks
 from .adding import specs_of
 from .asked import ClientOf, PlanOf, TaskOf, TaskPlace, existing, idempotency_key_header, needs

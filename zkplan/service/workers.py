@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
 from ..client import Client
+from ..controls.orders import find_worker, tell_worker
 from ..inspection.across import task_names
 from ..inspection.held import Held, held_tasks
-from ..orders import find_worker, tell_worker
 from ..protocol.worker_record import WorkerRecord, WorkerState
 from .asked import ClientOf, needs
 from .problems import documented

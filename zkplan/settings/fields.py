@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..basics.text import size_from
 from ..errors import InvalidSettings
-from ..text import size_from
 from .access import check_access
 from .settings import LOGIN_TYPES, OUTPUT_MAX, POLICIES, SERIALIZERS
 

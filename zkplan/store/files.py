@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..basics.text import without_login
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from ..protocol import failpoints
-from ..text import without_login
 from ..transport.passing_folder import is_passing
 from .blob import Bytes, Digest
 from .reference import HISTORY, PART, key_of

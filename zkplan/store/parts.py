@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..basics.text import count
 from ..errors import PayloadUndecodable, PlanNotFound, StoredValueLost, StoreUnavailable
 from ..protocol import failpoints
 from ..protocol.compaction import Cut, Oldest, let_go, oldest
 from ..protocol.fields import from_json, to_json
 from ..protocol.history import STORED_PART, Record, Span, gap_to_bytes, records_from_bytes
 from ..protocol.requests import ReadData
-from ..text import count
 from ..transport import Transport
 from .blob import Bytes, digest
 from .reference import HISTORY, Reference

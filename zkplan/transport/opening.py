@@ -10,8 +10,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+from ..basics.text import without_login
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from ..text import without_login
 from .complaints import why
 from .kazoo_client import logger, make_client
 from .kazoo_private import has_sasl

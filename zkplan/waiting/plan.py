@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Literal
 
+from ..basics.cron import zone_of
+from ..basics.tracebacks import told_to_caller
 from ..connection import Connection
-from ..cron import zone_of
 from ..errors import PlanError, ZkplanError
 from ..inspection.dead_letters import dead_letters
 from ..inspection.deadlock import status_of
@@ -26,7 +27,6 @@ from ..protocol.layout import number_of
 from ..protocol.look import plan_record
 from ..protocol.records import Dead, PlanRecord
 from ..store.compare import check_blobs
-from ..tracebacks import told_to_caller
 from .plan_async import in_thread
 from .plan_end import end_if_drained, wait_for_plan
 from .results import Asked, kept_results, results_of

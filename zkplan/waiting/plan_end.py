@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from ..basics.text import count
 from ..connection import Connection
 from ..errors import UNREACHABLE, WaitTimeout, ZooKeeperError
 from ..inspection.deadlock import failed
@@ -14,7 +15,6 @@ from ..protocol.control import PlanStatus, finish
 from ..protocol.control import status as read_status
 from ..protocol.requests import ReadChildren, ReadData
 from ..protocol.unproven import require_proven
-from ..text import count
 from .patience import Patience
 
 logger = get_logger("zkplan.plan")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from .connection import Connection
-from .inspection.queues import QueueStatus, queue_statuses
-from .protocol.author import ensure_root
-from .protocol.limits import LimitStatus, Per, check_limit, list_limits, remove_limit, set_limit
+from ..connection import Connection
+from ..inspection.queues import QueueStatus, queue_statuses
+from ..protocol.author import ensure_root
+from ..protocol.limits import LimitStatus, Per, check_limit, list_limits, remove_limit, set_limit
 
 
 class QueuesAndLimits(Connection):

@@ -6,22 +6,22 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from .client import Client
-from .errors import TaskError
-from .plan import Plan
-from .protocol.load import Reading, read_names
-from .protocol.places import find_place
-from .protocol.records import Failure, TaskRecord
-from .protocol.requests import ReadChildren, ReadData, ReadMany
-from .protocol.shared import Claim
-from .runtime.context import Context, running
-from .runtime.job import Job
-from .runtime.plan_within import PlanWithin
-from .serialization.codec import FAILURE, TASK, VALUE, task_options
-from .serialization.failures import dump_failure
-from .tasks import Task
+from ..connection import Connection
+from ..errors import TaskError
+from ..plan import Plan
+from ..protocol.load import Reading, read_names
+from ..protocol.places import find_place
+from ..protocol.records import Failure, TaskRecord
+from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.shared import Claim
+from ..serialization.codec import FAILURE, TASK, VALUE, task_options
+from ..serialization.failures import dump_failure
+from ..tasks import Task
+from .context import Context, running
+from .job import Job
+from .plan_within import PlanWithin
 
 #: Calls the function with its arguments; a debugger may do so in another way.
 Call = Callable[..., Any]
@@ -56,7 +56,7 @@ def replay(
     if it has finished or waits for results. Nothing of it is written to ZooKeeper; what the
     function does elsewhere, it does.
     """
-    client = cast("Client", plan._client)
+    client = plan._client
     job = _read(client, plan, task)
     record = TaskRecord.from_bytes(client.codec.open(TASK, job.loaded.record)[1])
     job.options, job.function = task_options(record), record.function
@@ -76,7 +76,7 @@ def replay(
     return result, len(job.adds)
 
 
-def _read(client: Client, plan: Plan, task: Task) -> Job:
+def _read(client: Connection, plan: Plan, task: Task) -> Job:
     run, path = client.transport.run, task.path
     node, names = client.transport.ask(ReadMany([ReadData(path), ReadChildren(path)], strict=True))
     if node is None or names is None:
@@ -100,7 +100,7 @@ def _read(client: Client, plan: Plan, task: Task) -> Job:
     return Job(loaded, plan=plan.record)
 
 
-def _opened(client: Client, job: Job, sealed: bytes) -> bytes:
+def _opened(client: Connection, job: Job, sealed: bytes) -> bytes:
     kind, body = client.codec.open(VALUE + FAILURE, sealed)
     if kind != FAILURE:
         return body
@@ -113,5 +113,5 @@ def _opened(client: Client, job: Job, sealed: bytes) -> bytes:
     return dump_failure(failure)
 
 
-def _plan_within(client: Client, plan: Plan, job: Job) -> Plan:
+def _plan_within(client: Connection, plan: Plan, job: Job) -> Plan:
     return PlanWithin(client, plan.path, job.plan, job.claim.task, job.adds)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from .connection import Connection
-from .errors import WaitTimeout, WorkerNotFound, ZkplanError
-from .inspection.workers import keys_fit, living_workers
-from .protocol.orders import order
-from .protocol.worker_record import WorkerRecord, WorkerState
-from .tracebacks import told_to_caller
+from ..basics.tracebacks import told_to_caller
+from ..connection import Connection
+from ..errors import WaitTimeout, WorkerNotFound, ZkplanError
+from ..inspection.workers import keys_fit, living_workers
+from ..protocol.orders import order
+from ..protocol.worker_record import WorkerRecord, WorkerState
 
 #: How often somebody who waits for a worker looks, in seconds.
 LOOK_S = 0.2

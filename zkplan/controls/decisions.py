@@ -8,19 +8,19 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from .connection import Connection
-from .errors import InvalidTask, PayloadTooLarge, PlanNotFound, TaskCancelled
-from .inspection.across import Filter, FoundTask, find_tasks
-from .inspection.dead_letters import retry_task
-from .protocol.decide import decide
-from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
-from .protocol.places import Place, find_place, placed
-from .protocol.priority import set_priority
-from .protocol.records import Failure, PlanRecord
-from .protocol.requests import ReadData
-from .protocol.retry import run_now
-from .protocol.shared import REQUEST_BYTES_MAX
-from .serialization.codec import FAILURE, JSON_ONLY
+from ..connection import Connection
+from ..errors import InvalidTask, PayloadTooLarge, PlanNotFound, TaskCancelled
+from ..inspection.across import Filter, FoundTask, find_tasks
+from ..inspection.dead_letters import retry_task
+from ..protocol.decide import decide
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
+from ..protocol.places import Place, find_place, placed
+from ..protocol.priority import set_priority
+from ..protocol.records import Failure, PlanRecord
+from ..protocol.requests import ReadData
+from ..protocol.retry import run_now
+from ..protocol.shared import REQUEST_BYTES_MAX
+from ..serialization.codec import FAILURE, JSON_ONLY
 
 #: The most bytes of the value of a skipped task. It does not go to the store.
 VALUE_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024

@@ -7,7 +7,7 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from .errors import PayloadError, PlanError, TaskError, TaskFailed, WaitTimeout
+from ..errors import PayloadError, PlanError, TaskError, TaskFailed, WaitTimeout
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -1,0 +1,1 @@
+"""What an operator decides: about single tasks, about workers, about queues and limits."""
