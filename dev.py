@@ -7,7 +7,6 @@ after the command are passed on to what it runs.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import os
@@ -35,8 +34,6 @@ AT_ONCE = 4
 #: What a run of `test` takes fewer of than the command of the folder.
 FEWER = {"ZKPLAN_SIM_SEEDS": "500", "ZKPLAN_DIFFERENTIAL_PROGRAMS": "25"}
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
-ARCHITECTURE = TOP / "docs" / "internals" / "architecture.md"
-MODULES_BEGIN, MODULES_END = "<!-- modules -->\n", "<!-- end of modules -->"
 CHECKED = ["zkplan", "tests", "benchmarks", "examples", "dev.py"]
 NO_ZOOKEEPER = f"""\
 No ZooKeeper for tests, and no way to install one by itself. Do one of these and repeat the command:
@@ -150,26 +147,8 @@ def bench(arguments: list[str]) -> None:
 
 def docs(arguments: list[str]) -> None:
     """write the lists of modules and of command options in docs"""
-    ARCHITECTURE.write_text(with_modules(ARCHITECTURE.read_text("utf-8")), "utf-8")
+    run("python", "-m", "tests.unit.module_list")
     run("python", "-m", "tests.unit.command_options")
-
-
-def with_modules(page: str) -> str:
-    """The page with the first sentence of each module of zkplan between its two marks."""
-    before, _, rest = page.partition(MODULES_BEGIN)
-    _, _, after = rest.partition(MODULES_END)
-    lines: list[str] = []
-    for folder in [TOP / "zkplan", *sorted((TOP / "zkplan").glob("*/"))]:
-        files = sorted(folder.rglob("*.py") if folder.name != "zkplan" else folder.glob("*.py"))
-        if not files:
-            continue
-        lines += [f"### `{folder.relative_to(TOP).as_posix()}/`", ""]
-        for path in files:
-            text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-            sentence = " ".join(text.partition("\n\n")[0].split())
-            lines.append(f"- `{path.relative_to(folder).as_posix()}`: {sentence}")
-        lines.append("")
-    return "\n".join([before + MODULES_BEGIN, *lines, MODULES_END]) + after
 
 
 WITH_ZOOKEEPER = [test, integ, chaos, soak, bench]
@@ -197,6 +176,7 @@ def main(arguments: list[str]) -> None:
         set_up_program("strace", ["strace"], "disk faults")
         set_up_program("chromedriver", ["chromium", "chromium-driver"], "the page")
         set_up_promtool()
+        set_up_python_tests()
     if command in (chaos, soak):
         set_up_faketime()
     command(arguments[1:])
@@ -245,15 +225,28 @@ def set_up_program(name: str, packages: list[str], tests: str) -> None:
 
 def set_up_promtool() -> None:
     """It checks metrics and alerts. Not by an installation: that of Prometheus starts a server."""
-    if shutil.which("promtool") is not None or Path(venv_program("promtool")).exists():
+    if shutil.which("promtool") is None:
+        fetch("prometheus", "usr/bin/promtool", Path(venv_program("promtool")))
+
+
+def set_up_python_tests() -> None:
+    """Python's own tests of executors, where this Python came without them."""
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    if importlib.util.find_spec("test.test_concurrent_futures") is None:
+        fetch(f"lib{version}-testsuite", f"usr/lib/{version}/test", VENV / "python_tests")
+
+
+def fetch(package: str, path: str, goal: Path) -> None:
+    """Copy a file or a folder out of a Debian package, which is not installed."""
+    if goal.exists():
         return
-    say("fetching promtool out of Debian's package of Prometheus (20 MB)")
+    say(f"fetching {goal.name} out of Debian's package {package}")
     with tempfile.TemporaryDirectory() as folder:
-        script = "apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb ."
+        script = f"apt-get -qq download {package} && dpkg-deb -x {package}_*.deb ."
         if shutil.which("apt-get") and succeeds(["sh", "-c", f"cd {folder} && {script}"]):
-            shutil.copy(Path(folder) / "usr" / "bin" / "promtool", venv_program("promtool"))
+            shutil.move(Path(folder) / path, goal)
         else:
-            say("promtool is missing and cannot be fetched here: tests that need it are skipped")
+            say(f"{goal.name} cannot be fetched here: tests that need it are skipped")
 
 
 def set_up_faketime() -> None:

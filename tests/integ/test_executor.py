@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import threading
@@ -9,17 +10,18 @@ import unittest
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 import zkplan
+from tests.crash.server import not_available
 from zkplan import Client
 
 from .support import WAIT_S, fail, wait_until
 
-#: Tests of Python that cannot hold here, and why.
+#: Tests of Python that cannot hold here, and why. Its other classes are not for any executor: they
+#: test a `Future` by itself, the threads and processes of its two pools, and their initializers.
 DIFFERENT = {
     "test_max_workers_negative": "an executor has no workers of its own: those of the root work",
     "test_interpreter_shutdown": "makes its executor from nothing: this one needs a client",
@@ -29,36 +31,39 @@ DIFFERENT = {
     "the test of later Pythons waits for that",
     "test_cancel_futures": "a thread has begun a call a moment after `submit`, a worker has not",
 }
+SUITE = "test.test_concurrent_futures"
 MIXINS = ("WaitTests", "AsCompletedTests", "ExecutorTest", "ExecutorShutdownTest")
 
 
-def python_tests() -> ModuleType | None:
-    """Python's tests of executors: of this Python, or as Debian packages them."""
-    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    folders = [Path(unittest.__file__).parents[1], Path("/usr/lib") / name]
-    for folder in folders:
-        file = folder / "test" / "test_concurrent_futures.py"
-        if file.exists():
-            spec = importlib.util.spec_from_file_location("python_executor_tests", file)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module  # the functions that its tests submit are found there
-            spec.loader.exec_module(module)
-            return module
-    return None
+def python_tests() -> dict[str, Any]:
+    """The mixins of Python's tests of executors, by name; none where this Python has no tests.
+
+    Since Python 3.12 they are a package. `dev.py test` fetches them where they are missing.
+    """
+    package = importlib.import_module("test")
+    package.__path__.append(str(Path(sys.prefix) / "python_tests"))
+    if importlib.util.find_spec(SUITE) is None:
+        return {}
+    names = ["", ".executor", ".test_wait", ".test_as_completed", ".test_shutdown"]
+    whole = importlib.import_module(SUITE)
+    modules = [importlib.import_module(SUITE + n) for n in names if hasattr(whole, "__path__")]
+    return {m: getattr(in_, m) for in_ in modules or [whole] for m in MIXINS if hasattr(in_, m)}
 
 
-def cases() -> list[tuple[str, str]]:
-    found = python_tests()
-    if found is None:
-        return []
-    return [
-        (mixin, name)
-        for mixin in MIXINS
-        for name in dir(getattr(found, mixin))
-        if name.startswith("test_") and name not in DIFFERENT
-    ]
+FOUND = python_tests()
+CASES = [
+    (mixin, name)
+    for mixin, tests in FOUND.items()
+    for name in dir(tests)
+    if name.startswith("test_") and name not in DIFFERENT
+]
+
+
+def test_pythons_own_tests_are_here() -> None:
+    if not FOUND:
+        not_available("this Python came without its own tests")
+    assert set(FOUND) == set(MIXINS)
+    assert len(CASES) >= 20
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +80,11 @@ def executor(client: Client) -> Iterator[zkplan.Executor]:
     assert client.plans() == [], "an executor removes its plans"
 
 
-@pytest.mark.parametrize(("mixin", "name"), cases())
+@pytest.mark.parametrize(("mixin", "name"), CASES)
 def test_pythons_own_test_passes(mixin: str, name: str, executor: zkplan.Executor) -> None:
-    tests: Any = python_tests()
+    tests: Any = FOUND[mixin]
 
-    class Case(getattr(tests, mixin), unittest.TestCase):  # type: ignore[misc]
+    class Case(tests, unittest.TestCase):  # type: ignore[misc]
         worker_count = 5
 
         def setUp(self) -> None:
