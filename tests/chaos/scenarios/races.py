@@ -13,7 +13,7 @@ from zkplan.runtime.claims import RESULT
 from ..cluster.link import LinkState, Loss
 from ..cluster.process_state import is_stopped
 from ..traffic.operator import Operator
-from ..traffic.workloads import HELD_JOIN, LINE
+from ..traffic.workloads import HELD_JOIN, LINE, PURE_LINE, SCENARIO_PLANS
 from .scenario import Scenario, ScenarioRun
 
 #: How long to wait for something that must not happen, where nothing tells that it did not.
@@ -29,6 +29,7 @@ DECIDED_S = 12.0
 FENCE = "commit fenced by owner only"
 GUARD = "clearer without guard"
 SHORT = "short histories"
+PATIENT = "patient runs"
 FENCE_ALONE = ("", FENCE, "no mark")
 
 
@@ -72,6 +73,7 @@ def _shows(
 @_shows("blob deleted with its first consumer", "shared", "S10", store=True)
 @_shows("sweep that deletes kept results", "one", "S10", store=True)
 @_shows("sweep that deletes parts of a history", "line", "S13", store=True, altered=SHORT)
+@_shows("run without the fence", "pure line", "L3", "S7", altered=PATIENT)
 @_shows(
     "part of a history that is in the store and in the tree",
     "line",
@@ -313,6 +315,14 @@ def death_while_a_history_moves(play: ScenarioRun) -> None:
     play.until(lambda: play.count("end") >= LINE, "all tasks have run")
 
 
+@_shows(
+    "run that writes to the store",
+    "pure line",
+    "S10",
+    altered=PATIENT,
+    session_s=LASTING_S,
+    store=True,
+)
 @_shows("check of blobs without the claims", "one", "S10", session_s=LASTING_S, store=True)
 def check_before_the_commit(play: ScenarioRun) -> None:
     """An operator has a plan checked while a result lies in the store and is not committed."""
@@ -321,3 +331,50 @@ def check_before_the_commit(play: ScenarioRun) -> None:
     operator = play.operator("plan", "check", play.plan.number)
     play.until(lambda: not operator.is_running(), "the check is done")
     play.resume("worker0")
+
+
+@_shows("run without check of the plan", "pure line", "S9", altered=PATIENT, session_s=LASTING_S)
+def pause_before_a_run_is_committed(play: ScenarioRun) -> None:
+    """A plan is paused after a worker has run all of a chain, and before it commits any of it."""
+    has_run_ahead(play)
+    plan, operator = play.plan, Operator(play.client, play.cluster.journal)
+    operator.pause(plan)
+    play.resume("worker0")
+    play.until(lambda: plan.status().tasks < len(PURE_LINE), "the claimed task is committed")
+    if plan.status().tasks < len(PURE_LINE) - 1:
+        play.violated("S9 tasks that nobody had claimed were committed in a paused plan")
+    operator.resume(plan)
+
+
+@_shows(
+    "run that takes new edges with it",
+    "pure line, grown",
+    "L3",
+    altered=PATIENT,
+    session_s=LASTING_S,
+)
+def edge_to_a_task_of_a_run(play: ScenarioRun) -> None:
+    """A task is added that needs one that has run and is not committed."""
+    has_run_ahead(play)
+    play.allow_add(1)
+    play.until(lambda: play.added(1), "the second add is acknowledged")
+    play.resume("worker0")
+
+
+@_shows("fenced run that goes on", "pure line", "S2", "L3", altered=PATIENT, session_s=LASTING_S)
+def run_behind_a_task_that_is_skipped(play: ScenarioRun) -> None:
+    """The claimed task is skipped after its worker has run all of a chain. So its claim is gone,
+    and its worker lives."""
+    has_run_ahead(play)
+    (task,) = play.plan.select(name=PURE_LINE[0].key)
+    workload = SCENARIO_PLANS["pure line"]
+    operator = Operator(play.client, play.cluster.journal)
+    operator.skip(play.plan, task, PURE_LINE[0], workload.digests[PURE_LINE[0].key])
+    play.resume("worker0")
+
+
+def has_run_ahead(play: ScenarioRun) -> None:
+    """worker0 has run all of the chain, and is stopped before it commits any of it."""
+    play.start("author")
+    play.stop_at("worker0", "commit.before")
+    play.until(lambda: play.runs(PURE_LINE[-1].key), "the last one has run")

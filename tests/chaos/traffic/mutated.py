@@ -19,7 +19,7 @@ from kazoo.exceptions import KazooException
 
 from tests.sim.broken_store import OF_STORE
 from tests.sim.mutant import Mutant
-from tests.sim.mutants import MUTANTS
+from tests.sim.mutants import MUTANTS, OF_RUNS
 from tests.sim.world import ROOT
 from zkplan.cli import main as zkplan_main
 from zkplan.protocol import clearing, compaction, failpoints, running
@@ -36,8 +36,10 @@ from zkplan.protocol.requests import (
     Refused,
     Step,
 )
-from zkplan.runtime import tidying
+from zkplan.runtime import run_ahead, tidying
+from zkplan.runtime.job import Job
 from zkplan.runtime.maintenance import PlanCheck
+from zkplan.runtime.runner import Runner
 from zkplan.runtime.settler import Settler
 from zkplan.serialization import codec
 from zkplan.store import parts
@@ -58,7 +60,8 @@ BROKEN = {
 #: Longer than from a commit to the next step of its worker.
 _LATE_S = 10.0
 FENCE = "commit fenced by owner only"
-NAMES = tuple(mutant.name for mutant in (*MUTANTS, *OF_STORE))
+KNOWN = (*MUTANTS, *OF_STORE, *OF_RUNS)
+NAMES = tuple(mutant.name for mutant in KNOWN)
 
 
 def kind_of(ops: Sequence[Op]) -> str:
@@ -204,11 +207,27 @@ def _keep_little_in_the_tree() -> None:
     tidying.SEGMENTS, tidying.PERIOD_S, tidying.QUIET_S = 4, 0.02, 0.2
 
 
+def _write_to_the_store_in_runs() -> None:
+    """A task that runs ahead writes its result to the store before anything claims the task."""
+
+    def key(self: Runner, job: Job) -> str:
+        return f"{job.claim.task}.{job.claim.n}"
+
+    Runner._key = key  # type: ignore[method-assign]
+    _replace(run_ahead, "_is_large", lambda _: False)
+
+
+def _hold_back_for_long() -> None:
+    """Pure tasks run ahead also on a machine that is slow at the moment."""
+    run_ahead.HELD_S = run_ahead.HELD_MAX_S = 10.0
+
+
 #: Mutants of the simulation whose patches change its own store.
 OF_REAL_STORE: dict[str, Callable[[], None]] = {
     "reference before its blob": _write_late,
     "blob deleted with its first consumer": _delete_with_the_first_consumer,
     "part of a history deleted before it is written": _delete_before_writing,
+    "run that writes to the store": _write_to_the_store_in_runs,
 }
 #: Changes that are no mutants of the simulation: a second line of defence taken away, a worse
 #: server, or a break outside of the protocol.
@@ -220,6 +239,7 @@ ALTERED: dict[str, Callable[[], None]] = {
     "full at first": _full_at_first,
     "arguments in another order": _reverse_arguments,
     "short histories": _keep_little_in_the_tree,
+    "patient runs": _hold_back_for_long,
 }
 
 
@@ -282,8 +302,7 @@ def main(arguments: list[str]) -> NoReturn:
         if each in ALTERED or each in OF_REAL_STORE:
             (ALTERED | OF_REAL_STORE)[each]()
         else:
-            known = (*MUTANTS, *OF_STORE)
-            break_protocol(next(mutant for mutant in known if mutant.name == each))
+            break_protocol(next(mutant for mutant in KNOWN if mutant.name == each))
     if role == "author":
         sys.exit(author.main(rest))
     zkplan_main([role, *rest])

@@ -18,12 +18,9 @@ _PAD_BYTES = 100_000
 HELD_FAILS = 5
 #: Between two attempts of a task, at most: a delay of 0.1 s that doubles.
 _DELAY_S = 0.4
-#: Until a dead task is retried.
-_RETRY_S = 2.0
-#: What each task takes on a busy machine: 50 tasks a second.
-_TASK_S = 0.02
-BRIEF = "brief"
-PREFIX = "chaos-"
+#: Until a dead task is retried; and what each task takes on a busy machine.
+_RETRY_S, _TASK_S = 2.0, 0.02
+BRIEF, PREFIX = "brief", "chaos-"
 _BRIEF_S = 0.05
 
 
@@ -373,14 +370,16 @@ SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
 }
 
 
-def _plan(*batches: Sequence[Item], ready_before: int = 1, **more: Any) -> Workload:
-    return Workload("", 0, list(map(list, batches)), ready_before, **more)
+def _plan(*batches: list[Item], ready_before: int = 1, **more: Any) -> Workload:
+    return Workload("", 0, list(batches), ready_before, **more)
 
 
 #: One more than an add takes in one transaction; and so many, each of which needs the one before.
 HELD_JOIN, LINE = 1201, 16
 _MANY = [Item(f"d{number}") for number in range(HELD_JOIN)]
 _LEAVES = [Item(f"leaf{number}", ("top",)) for number in range(12)]
+_LINE = [Item(f"{n}", (f"{n - 1}",) if n else ()) for n in range(LINE)]
+PURE_LINE = [item._replace(pure=True) for item in _LINE[:4]]
 #: Never drawn at random: the plans of the scenarios, by name.
 SCENARIO_PLANS: dict[str, Workload] = {
     "one": _plan([Item("T")]),
@@ -394,6 +393,8 @@ SCENARIO_PLANS: dict[str, Workload] = {
     "wide end": _plan([Item("T", pad=5 * _PAD_BYTES)]),
     "late": _plan([Item("a")], [Item("b", seconds=0.5)], ready_before=0, gated=True),
     "retried": _plan([Item("T", fails=2, attempts=1)], held=True),
-    "line": _plan([Item(f"{n}", (f"{n - 1}",) if n else ()) for n in range(LINE)]),
+    "line": _plan(_LINE),
+    "pure line": _plan(PURE_LINE),
+    "pure line, grown": _plan(PURE_LINE, [Item("late", ("1",))], ready_before=0, gated=True),
     "held join": _plan(_MANY, [_join("T", _MANY)], ready_before=2, ready_by=1),
 }
