@@ -39,6 +39,7 @@ OPEN = [
     "/r", f"{PLAN}/queues/gpu", "/r/claims/w/0000000004-0000000005.0.0", "/r/active/0000000004",
     f"{PLAN}/runnable/5000-0000000005.0.0", f"{PLAN}/add-count", f"{PLAN}/task-0000000005/ready",
     f"{PLAN}/task-0000000005/dep-0000000000", f"{PLAN}/task-0000000005/owner", "/other/plan-1",
+    f"{PLAN}/task-0000000005/takes-failures",
 ]  # fmt: skip
 
 REFUSED = bytes(Unproven(PayloadRefused("")))

@@ -25,7 +25,7 @@ from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE
 _OPEN_ROOMS = frozenset(("claims", "delayed", "active", "limits"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
 _OPEN_IN_TASK = frozenset(
-    ("ready", "dep", "owner", "incomplete", "delivered", "started", "retry", "cut")
+    ("ready", "dep", "owner", "incomplete", "delivered", "started", "retry", "cut", "takes")
 )
 #: Children of a task whose numbers the server gives.
 _UNNUMBERED = frozenset(("prov", "log"))

@@ -50,8 +50,11 @@ from .requests import (
     Step,
 )
 from .shared import READS_PER_REQUEST
+from .unproven import Unproven
 
 TASKS_PER_BATCH = 300
+#: Children of a plan that it has besides, at some time.
+_PLAN_OTHERS = ("ready", "done", QUEUES, HISTORY)
 #: The most foreign znodes that a report names.
 STRANGE_MAX = 20
 #: The most waiting tasks that it names, the oldest first.
@@ -88,7 +91,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     report = Report()
     plan_path = paths.plan(plan)
     names = yield ReadChildren(plan_path)
-    if names is None or "done" in names:
+    if names is None or ("done" in names and not (yield from _is_forged(f"{plan_path}/done"))):
         report.done = True
         if names is not None and repair:
             yield from _leave_index(plan_path, report)
@@ -100,7 +103,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     tasks = array("Q", sorted(int(found) for name in names if (found := parse_task(name))))
     del names
     report.tasks = len(tasks)
-    for name in sorted(others.difference(PLAN_FIXED, ("ready", QUEUES, HISTORY)))[:STRANGE_MAX]:
+    for name in sorted(others.difference(PLAN_FIXED, _PLAN_OTHERS))[:STRANGE_MAX]:
         report.problems.append(
             f"{name}: is not a znode of zkplan, and counts as a task that never ends: delete it"
         )
@@ -131,6 +134,12 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     return report
 
 
+def _is_forged(path: str) -> Step[bool]:
+    """Whether that znode is not sealed for its place: nothing is concluded from it."""
+    node = yield ReadData(path)
+    return node is not None and isinstance(node.data, Unproven)
+
+
 def _tell_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
     """Let failures of dead tasks go along edges that were added just before they died."""
     plan_path = paths.plan(plan)
@@ -150,7 +159,9 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
     missing = [name for name in PLAN_FIXED if name not in names]
     if entry is not None and not missing:
         return
-    if ready is None or control_from_bytes(ready.data) == "cancelled":
+    if ready is None or isinstance(ready.data, Unproven):
+        return  # nobody knows whether it is cancelled
+    if control_from_bytes(ready.data) == "cancelled":
         return  # cancelled plans have no `add-count`, and are never adopted
     # All in one transaction, because `finish` counts the fixed children and must never see only
     # some. And only while the plan is not done: a late copy would open a finished plan for adds
@@ -211,7 +222,8 @@ def _read_edges(plan_path: str, edges: list[tuple[str, str]], feeds: Feeds) -> S
         chunk = edges[start : start + READS_PER_REQUEST]
         nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
         for (name, _), node in zip(chunk, nodes, strict=True):
-            if node is not None:
+            # One that is not sealed leads nowhere: its task fails. `protection.unsealed` tells it.
+            if node is not None and not isinstance(node.data, Unproven):
                 at = node.data.find(b"task-")
                 found = parse_task(node.data[at : at + 15].decode(errors="replace"))
                 if at >= 0 and found is not None:

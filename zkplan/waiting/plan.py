@@ -20,6 +20,7 @@ from ..inspection.unfinished import TaskSummary, unfinished_tasks
 from ..inspection.view import Why
 from ..inspection.why import why_plan
 from ..notebook import Picture, graph_svg, plan_picture, readable, show_live
+from ..protection.unsealed import find_unsealed
 from ..protocol import control
 from ..protocol.check import Report, check
 from ..protocol.control import PlanStatus
@@ -205,10 +206,14 @@ class WatchedPlan:
 
     def check(self, repair: bool = True) -> Report:
         """Check the whole plan against the invariants, and its values in the store: up to 1 GiB of
-        them are read, to find damaged ones. With `repair`, repair what may be repaired, and delete
-        values that nothing needs. Raises StoreUnavailable."""
+        them are read, to find damaged ones. With keys, read all that is sealed, and report what is
+        not sealed for its place. With `repair`, repair what may be repaired, and delete values that
+        nothing needs. Raises StoreUnavailable."""
         client = self._client
         report = client.transport.run(check(client.paths, self.number, repair))
+        if client.guard is not None:
+            unsealed = find_unsealed(client.guard, client.paths, self.number)
+            report.problems += client.transport.run(unsealed)
         check_blobs(client.transport, client.paths, client.values, self.number, repair, report)
         return report
 
