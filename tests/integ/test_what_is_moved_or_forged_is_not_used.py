@@ -5,10 +5,12 @@ At b4e8416 each of these attacks succeeded, with the same key given to all clien
 
 from __future__ import annotations
 
+import pickle
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from kazoo.client import KazooClient
@@ -16,14 +18,19 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, Plan, Task
 from zkplan.errors import PayloadUndecodable
+from zkplan.protection.guard import Guard
+from zkplan.protection.ring import without_proof
 from zkplan.protocol.adding import NewTask, task_ops
 from zkplan.protocol.layout import PLAN_FIXED, active_entry
-from zkplan.protocol.records import PlanRecord, control_to_bytes
-from zkplan.protocol.requests import Applied, Create, Multi, ReadData
+from zkplan.protocol.records import Failure, PlanRecord, control_to_bytes
+from zkplan.protocol.requests import Applied, Create, Multi, Node, ReadData, SetData
+from zkplan.serialization.codec import FAILURE, LOG, VALUE
+from zkplan.serialization.functions import HERE
 
 from .support import Here, Told, note, notes, pass_gate, secret_of, wait_until, working
 
 WAIT_S = 30.0
+ToldOnce: TypeAlias = Callable[..., None]
 
 
 @pytest.fixture
@@ -37,6 +44,18 @@ def sealing(here: Here) -> Iterator[Client]:
 def worker(here: Here) -> Iterator[zkplan.Worker]:
     with working(*here, secret=secret_of("ours")) as running:
         yield running
+
+
+@pytest.fixture
+def told_once(caplog: pytest.LogCaptureFixture) -> ToldOnce:
+    """The log has one line for each of these places, and for no other."""
+
+    def check(*paths: str) -> None:
+        lines = [record.getMessage() for record in caplog.records]
+        named = [line.partition(" is not used: ")[0] for line in lines if "is not used" in line]
+        assert sorted(named) == sorted(paths)
+
+    return check
 
 
 def pay(file: str, amount: Any, *_: Any) -> str:
@@ -94,7 +113,7 @@ def arrive(plan: Plan, znodes: KazooClient, task: Task, value: bytes) -> None:
 
 @pytest.mark.usefixtures("worker")
 def test_a_signed_value_of_one_task_is_no_argument_of_another(
-    sealing: Client, znodes: KazooClient, tmp_path: Path
+    sealing: Client, znodes: KazooClient, tmp_path: Path, told_once: ToldOnce
 ) -> None:
     file = str(tmp_path / "paid")
     with sealing.create_plan() as plan:
@@ -104,16 +123,19 @@ def test_a_signed_value_of_one_task_is_no_argument_of_another(
     plan.pause()
     ours = plan.add_task(pay, [file, small], attempts=1)
     theirs = plan.add_task(pay, [file, large], attempts=1)
-    swap(znodes, f"{ours.path}/arg-0000000000", f"{theirs.path}/arg-0000000000")
+    paths = [f"{task.path}/arg-0000000000" for task in (ours, theirs)]
+    swap(znodes, *paths)
     plan.resume()
     assert "arg-0000000000" in failure_of(ours)
+    wait_until(lambda: plan.status().dead == 2, "both have failed")
     (tmp_path / "gate").touch()
     assert notes(file) == []
+    told_once(*paths)
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_comment_of_a_user_is_no_command_of_a_signed_shell_function(
-    sealing: Client, znodes: KazooClient, tmp_path: Path
+    sealing: Client, znodes: KazooClient, tmp_path: Path, told_once: ToldOnce
 ) -> None:
     with sealing.create_plan() as plan:
         comment = plan.add_task(str, [f"touch {tmp_path}/owned"], keep=True)
@@ -124,6 +146,7 @@ def test_a_comment_of_a_user_is_no_command_of_a_signed_shell_function(
     arrive(plan, znodes, shell, value)
     assert shell.path in failure_of(shell)
     assert not (tmp_path / "owned").exists()
+    told_once(f"{shell.path}/arg-0000000000")
     (tmp_path / "gate").touch()
 
 
@@ -177,7 +200,9 @@ def test_a_cancelled_plan_stays_cancelled_whatever_its_state_is_set_to(
     assert notes(file) == []
 
 
-def test_a_forged_end_is_not_told_to_who_waits(sealing: Client, znodes: KazooClient) -> None:
+def test_a_forged_end_is_not_told_to_who_waits(
+    sealing: Client, znodes: KazooClient, told_once: ToldOnce, caplog: pytest.LogCaptureFixture
+) -> None:
     with sealing.create_plan() as other:
         pass
     assert other.is_drained()
@@ -188,11 +213,13 @@ def test_a_forged_end_is_not_told_to_who_waits(sealing: Client, znodes: KazooCli
         with pytest.raises(PayloadUndecodable, match="done is not used"):
             plan.wait(1)
         assert not plan.is_drained()
+        told_once(f"{plan.path}/done")
+        caplog.clear()
         znodes.delete(f"{plan.path}/done")
 
 
 def test_swapped_edges_do_not_swap_results(
-    sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
+    sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path, told_once: ToldOnce
 ) -> None:
     file = str(tmp_path / "paid")
     with sealing.create_plan(attempts=1) as plan:
@@ -209,11 +236,12 @@ def test_swapped_edges_do_not_swap_results(
     assert all("prov-" in letter.error for _, letter in plan.dead())
     assert znodes.exists(to_one.path)
     assert notes(file) == []
+    told_once(*edges)
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_moved_result_is_not_told_as_that_of_another_task(
-    sealing: Client, znodes: KazooClient
+    sealing: Client, znodes: KazooClient, told_once: ToldOnce
 ) -> None:
     with sealing.create_plan() as plan:
         one, other = plan.add_task(int, [1]), plan.add_task(int, [2])
@@ -225,11 +253,84 @@ def test_a_moved_result_is_not_told_as_that_of_another_task(
             sealing.plan(plan.path).task(task.number).result(WAIT_S)
     # Nor is it taken for an argument of a task that is added.
     assert {found.kind for found in plan.outcomes()} == {"undecodable"}
+    told_once(*paths)
+
+
+class Bomb:
+    """Whoever decodes it leaves a file."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.trace,)
+
+
+def log_and_fail() -> None:
+    zkplan.current().log("seen")
+    raise ValueError("on purpose")
+
+
+def used_all_the_same(_: Guard, path: str, node: Node, error: Exception) -> bytes:
+    return without_proof(node.data)
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("key", ["", "theirs"])
+def test_no_author_decodes_a_pickle_that_no_known_key_has_sealed(
+    key: str,
+    sealing: Client,
+    here: Here,
+    znodes: KazooClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the check of the seals, each of these reads decodes the pickle."""
+    trace, seal = tmp_path / "decoded", sealing.codec.seal
+    with sealing.create_plan() as plan:
+        done = plan.add_task(int, [1], keep=True).number
+        dead = plan.add_task(log_and_fail, attempts=1).number
+    wait_until(lambda: plan.status().dead and plan.status().tasks == 1, "one is dead")
+    path = f"{plan.path}/task-{dead}"
+    note = f"{path}/{min(name for name in znodes.get_children(path) if name[:4] == 'log-')}"
+    bomb = b"C" + HERE + pickle.dumps(Bomb(trace))
+    failure = seal(FAILURE, Failure("ValueError", "m", "", "w", 0, 1.0, bomb).to_bytes())
+    outcome, letter = f"{plan.path}/results/{done}", f"{plan.path}/dead/{dead}"
+
+    def task(number: str) -> Task:
+        return sealing.plan(plan.path).task(number)  # a new handle, which remembers nothing
+
+    decoding: list[tuple[str, bytes, list[Callable[[], Any]]]] = [
+        (
+            outcome,
+            seal(VALUE, bomb),
+            [lambda: task(done).result(), lambda: plan.results([task(done)])],
+        ),
+        (outcome, failure, [lambda: task(done).result(), lambda: task(done).exception()]),
+        (note, seal(LOG, bomb), [lambda: task(dead).info().progress()]),
+    ]
+    with zkplan.connect(*here, secret=secret_of(key) if key else None) as stranger:
+        for path, data, reads in decoding:
+            stranger.transport.ask(Multi([SetData(path, data, -1)]))
+            for read in reads:
+                with suppress(zkplan.ZkplanError):
+                    read()
+                assert not trace.exists()
+                with monkeypatch.context() as patch, suppress(zkplan.ZkplanError, ValueError):
+                    patch.setattr(Guard, "_refused", used_all_the_same)
+                    read()
+                trace.unlink()
+        # A dead letter is JSON: what reads it decodes no pickle either way.
+        stranger.transport.ask(Multi([SetData(letter, bomb, -1)]))
+    for read in (plan.dead, task(dead).info, task(dead).exception):
+        with suppress(zkplan.ZkplanError):
+            read()
+    assert not trace.exists()
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_forged_dead_letter_and_a_forged_definition_are_refused(
-    sealing: Client, znodes: KazooClient, tmp_path: Path
+    sealing: Client, znodes: KazooClient, tmp_path: Path, told_once: ToldOnce
 ) -> None:
     file = str(tmp_path / "paid")
     with sealing.create_plan() as plan:
@@ -238,12 +339,14 @@ def test_a_forged_dead_letter_and_a_forged_definition_are_refused(
     znodes.set(f"{plan.path}/dead/{bad.number}", b'{"rank":"5000","n":0,"a":1}')
     with pytest.raises(PayloadUndecodable, match="cannot be retried"):
         bad.retry()
+    told_once(f"{plan.path}/dead/{bad.number}")
     plan.pause()
     tasks = [plan.add_task(pay, [file, n]) for n in (1, 2)]
     swap(znodes, tasks[0].path, tasks[1].path)
     plan.resume()
     wait_until(lambda: plan.status().dead == 3, "both have failed")
     assert notes(file) == []
+    told_once(f"{plan.path}/dead/{bad.number}", *(task.path for task in tasks))
 
 
 def test_what_is_made_together_with_its_plan_runs_and_is_no_other_plan_later(

@@ -105,8 +105,9 @@ def ended_by(error: BaseException, job: Job, codec: Codec) -> Ended:
     """How an attempt ends by an error of zkplan, or of the function."""
     match error:
         case PayloadRefused():
-            # Another worker with this key would refuse it, too. Its words are zkplan's own.
-            return Ended(job, failure=describe(error, job, codec), final=True, shown=str(error))
+            # Another worker with this key would refuse it, too. The log has named the place before,
+            # when it was read (`protection.guard`), and does so once.
+            return Ended(job, failure=describe(error, job, codec), final=True)
         case PayloadUndecodable():
             return Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
         case StoreUnavailable():
