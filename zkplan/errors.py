@@ -304,8 +304,9 @@ class TransactionRejected(ZooKeeperError):
 class AccessDenied(TransactionRejected):
     """An access list does not allow a read or a write. Nothing was written.
 
-    `path` is the znode whose list lacks the right, and `right` the right: read, write, create or
-    delete. To create or delete a znode takes a right on its parent.
+    `path` is the znode whose list lacks the right, and `right` the right: read, write, create,
+    delete or admin (to change the list itself). To create or delete a znode takes a right on its
+    parent.
     """
 
     def __init__(self, path: str, right: str, what: str) -> None:

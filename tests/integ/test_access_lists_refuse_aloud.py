@@ -13,16 +13,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import pytest
-from kazoo.security import CREATOR_ALL_ACL, make_acl
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl
 
 import zkplan
+from tests.unit.test_docs import commands
 from zkplan import AccessDenied, Client, Plan
 from zkplan.cli import cli
 from zkplan.testing.znodes import remove_tree
 
-from .support import Here, Run, plain_client, started, wait_until, working
+from .support import (
+    TOP,
+    Here,
+    Run,
+    key_file,
+    plain_client,
+    secret_of,
+    started,
+    wait_until,
+    working,
+)
 
 LOGIN = [("digest", "owner:its-password")]
 READERS = [*CREATOR_ALL_ACL, make_acl("world", "anyone", read=True)]
@@ -51,7 +61,12 @@ READING = {
     "schedule ls": "",
     "schedule show": "rare",
     "schedule next": "rare",
+    "metrics": "",
+    "root show": "",
+    "root init": "",
 }
+#: What ends with 1 where all may be read: a plan that has failed, or a root that is open.
+ENDS_WITH_1 = ("plan wait", "task replay", "root show", "root init")
 WRITING = {
     "plan gc": ("--state failed --keep 0 --yes", "write", "{failed_path}/ready"),
     "plan mark-ready": ("{defining}", "create", "{defining_path}"),
@@ -81,7 +96,14 @@ WRITING = {
     "root retention set": ("forever", "write", "{root}/bounds"),
     "root retention rm": ("--yes", "write", "{root}/bounds"),
     "plan import": ("{folder}/exported --copy", "create", "{root}"),
+    "run": ("{plan_file} --no-wait", "create", "{root}"),
+    "root lock": ("", "admin", "{root}"),
 }
+#: Those with a test of their own below, and those that read nothing of ZooKeeper.
+TRIED_ELSEWHERE = {"root rotate-key", "serve", "worker", "demo", "stress"}
+NOT_OF_A_ROOT = {"root new-key", "serve new-token", "plan archived", "server"}
+NOT_OF_A_ROOT |= {"config show", "config check"}  # the latter: test_config_check.py
+PLAN_FILE = TOP / "examples" / "report.toml"
 
 
 class World(NamedTuple):
@@ -126,7 +148,7 @@ def world(
         words = {name: str(int(plan.number)) for name, plan in plans.items()}
         words |= {f"{name}_path": plan.path for name, plan in plans.items()}
         words |= {"dead": dead.number, "waiting": waiting.number}
-        words |= {"root": root, "folder": str(tmp_path)}
+        words |= {"root": root, "folder": str(tmp_path), "plan_file": str(PLAN_FILE)}
         # One of them was told to pause: so each of three commands has something to write.
         words |= {"worker": "here", "halted": "halted"}
         for name, data in (("here", b"{}"), ("halted", b'{"state":"paused"}')):
@@ -137,25 +159,17 @@ def world(
 
 
 def test_every_command_that_reads_or_writes_plans_is_tried() -> None:
-    groups = {
-        name: cli.get_command(click.Context(cli), name)
-        for name in ("plan", "task", "schedule", "worker", "queue", "limit")
-    }
-    top = cli.get_command(click.Context(cli), "root")
-    assert isinstance(top, click.Group)
-    groups |= {f"root {name}": top.commands[name] for name in ("budget", "retention")}
-    found = {
-        f"{name} {word}"
-        for name, group in groups.items()
-        if isinstance(group, click.Group)
-        for word in group.commands
-    }
-    found.remove("plan archived")  # it reads the store alone
-    assert {*found, "top"} == {*READING, *WRITING}
+    found = {path.removeprefix("zkplan ") for path in commands(cli, "zkplan")}
+    assert found == {*READING, *WRITING} | TRIED_ELSEWHERE | NOT_OF_A_ROOT
 
 
-def test_a_command_without_rights_says_which_is_missing_where(world: World, run: Run) -> None:
+def test_a_command_without_rights_says_which_is_missing_where(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At d18eeb0 `plan retry` said "0 tasks runnable again" and ended with 0."""
+    # Some commands want a login: that of somebody else.
+    monkeypatch.setenv("ZKPLAN_LOGIN_USER", "mallory")
+    monkeypatch.setenv("ZKPLAN_LOGIN_PASSWORD", "guess")
     tried: dict[str, tuple[str, str] | None] = {
         f"{name} {rest}": None for name, rest in READING.items()
     }
@@ -165,7 +179,7 @@ def test_a_command_without_rights_says_which_is_missing_where(world: World, run:
         line = [*words.format(**world.words).split(), "--root", world.here[1]]
         said = run(*line)
         if is_readable and lacks is None:
-            fails = words.startswith(("plan wait", "task replay"))
+            fails = words.startswith(ENDS_WITH_1)
             assert said.code == fails, (line, said)
             continue
         assert said.code == 2, (line, said)
@@ -178,6 +192,68 @@ def test_a_command_without_rights_says_which_is_missing_where(world: World, run:
         assert said.out == "" or words.startswith("plan gc")  # which tells of each plan
     assert world.owner.plan("failed").status().dead == 1
     assert world.owner.plan("paused").status().state == "paused"
+
+
+def test_what_may_not_be_read_is_not_called_closed(here: Here, run: Run) -> None:
+    """`root show` said "open no" of it, and `root lock` that all is closed."""
+    hosts, root = here
+    other = [("digest", "other:password")]
+    with (
+        zkplan.connect(hosts, root, auth_data=LOGIN, default_acl=OPEN_ACL_UNSAFE) as owner,
+        zkplan.connect(hosts, root, auth_data=other, default_acl=CREATOR_ALL_ACL) as closed,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        owner.prepare()
+        plan = closed.create_plan("shut")
+        environment.setenv("ZKPLAN_LOGIN_USER", "owner")
+        environment.setenv("ZKPLAN_LOGIN_PASSWORD", "its-password")
+        told = "1 znode may not be read with this login, so nothing is known of what is in there: "
+        shown = run("root", "show")
+        assert shown.code == 1
+        assert told + plan.path in shown.err
+        for _ in range(2):
+            locked = run("root", "lock")
+            assert (locked.code, locked.out) == (1, "")
+            assert told + plan.path in locked.err
+        assert "0 znodes had been open; " in locked.err
+        shown = run("root", "show")
+        assert (shown.code, "open                 not known of all of it" in shown.out) == (1, True)
+        assert run("root", "init").code == 1
+        with plain_client(hosts, auth_data=[*LOGIN, *other]) as both:
+            remove_tree(both, plan.path)
+            assert run("root", "show").code == 0
+            remove_tree(both, root)
+
+
+def test_a_key_that_may_not_be_rotated_is_told(
+    world: World, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, root = world.here
+    options: dict[str, Any] = {
+        "auth_data": LOGIN,
+        "default_acl": world.owner.transport.client.default_acl,
+    }
+    with zkplan.connect(hosts, f"{root}-sealed", secret=secret_of("old"), **options) as owner:
+        plan = owner.create_plan("sealed")
+        keys = str(key_file(tmp_path, "new", "old"))
+        said = run("root", "rotate-key", "--secret-file", keys, "--root", owner.root)
+        assert said.code == 2, said
+        right, at = ("write", plan.path) if root.endswith("readable") else ("read", owner.root)
+        assert f"the right `{right}` is missing on {at}" in said.err
+        remove_tree(owner.transport.client, owner.root)
+
+
+def test_a_service_that_may_not_read_its_root_says_so(world: World) -> None:
+    hosts, root = world.here
+    options = ("--hosts", hosts, "--root", root, "--listen", "127.0.0.1:0")
+    with started(sys.executable, "-m", "zkplan", "serve", *options) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        if root.endswith("readable"):
+            assert process.stdout.readline().startswith("serving at ")
+            return
+        assert process.wait(20) == 2
+        assert f"the right `read` is missing on {root}" in process.stderr.read()
 
 
 @pytest.mark.parametrize("command", ["demo", "stress"])

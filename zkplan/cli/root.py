@@ -8,6 +8,7 @@ import click
 
 from ..basics.text import count
 from ..inspection.access import (
+    Open,
     RootAccess,
     close_root,
     require_login,
@@ -40,7 +41,8 @@ root.add_command(rotate_key)
 def init(settings: Settings) -> None:
     """Create the root, closed to all but this login.
 
-    A root that exists stays as it is. Exit codes: 0 it is there and closed, 1 it is open.
+    A root that exists stays as it is. Exit codes: 0 it is there and closed, 1 it is open, or not
+    all of it may be read.
     """
     with open_client(settings, creates=True) as client:
         require_login(client)
@@ -48,6 +50,7 @@ def init(settings: Settings) -> None:
         report = root_access(client)
     if report.is_open:
         end(f"{report.root} exists and is open: close it with `zkplan root lock`", EXIT_FAILED)
+    _require_all_read(report.unreadable)
     click.echo(f"{report.root} is there, and closed to everybody without a login")
 
 
@@ -57,11 +60,13 @@ def init(settings: Settings) -> None:
 def show(output: str, settings: Settings) -> None:
     """Show what an outsider could list, read, write and delete.
 
-    It looks at every znode of the root. Exit codes: 0 nothing, 1 something.
+    It looks at every znode of the root. Exit codes: 0 nothing, 1 something, or not all of the root
+    may be read.
     """
     with open_client(settings) as client:
         report = root_access(client)
     print_facts(_facts(report, output), output)
+    _require_all_read(report.unreadable)
     if report.is_open:
         raise SystemExit(EXIT_FAILED)
 
@@ -76,7 +81,7 @@ def lock(anyway: bool, settings: Settings) -> None:
 
     Start the workers and authors with a login first: what they create then is closed already, and
     they can go on. The command may be run again, also after it was interrupted. Znodes with lists
-    of other logins keep them.
+    of other logins keep them. Exit codes: 0 nothing is open, 1 not all of the root may be read.
     """
     with open_client(settings) as client:
         require_login(client)
@@ -89,7 +94,21 @@ def lock(anyway: bool, settings: Settings) -> None:
                 EXIT_USAGE,
             )
         closed = close_root(client)
-        click.echo(f"{client.root} is closed: {count(closed, 'znode')} had been open")
+    _require_all_read(closed.unreadable, f"{count(closed.znodes, 'znode')} had been open; ")
+    click.echo(f"{client.root} is closed: {count(closed.znodes, 'znode')} had been open")
+
+
+def _require_all_read(unreadable: Open, before: str = "") -> None:
+    """End with 1 where nobody knows of some znodes whether they are open."""
+    if not unreadable.znodes:
+        return
+    more = ", …" if unreadable.znodes > len(unreadable.examples) else ""
+    end(
+        f"{before}{count(unreadable.znodes, 'znode')} may not be read with this login, so nothing "
+        f"is known of what is in there: {', '.join(unreadable.examples)}{more}. Run this with the "
+        "login that made them",
+        EXIT_FAILED,
+    )
 
 
 def _facts(report: RootAccess, output: str) -> dict[str, Any]:
@@ -98,10 +117,11 @@ def _facts(report: RootAccess, output: str) -> dict[str, Any]:
         outsiders = {deed: vars(found) for deed, found in report.outsiders.items()}
         rest = {"logins": dict(report.logins), "unreadable": vars(report.unreadable)}
         return facts | {"outsiders": outsiders} | rest
-    facts["open"] = "yes: whoever reaches ZooKeeper needs no login" if report.is_open else "no"
+    known = "not known of all of it" if report.unreadable.znodes else "no"
+    facts["open"] = "yes: whoever reaches ZooKeeper needs no login" if report.is_open else known
     for deed, found in report.outsiders.items():
         examples = "\n".join(found.examples + ["…"] * (found.znodes > len(found.examples)))
         facts[f"outsider can {deed}"] = f"{found.znodes:,}\n{examples}".rstrip()
     facts["logins"] = "\n".join(f"{name}: {times:,}" for name, times in report.logins.items())
-    facts["unreadable"] = report.unreadable.znodes
+    facts["unreadable"] = "\n".join([f"{report.unreadable.znodes:,}", *report.unreadable.examples])
     return facts

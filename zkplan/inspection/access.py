@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from ..connection import Connection
-from ..errors import ZkplanError
+from ..errors import AccessDenied, ZkplanError
 from ..log import get_logger
 from ..transport.access_lists import (
     RIGHTS,
@@ -53,7 +54,7 @@ class RootAccess:
     outsiders: dict[str, Open] = field(default_factory=dict)
     #: How many znodes each login has each set of rights on, such as `digest:app read+write`.
     logins: Counter[str] = field(default_factory=Counter)
-    #: Znodes whose list this client may not read.
+    #: Znodes whose list, or whose children, this client may not read: nothing is known of these.
     unreadable: Open = field(default_factory=Open)
 
     @property
@@ -61,8 +62,18 @@ class RootAccess:
         return any(found.znodes for found in self.outsiders.values())
 
 
+class Closing(NamedTuple):
+    """How many znodes were closed, and those of which nothing is known."""
+
+    znodes: int
+    unreadable: Open
+
+
 def root_access(client: Connection) -> RootAccess:
-    """Look at every znode of the root. Raises ZkplanError where there is no root."""
+    """Look at every znode of the root.
+
+    Raises ZkplanError where there is no root, and AccessDenied where it may not be read.
+    """
     report = RootAccess(client.root)
     report.outsiders = {deed: Open() for deed in ("list", *RIGHTS)}
     rights_on: dict[str, int] = {}
@@ -70,7 +81,7 @@ def root_access(client: Connection) -> RootAccess:
     rights_on[parent] = open_rights(client.transport, parent) or 0
     for path, found in access_lists(client.transport, client.root):
         if found is None:
-            report.unreadable.note(path)
+            _note_unreadable(client, path, report.unreadable)
             continue
         report.znodes += 1
         above = path.rpartition("/")[0] or "/"
@@ -88,39 +99,31 @@ def root_access(client: Connection) -> RootAccess:
             report.outsiders["list"].note(path)
         for login, bits in found.logins:
             report.logins[f"{login} {rights(bits)}"] += 1
-    if not report.znodes and not report.unreadable.znodes:
+    if not report.znodes:
         raise ZkplanError(f"there is no root {client.root}: create it with `zkplan root init`")
     return report
 
 
-def close_root(client: Connection) -> int:
-    """Close every znode of the root that is open to outsiders; how many were. May be repeated.
+def close_root(client: Connection) -> Closing:
+    """Close every znode of the root that is open to outsiders. May be repeated.
 
     Znodes that are closed already keep their lists, also those of other logins. Raises ZkplanError
-    without a login, where this client may not change a list, and where others keep creating open
-    znodes.
+    without a login, and where others keep creating open znodes; AccessDenied where this client may
+    not read the root, or not change a list.
     """
     require_login(client)
-    allowed = granted_to_outsiders(client.transport)
     total = 0
     for _ in range(_PASSES):
-        open_ones = (
-            found
-            for _, found in access_lists(client.transport, client.root)
-            if found is not None and found.open_to & ~allowed
-        )
-        closed = 0
-        for group in _groups(open_ones):
+        unreadable, closed = Open(), 0
+        for group in _groups(_open_ones(client, unreadable)):
             done, refused = close_each(client.transport, group)
             closed += done
             if refused:
-                raise ZkplanError(
-                    f"the list of {refused[0]} cannot be changed: it gives this login no right "
-                    "`admin`. Its creator, or an administrator of ZooKeeper, can give it"
-                )
+                what = f"the list of {refused[0]} cannot be changed"
+                raise AccessDenied(refused[0], "admin", what)
         total += closed
         if not closed:
-            return total
+            return Closing(total, unreadable)
     raise ZkplanError(
         f"{total} znodes under {client.root} are closed, but open ones are created all the time: "
         "restart the workers and authors that have no login with one, and run this again"
@@ -128,13 +131,17 @@ def close_root(client: Connection) -> int:
 
 
 def workers_without_login(client: Connection) -> list[str]:
-    """The living workers that registered without a login: a closed root shuts them out."""
-    workers = client.paths.workers
-    return [
-        path.removeprefix(f"{workers}/")
-        for path, found in access_lists(client.transport, workers)
-        if found is not None and path != workers and not found.logins
-    ]
+    """The living workers that registered without a login: a closed root shuts them out.
+
+    Raises AccessDenied where this client may not see which workers there are.
+    """
+    workers, without = client.paths.workers, []
+    for path, found in access_lists(client.transport, workers):
+        if found is None and path == workers:
+            raise _may_not_read(path)
+        if found is not None and path != workers and not found.logins:
+            without.append(path.removeprefix(f"{workers}/"))
+    return without
 
 
 def require_login(client: Connection) -> None:
@@ -170,6 +177,26 @@ def rights(bits: int) -> str:
     ('read+write+create+delete+admin', 'read+write')
     """
     return "+".join(name for name, bit in RIGHTS.items() if bits & bit)
+
+
+def _open_ones(client: Connection, unreadable: Open) -> Iterator[AccessList]:
+    allowed = granted_to_outsiders(client.transport)
+    for path, found in access_lists(client.transport, client.root):
+        if found is None:
+            _note_unreadable(client, path, unreadable)
+        elif found.open_to & ~allowed:
+            yield found
+
+
+def _note_unreadable(client: Connection, path: str, unreadable: Open) -> None:
+    """Count it. But where it is the root itself, nothing at all is known: that is an error."""
+    if path == client.root:
+        raise _may_not_read(path)
+    unreadable.note(path)
+
+
+def _may_not_read(path: str) -> AccessDenied:
+    return AccessDenied(path, "read", f"an access list does not let this client read {path}")
 
 
 def _groups(found: Iterator[AccessList]) -> Iterator[list[AccessList]]:
