@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.security import make_digest_acl
+from kazoo.security import make_acl, make_digest_acl
 
 import zkplan
 from tests.chaos.certificates import Authority, secure
@@ -19,6 +19,7 @@ from tests.chaos.cluster.servers import skip_without
 from tests.crash.server import not_available
 from zkplan.doctor import Finding, check
 from zkplan.embedded import EmbeddedServer, words
+from zkplan.inspection.access import root_access
 from zkplan.settings import Settings
 from zkplan.testing.loopback import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
@@ -186,7 +187,18 @@ def test_a_root_that_others_can_read_is_told(hosts: str) -> None:
     with zkplan.connect(hosts, "/open") as client:
         client.prepare()
     found = problems(as_team(hosts, root="/open"))
-    assert found[0].told == ("/open is open: everybody may read, write, create, delete, admin")
+    told = "/open is open: without a login one may read+write+create+delete+admin"
+    assert found[0].told == told
+
+
+def test_a_root_that_is_open_to_an_address_is_open_as_for_root_show(hosts: str) -> None:
+    from_here = [make_acl("ip", "127.0.0.1", read=True), *login_of("team")["default_acl"]]
+    options = login_of("team") | {"default_acl": from_here}
+    with zkplan.connect(hosts, "/from-here", **options) as client:
+        client.prepare()
+        assert root_access(client).is_open
+    (found,) = problems(as_team(hosts, root="/from-here"))
+    assert found.told == "/from-here is open: without a login one may read"
 
 
 def test_a_small_maxbuffer_is_told(request: pytest.FixtureRequest) -> None:

@@ -8,10 +8,11 @@ from statistics import median
 from ..basics.text import count
 from ..client import Client
 from ..errors import ZkplanError
+from ..inspection.access import rights
 from ..inspection.roots import hint_at_root
 from ..protocol.requests import ReadData, ReadMany
 from ..settings import Settings
-from ..settings.access import RIGHTS
+from ..transport.access_lists import open_rights
 from ..transport.probe import Made, Probe, Refusal
 from .findings import Finding, note, ok, problem
 
@@ -61,7 +62,7 @@ def look(client: Client, settings: Settings) -> Iterator[Finding]:
     made = probe.create(parent)
     yield _may_create(made, parent, client.root, settings)
     if children is not Refusal.NO_NODE:
-        yield from _who_else(probe, client.root)
+        yield from _who_else(client, probe)
     if isinstance(made, Made):
         yield _clock(made)
         yield _latency(probe, made.path)
@@ -114,27 +115,28 @@ def _login_refused() -> Finding:
     )
 
 
-def _who_else(probe: Probe, root: str) -> Iterator[Finding]:
+def _who_else(client: Client, probe: Probe) -> Iterator[Finding]:
+    """What whoever has no login may do, by the rule of `zkplan root show`."""
+    root = client.root
     open_to = {
-        path: rights for path in _watched(probe, root) if (rights := _open_rights(probe, path))
+        path: found for path in _watched(probe, root) if (found := _open_rights(client, path))
     }
     if root in open_to:
         yield problem(
             "access",
-            f"{root} is open: everybody may {open_to[root]}",
+            f"{root} is open: without a login one may {open_to[root]}",
             f"connect with a login; {_CLOSE}",
         )
     elif open_to:
-        path, rights = next(iter(open_to.items()))
-        yield problem("access", f"{path} is open: everybody may {rights}", _CLOSE)
+        path, found = next(iter(open_to.items()))
+        yield problem("access", f"{path} is open: without a login one may {found}", _CLOSE)
     else:
         yield ok("access", f"{root} is closed to others")
     above = root.rpartition("/")[0] or "/"
-    rights = _open_rights(probe, above)
-    if "delete" in rights and root not in open_to:
+    if "delete" in _open_rights(client, above) and root not in open_to:
         yield note(
             "access",
-            f"everybody may delete and create in {above}, where {root} is",
+            f"without a login one may delete and create in {above}, where {root} is",
             f"a root can be deleted only once it is empty; close {above} to be safe",
         )
 
@@ -145,17 +147,9 @@ def _watched(probe: Probe, root: str) -> list[str]:
     return [root, *(f"{root}/{name}" for name in known[:50])]
 
 
-def _open_rights(probe: Probe, path: str) -> str:
-    """What everybody may do there; empty if nothing."""
-    found = probe.access_of(path)
-    if isinstance(found, Refusal):
-        return ""
-    total = 0
-    for entry in found:
-        if (entry.scheme, entry.id) == ("world", "anyone"):
-            total |= entry.rights
-    names = [name for name, bit in RIGHTS.items() if name != "all" and total & bit]
-    return ", ".join(names)
+def _open_rights(client: Client, path: str) -> str:
+    """Those of whoever has no login; empty if there is none."""
+    return rights(open_rights(client.transport, path) or 0)
 
 
 def _clock(made: Made) -> Finding:

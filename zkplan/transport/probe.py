@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from kazoo import exceptions
 from kazoo.client import KazooClient
 
-from ..settings.access import Entry
-
 
 class Refusal(Enum):
     """Why a request was not done."""
@@ -55,12 +53,6 @@ class Probe:
     def children(self, path: str) -> list[str] | Refusal:
         found: list[str] | Refusal = self._asked(lambda: self._client.get_children_async(path))
         return found
-
-    def access_of(self, path: str) -> list[Entry] | Refusal:
-        found = self._asked(lambda: self._client.get_acls_async(path))
-        if isinstance(found, Refusal):
-            return found
-        return [Entry(each.perms, each.id.scheme, each.id.id) for each in found[0]]
 
     def create(self, parent: str) -> Made | Refusal:
         """Create a znode below `parent` that ends with this session."""
