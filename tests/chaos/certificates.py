@@ -47,13 +47,15 @@ class Authority:
         new.write_text(key.read_text() + signed.read_text())
         new.replace(self.server_identity)
 
-    def sign_for_a_client(self, name: str) -> Path:
-        """A file with a new key, and a certificate for this client."""
+    def sign_for_a_client(self, name: str, password: str = "") -> Path:
+        """A file with a new key, encrypted where there is a password, and its certificate."""
         key, request, signed = (self._file(f"{name}.{kind}") for kind in ("key", "csr", "crt"))
         made = ("-keyout", str(key), "-out", str(request))
         _openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", *made)
         signer = ("-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial")
         _openssl("x509", "-req", "-in", str(request), *signer, "-days", "2", "-out", str(signed))
+        if password:
+            _openssl("rsa", "-aes256", "-passout", f"pass:{password}", *_in_place(key))
         both = self._file(f"{name}.pem")
         both.touch(0o600)
         both.write_text(key.read_text() + signed.read_text())
@@ -81,6 +83,10 @@ def secure(authority: Authority, port: int, client_auth: str = "none") -> Mappin
         "ssl.trustStore.location": str(authority.certificate),
         "ssl.trustStore.type": "PEM",
     }
+
+
+def _in_place(file: Path) -> tuple[str, ...]:
+    return ("-in", str(file), "-out", str(file))
 
 
 def _openssl(*words: str) -> None:

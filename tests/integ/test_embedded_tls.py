@@ -12,7 +12,7 @@ import pytest
 import zkplan
 from tests.chaos.certificates import Authority
 from zkplan.embedded import EmbeddedServer, server_tls
-from zkplan.errors import ZkplanError, ZooKeeperUnavailable
+from zkplan.errors import InvalidSettings, ZkplanError, ZooKeeperUnavailable
 
 from .support import working
 
@@ -56,3 +56,33 @@ def test_plans_run_over_tls_for_whom_the_server_lets_in_alone(tmp_path: Path) ->
         with socket.create_connection((server.host, server.port), 5) as plain:
             plain.sendall(b"ruok" + b"\n" * 20)  # enough for the header of TLS
             assert b"imok" not in plain.recv(100)
+
+
+@pytest.mark.parametrize("word", ["hush-1", "guess-1", ""], ids=["right", "wrong", "none"])
+def test_a_key_with_a_password_is_opened_by_the_file_of_a_profile(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Authority(tmp_path, "ours")
+    ours.sign_for_the_server()
+    tls = server_tls(ours.server_certificate, ours.server_key, ours.certificate)
+    own = ours.sign_for_a_client("alice", "hush-1")
+    assert "ENCRYPTED" in own.read_text()
+    lines = [f"tls.ca = '{ours.certificate}'", f"tls.certificate = '{own}'"]
+    lines += ["login.user = 'alice'", "login.file = 'password'"]
+    lines += ["tls.key-password-file = 'word'"] if word else []
+    for name, text in (("password", "wonder"), ("word", word), ("zkplan.toml", "")):
+        (tmp_path / name).touch(0o600)
+        (tmp_path / name).write_text(f"{text}\n")
+    with EmbeddedServer(tls=tls, logins=["alice:wonder"]) as server:
+        text = "\n".join(["[profiles.p]", f"hosts = '{server.hosts}'", *lines])
+        (tmp_path / "zkplan.toml").write_text(text)
+        monkeypatch.setenv("ZKPLAN_CONFIG", str(tmp_path / "zkplan.toml"))
+        if word == "hush-1":
+            with zkplan.connect(profile="p") as client:
+                client.create_plan("hers")
+            return
+        # Nobody is asked for it at a terminal: a worker may have none.
+        told = "the TLS certificate or its key cannot be used"
+        with pytest.raises(InvalidSettings, match=told) as caught:
+            zkplan.connect(profile="p")
+        assert not word or word not in str(caught.value)

@@ -1,4 +1,6 @@
-"""Over TLS a client talks only to a server whose certificate names the host that it asked for."""
+"""Over TLS a client talks only to a server whose certificate names the host that it asked for, and
+that an authority has signed which it was told to trust.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.crash.server import not_available
 from zkplan import ZooKeeperUnavailable
 from zkplan.transport import rollback
 
-from .support import WAIT_S, wait_until
+from .support import WAIT_S, Here, wait_until
 
 pytestmark = [
     # kazoo leaves a TLS socket open whenever a handshake fails.
@@ -207,6 +209,52 @@ def test_later_connections_and_second_sessions_are_checked_too(
 def test_no_other_option_turns_the_check_off(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(TypeError, match=told):
         zkplan.connect("127.0.0.1:1", use_ssl=True, connect_timeout=0.1, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("lines", "trusts"),
+    [
+        (["tls.ca = '{ours}'"], False),
+        (["tls.system-ca = true"], True),
+        (["tls.ca = '{ours}'", "tls.system-ca = true"], True),
+        (["tls.ca = '{theirs}'"], True),
+    ],
+)
+def test_authorities_of_the_system_count_only_where_a_profile_says_so(
+    lines: list[str],
+    trusts: bool,
+    proxy: TlsProxy,
+    authority: Authority,
+    here: Here,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kazoo alone would trust them beside `ca`. Here the system trusts who signs for the server."""
+    authority.sign_for_the_server()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    ours = Authority(tmp_path, "another").certificate
+    text = "\n".join(lines).format(ours=ours, theirs=authority.certificate)
+    (tmp_path / "zkplan.toml").write_text(
+        f"[profiles.p]\nhosts = '127.0.0.1:{proxy.port}'\nroot = '{here[1]}'\n{text}\n"
+    )
+    monkeypatch.setenv("ZKPLAN_CONFIG", str(tmp_path / "zkplan.toml"))
+    if trusts:
+        with zkplan.connect(profile="p", connect_timeout=WAIT_S) as client:
+            assert client.plans() == []
+        return
+    with pytest.raises(ZooKeeperUnavailable, match="certificate verify failed"):
+        zkplan.connect(profile="p", connect_timeout=1.0)
+    assert proxy.received == 0
+
+
+def test_the_system_does_not_trust_every_authority(
+    proxy: TlsProxy, authority: Authority, zkplan_root: str
+) -> None:
+    authority.sign_for_the_server()
+    options: dict[str, Any] = {"use_ssl": True, "system_ca": True, "connect_timeout": 1.0}
+    with pytest.raises(ZooKeeperUnavailable, match="certificate verify failed"):
+        zkplan.connect(f"127.0.0.1:{proxy.port}", zkplan_root, **options)
+    assert proxy.received == 0
 
 
 def test_without_any_check_a_server_is_used_whoever_signed_for_it(
