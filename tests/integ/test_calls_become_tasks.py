@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,16 @@ def double_all(values: list[int]) -> list[int]:
 
 def add(left: int, right: int) -> int:
     return left + right
+
+
+reached, gate = threading.Event(), threading.Event()
+
+
+def held_at_the_last(value: int) -> int:
+    if value == 1199:
+        reached.set()
+        gate.wait(WAIT_S)
+    return value
 
 
 def fails_at_first(file: str, value: int) -> int:
@@ -89,6 +100,21 @@ def test_a_map_gives_results_in_the_order_of_the_calls(zkplan_client: Client) ->
     assert list(none) == []
     with pytest.raises(IndexError):
         many[1200]
+
+
+def test_the_first_results_of_a_map_come_while_later_calls_still_run(
+    zkplan_client: Client,
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        found = plan.map(held_at_the_last, range(1200))
+    results = iter(found)
+    try:
+        assert reached.wait(WAIT_S)
+        assert list(itertools.islice(results, 1197)) == list(range(1197))
+        assert (found.chunksize, found.tasks[-1].running()) == (3, True)
+    finally:
+        gate.set()
+    assert list(results) == [1197, 1198, 1199]
 
 
 def test_a_chunk_that_fails_is_tried_again_as_a_whole(
