@@ -17,12 +17,13 @@ from zkplan.testing.server_process import ServerDidNotStart
 
 from . import machine, servers
 from .compare import compare
-from .growth import growth
+from .growth import PENDING, growth
 from .kills import kills
 from .limits import measure_limits
 from .peers.comparison import compare_with_peers
 from .peers.peer import interpreter
 from .report import Report, show, to_json
+from .rows import Row
 from .suite import WORKLOADS, Bench
 
 GROWTH, KILLS, SERVER, PEERS = "growth", "kills", "server", "peers"
@@ -30,6 +31,8 @@ GROWTH, KILLS, SERVER, PEERS = "growth", "kills", "server", "peers"
 ALWAYS = [*WORKLOADS, GROWTH, KILLS, SERVER]
 NAMES = [*ALWAYS, PEERS]
 RUNS = 3
+#: The numbers of pending tasks to compare, if they are not the usual ones.
+Sizes = tuple[int, int] | None
 FAILED, UNREACHABLE, TIMED_OUT = 1, 3, 4
 
 
@@ -39,6 +42,15 @@ def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(NAMES)}")
     return [name for name in NAMES if name in chosen] or ALWAYS
+
+
+def _sizes(ctx: click.Context, option: click.Parameter, value: str | None) -> Sizes:
+    if value is None:
+        return None
+    sizes = [int(size) if size.strip().isdigit() else 0 for size in value.split(",")]
+    if len(sizes) != 2 or not 0 < sizes[0] < sizes[1]:
+        raise click.BadParameter(f"{value}: give two numbers, such as 10000,50000")
+    return sizes[0], sizes[1]
 
 
 def _interpreter(ctx: click.Context, option: click.Parameter, value: str) -> str:
@@ -62,6 +74,13 @@ def _interpreter(ctx: click.Context, option: click.Parameter, value: str) -> str
     "--runs",
     type=click.IntRange(min=1),
     help=f"Runs per workload, of which the median counts.  [default: {RUNS}, with --quick 1]",
+)
+@click.option(
+    "--pending",
+    callback=_sizes,
+    metavar="LEAST,MOST",
+    help="The numbers of pending tasks that growth compares; others than its own are not judged.  "
+    f"[default: {','.join(map(str, PENDING))}]",
 )
 @click.option(
     "--server",
@@ -98,6 +117,7 @@ def main(
     quick: bool,
     only: list[str],
     runs: int | None,
+    pending: Sizes,
     wanted: str | None,
     hosts: str | None,
     connect_timeout_s: float,
@@ -125,7 +145,7 @@ def main(
         if hosts:
             # Here and not in a process of a measurement, whose error would be harder to read.
             zkplan.connect(hosts, connect_timeout=connect_timeout_s).close()
-        _measure(servers.names(wanted, hosts), hosts, only, peers_python, report)
+        _measure(servers.names(wanted, hosts), hosts, only, pending, peers_python, report)
     except (zkplan.ZooKeeperUnavailable, ServerDidNotStart, FileNotFoundError) as error:
         _end(str(error), UNREACHABLE)
     except zkplan.WaitTimeout as error:
@@ -144,44 +164,36 @@ def _measure(
     names: list[str],
     hosts: str | None,
     workloads: list[str],
+    pending: Sizes,
     peers_python: str,
     report: Report,
 ) -> None:
-    """The plan workloads on one server after the other, each alone; then both servers in turns."""
-    on_plans = [workload for workload in workloads if workload not in (SERVER, PEERS)]
-    if on_plans:
-        for name in names:
-            with servers.served(name, hosts) as server:
-                report.servers[name] = server.version
-                _measure_plans(_bench(server, report), on_plans, report)
-    if SERVER not in workloads and PEERS not in workloads:
-        return
+    """All servers run at once, and take turns in each workload."""
     with ExitStack() as stack:
         found = [stack.enter_context(servers.served(name, hosts)) for name in names]
         report.servers.update({server.name: server.version for server in found})
+        benches = [
+            Bench(one.name, one.hosts, one.pid, report.runs, report.quick, _tell, pending)
+            for one in found
+        ]
+        on_plans = [workload for workload in workloads if workload not in (SERVER, PEERS)]
+        if on_plans:
+            report.limits += [limit for bench in benches for limit in measure_limits(bench)]
+        for workload in on_plans:
+            report.rows += _rows(workload, benches, report)
         if SERVER in workloads:
             report.rows += compare(found, report.runs, report.quick, _tell)
         if PEERS in workloads:
-            benches = [_bench(server, report) for server in found]
             report.rows += compare_with_peers(benches, peers_python, report.servers)
 
 
-def _bench(server: servers.Served, report: Report) -> Bench:
-    return Bench(server.name, server.hosts, server.pid, report.runs, report.quick, _tell)
-
-
-def _measure_plans(bench: Bench, workloads: list[str], report: Report) -> None:
-    report.limits += measure_limits(bench)
-    for workload in workloads:
-        if workload == GROWTH:
-            rows, report.growth[bench.server] = growth(bench)
-        elif workload == KILLS:
-            rows = kills(bench)
-        else:
-            rows = WORKLOADS[workload](bench)
-        for row in rows:
-            row.server = bench.server
-        report.rows += rows
+def _rows(workload: str, benches: list[Bench], report: Report) -> list[Row]:
+    if workload == GROWTH:
+        rows, report.growth = growth(benches)
+        return rows
+    if workload == KILLS:
+        return [row for bench in benches for row in kills(bench)]
+    return WORKLOADS[workload](benches)
 
 
 def _tell(line: str) -> None:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from . import shapes
@@ -13,10 +14,10 @@ from .capacity import capacity
 from .client_process import ClientProcess
 from .limit_client import OPS_PER_MULTI
 from .limits import measure_rate
-from .measure import Run, run_shape
-from .rows import Row, Target, ratio_row
+from .rows import EMBEDDED_MIN, Row, Target, ratio_row
 from .servers import EMBEDDED, ZOOKEEPER, Served
 from .suite import Bench
+from .turns import by_turns
 
 #: More turns than the runs of a workload: each is short, and it is a ratio that is judged.
 _MORE_TURNS = 2
@@ -66,15 +67,13 @@ def compare(
 def _rates(
     servers: Sequence[Served], kind: Kind, turns: int, quick: bool, tell: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Requests per second by server, turn by turn; a first turn warms up and does not count."""
-    found: dict[str, list[float]] = {server.name: [] for server in servers}
+    """Requests per second by server, turn by turn."""
     count = kind.count_quick if quick else kind.count
-    for turn in range(1 + turns):
-        # Every other turn in reverse: a disturbance hits both, and none has the better place.
-        for server in servers[:: -1 if turn % 2 else 1]:
-            rate = measure_rate(server.hosts, _path(), kind.name, count)
-            if turn:
-                found[server.name].append(rate)
+
+    def rate(hosts: str, _: int) -> float:
+        return measure_rate(hosts, _path(), kind.name, count)
+
+    found = by_turns({server.name: partial(rate, server.hosts) for server in servers}, turns)
     for name, rates in found.items():
         tell(f"{name}: {kind.what}: {median(rates):,.0f} operations/s")
     return found
@@ -104,21 +103,19 @@ def _rows(kind: Kind, found: dict[str, list[float]], quick: bool) -> list[Row]:
 
 
 def _plans(benches: Sequence[Bench], turns: int) -> list[Row]:
-    """Ratios of two plan workloads: on both servers in turns, which those of the suite are not."""
+    """Ratios of two plan workloads, half as large as those of the suite, in more turns."""
     rows = []
     size = benches[0].size
     with ExitStack() as stack:
-        pools = [stack.enter_context(bench.pool()) for bench in benches]
+        pools = {bench.server: stack.enter_context(bench.pool()) for bench in benches}
         for shape in (shapes.independent(size(5000, 100)), shapes.random(size(2500, 50), 2)):
-            found: dict[str, list[Run]] = {bench.server: [] for bench in benches}
-            for turn in range(1 + turns):
-                for bench, pool in list(zip(benches, pools, strict=True))[:: -1 if turn % 2 else 1]:
-                    run = run_shape(pool, shape, bench.server_pid)
-                    bench.tell(f"{bench.server}: {shape.name}: {run.total_s:.3f} s")
-                    if turn:
-                        found[bench.server].append(run)
+            sides = {
+                bench.server: partial(bench.run, pools[bench.server], shape) for bench in benches
+            }
+            found = by_turns(sides, turns)
             name = f"{shape.name}: {EMBEDDED} / {ZOOKEEPER}"
-            rows.append(ratio_row(name, found[EMBEDDED], found[ZOOKEEPER], None))
+            wanted = None if benches[0].quick else Target(EMBEDDED_MIN)
+            rows.append(ratio_row(name, found[EMBEDDED], found[ZOOKEEPER], wanted))
     return rows
 
 

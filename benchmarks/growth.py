@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -18,14 +19,18 @@ from zkplan.protocol.requests import ReadMany
 
 from . import machine, shapes
 from .pool import wait_until
-from .rows import Row, Target
+from .rows import Row, Target, server_ratios
 from .suite import Bench
+from .turns import by_turns
 
-#: Tasks that are executed at every size while `pending` others stay behind them.
+#: Tasks that are executed at either size while `pending` others stay behind them.
 MEASURED, MEASURED_QUICK = 20_000, 100
-PENDING, PENDING_QUICK = (1000, 10_000, 100_000), (200, 500, 1000)
-RATE_KEPT_MIN = 0.8
-#: Memory that grows by more than this from the smallest plan to the largest is not flat.
+PENDING, PENDING_QUICK = (10_000, 300_000), (200, 1000)
+RATE_KEPT_MIN = 0.9
+#: Of a worker at its peak, in millions of bytes.
+WORKER_MB_MAX = 64.0
+MB_OF_MIB = 2**20 / 1e6
+#: Memory that grows by more than this from the smaller plan to the larger is not flat.
 MEMORY_GROWTH_MAX = 1.1
 STATUS_CALLS = 200
 _LOOK_S = 0.02
@@ -52,22 +57,37 @@ class Growth:
     status_us: float
 
 
-def growth(bench: Bench) -> tuple[list[Row], list[Growth]]:
-    """The sizes in turn, `bench.runs` times; the rows judge the largest beside the smallest."""
-    sizes = PENDING_QUICK if bench.quick else PENDING
-    runs: dict[int, list[Growth]] = {pending: [] for pending in sizes}
-    for turn in range(1 + bench.runs):
-        for pending in sizes if turn else sizes[:1]:
-            run = _run(bench, pending)
-            bench.tell(
-                f"{bench.server}: {pending:,} pending: {run.rate:,.0f} tasks/s, "
-                f"worker {run.worker_mib:.0f} MiB, waiter {run.waiter_mib:.0f} MiB"
-                + ("" if turn else ", warm-up")
-            )
-            if turn:
-                runs[pending].append(run)
-    medians = [_median(found) for found in runs.values()]
-    return _rows(bench, medians, [asdict(run) for found in runs.values() for run in found]), medians
+def growth(benches: Sequence[Bench]) -> tuple[list[Row], dict[str, list[Growth]]]:
+    """Both sizes on every server by turns; the rows judge the larger beside the smaller one."""
+    first = benches[0]
+    sizes = first.pending or (PENDING_QUICK if first.quick else PENDING)
+    sides = {
+        (bench.server, pending): partial(_turn, bench, pending, sizes[0])
+        for bench in benches
+        for pending in sizes
+    }
+    runs = by_turns(sides, first.runs)
+    rows: list[Row] = []
+    medians: dict[str, list[Growth]] = {}
+    for bench in benches:
+        of_server = [runs[bench.server, pending] for pending in sizes]
+        medians[bench.server] = [_median(found) for found in of_server]
+        every = [asdict(run) for found in of_server for run in found]
+        is_judged = bench.is_judged and first.pending is None
+        rows += rows_of(bench.server, medians[bench.server], every, is_judged)
+    rates = [row for row in rows if row.unit == "tasks/s"]
+    return rows + server_ratios(rates, not first.quick and first.pending is None), medians
+
+
+def _turn(bench: Bench, pending: int, least: int, turn: int) -> Growth:
+    # To warm up the smaller size is enough.
+    run = _run(bench, pending if turn else least)
+    bench.tell(
+        f"{bench.server}: {run.pending:,} pending: {run.rate:,.0f} tasks/s, "
+        f"worker {run.worker_mib:.0f} MiB, waiter {run.waiter_mib:.0f} MiB"
+        + ("" if turn else ", warm-up")
+    )
+    return run
 
 
 def _median(runs: list[Growth]) -> Growth:
@@ -75,36 +95,42 @@ def _median(runs: list[Growth]) -> Growth:
     return Growth(**{name: median(column[name] for column in columns) for name in columns[0]})
 
 
-def _rows(bench: Bench, medians: list[Growth], runs: list[dict[str, object]]) -> list[Row]:
-    least, most = medians[0], medians[-1]
+def rows_of(
+    server: str, medians: Sequence[Growth], runs: list[dict[str, object]], is_judged: bool
+) -> list[Row]:
+    """The rows of one server. `medians` are those of the smaller and of the larger size."""
+    least, most = medians
     rows = [
         Row(f"growth: {run.pending:,} pending", "tasks/s", execution=run.rate) for run in medians
     ]
     for row, run in zip(rows, medians, strict=True):
         row.submission = run.submission_rate
-    kept = Target(execution=RATE_KEPT_MIN)
-    flat = Target(total=MEMORY_GROWTH_MAX, higher=False)
     ratio = Row("growth: rate kept, most / least", "ratio", execution=most.rate / least.rate)
     ratio.runs = runs
-    judged = [(ratio, kept)]
+    large, small = (run.worker_peak_mib * MB_OF_MIB for run in (most, least))
+    worker = Row("growth: memory of a worker, peak", "MB", total=large)
+    worker.note = f"{small:.0f} MB with {least.pending:,} pending"
+    judged = [
+        (ratio, Target(execution=RATE_KEPT_MIN)),
+        (worker, Target(total=WORKER_MB_MAX, higher=False)),
+    ]
+    flat = Target(total=MEMORY_GROWTH_MAX, higher=False)
     for who, large, small in (
-        ("worker", most.worker_mib, least.worker_mib),
-        ("worker, peak", most.worker_peak_mib, least.worker_peak_mib),
         ("waiting client", most.waiter_mib, least.waiter_mib),
         ("waiting client, peak", most.waiter_peak_mib, least.waiter_peak_mib),
     ):
         note = f"{large:.0f} and {small:.0f} MiB"
         memory = Row(f"growth: memory of a {who}", "ratio", total=large / (small or 1.0), note=note)
         judged.append((memory, flat))
-    reads = Target(total=least.status_reads, higher=False)
-    note = f"{most.status_us:.0f} and {least.status_us:.0f} microseconds"
-    judged.append(
-        (Row("growth: reads of status()", "reads", total=most.status_reads, note=note), reads)
-    )
+    reads = Row("growth: reads of status()", "reads", total=most.status_reads)
+    reads.note = f"{most.status_us:.0f} and {least.status_us:.0f} microseconds"
+    judged.append((reads, Target(total=least.status_reads, higher=False)))
     for row, target in judged:
         rows.append(row)
-        if bench.is_judged:
+        if is_judged:
             row.target, row.met = str(target), target.met(row.total, row.execution)
+    for row in rows:
+        row.server = server
     return rows
 
 

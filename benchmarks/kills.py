@@ -65,6 +65,7 @@ def _beside_each_other(bench: Bench, load: Load) -> Row:
         f"{len(waits)} takeovers after {median(waits or [0]):.1f} s "
         f"(median; session time-out {SESSION_TIMEOUT_S:g} s)",
         runs=[_facts(report) for pair in pairs for report in pair],
+        server=bench.server,
     )
     if not bench.quick:
         row.target, row.met = str(HALF), HALF.met(row.total, None)

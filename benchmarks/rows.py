@@ -7,9 +7,12 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 
 from .measure import Run
+from .servers import EMBEDDED, ZOOKEEPER
 
 #: How seconds become the figure of a unit; of these only `tasks/s` is better when it is higher.
 UNITS = ("tasks/s", "s", "ms/hop")
+#: The embedded server must reach so much of a real one's speed.
+EMBEDDED_MIN = 0.8
 
 
 @dataclass(frozen=True)
@@ -115,3 +118,33 @@ def ratio_row(name: str, first: Sequence[Run], second: Sequence[Run], target: Ta
     if target is not None:
         row.target, row.met = str(target), target.met(row.total, row.execution)
     return row
+
+
+def server_ratios(rows: Sequence[Row], is_judged: bool) -> list[Row]:
+    """For each workload that ran on both servers by turns, how many times as fast the embedded one
+    was. Its values are judged, where they were measured."""
+    found = {(row.name, row.server): row for row in rows}
+    ratios = []
+    for (name, server), ours in found.items():
+        theirs = found.get((name, ZOOKEEPER))
+        if server != EMBEDDED or theirs is None:
+            continue
+        row = Row(f"{name}: {EMBEDDED} / {ZOOKEEPER}", "ratio")
+        row.total = times_as_fast(ours.unit, ours.total, theirs.total)
+        row.execution = times_as_fast(ours.unit, ours.execution, theirs.execution)
+        row.submission = times_as_fast(ours.unit, ours.submission, theirs.submission)
+        row.values = times_as_fast(ours.unit, ours.values, theirs.values)
+        if is_judged:
+            judged = [
+                ratio for ratio in (row.values, row.total, row.execution) if ratio is not None
+            ]
+            row.target, row.met = f"≥ {EMBEDDED_MIN:g}", judged[0] >= EMBEDDED_MIN
+        ratios.append(row)
+    return ratios
+
+
+def times_as_fast(unit: str, first: float | None, second: float | None) -> float | None:
+    """Of two figures of this unit; None where one of them was not measured."""
+    if not first or not second:
+        return None
+    return first / second if unit == "tasks/s" else second / first

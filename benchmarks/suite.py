@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import zkplan
 from zkplan.testing.znodes import remove_tree
@@ -13,9 +15,10 @@ from zkplan.testing.znodes import remove_tree
 from . import shapes
 from .measure import Run, run_shape, time_values
 from .pool import Pool
-from .rows import Row, Target, ratio_row, row_of
+from .rows import Row, Target, ratio_row, row_of, server_ratios
 from .servers import ZOOKEEPER
 from .shapes import Shape
+from .turns import by_turns
 
 #: More refused transactions and lost claims per task than this are a conflict storm.
 STORM = 0.1
@@ -36,13 +39,15 @@ class Bench:
     runs: int
     quick: bool
     tell: Callable[[str], None]
+    #: The numbers of pending tasks that `growth` compares, if they are not its own.
+    pending: tuple[int, int] | None = None
     _roots: Iterator[int] = field(default_factory=itertools.count)
 
     @contextmanager
-    def client(self) -> Iterator[zkplan.Client]:
-        """A client with a root of its own, which is removed at the end."""
+    def client(self, **options: Any) -> Iterator[zkplan.Client]:
+        """A client with a root of its own, which is removed at the end; as `zkplan.connect`."""
         root = f"/zkplan-benchmark-{next(self._roots)}"
-        with zkplan.connect(self.hosts, root, session_timeout=20.0) as client:
+        with zkplan.connect(self.hosts, root, session_timeout=20.0, **options) as client:
             try:
                 yield client
             finally:
@@ -64,32 +69,15 @@ class Bench:
     def target(self, target: Target) -> Target | None:
         return target if self.is_judged else None
 
-    def measure_one(self, pool: Pool, shape: Shape) -> list[Run]:
-        """Runs of one workload, each followed by one that ends when the author has the values."""
-        runs = []
-        for turn in range(1 + self.runs):
-            run = self._run(pool, shape, turn)
-            run = replace(run, values_s=time_values(pool, shape))
-            self.tell(f"{self.server}: {shape.name}: {run.values_s:.3f} s to the values")
-            if turn:
-                runs.append(run)
-        return runs
+    def run_with_values(self, pool: Pool, shape: Shape, turn: int) -> Run:
+        """A run, followed by one that ends when the author has the values."""
+        run = self.run(pool, shape, turn)
+        run = replace(run, values_s=time_values(pool, shape))
+        self.tell(f"{self.server}: {shape.name}: {run.values_s:.3f} s to the values")
+        return run
 
-    def measure(self, pairs: Sequence[tuple[Pool, Shape]], count: int) -> list[list[Run]]:
-        """`count` runs of each pair; a first turn warms up and does not count.
-
-        They take turns, and every other turn is in reverse, so that a disturbance hits all alike
-        and none has the better place.
-        """
-        runs: list[list[Run]] = [[] for _ in pairs]
-        for turn in range(1 + (count or self.runs)):
-            for index, (pool, shape) in list(enumerate(pairs))[:: -1 if turn % 2 else 1]:
-                run = self._run(pool, shape, turn)
-                if turn:
-                    runs[index].append(run)
-        return runs
-
-    def _run(self, pool: Pool, shape: Shape, turn: int) -> Run:
+    def run(self, pool: Pool, shape: Shape, turn: int) -> Run:
+        """Run 0 is told as the one that warms up."""
         run = run_shape(pool, shape, self.server_pid)
         self.tell(
             f"{self.server}: {shape.name}, {pool.processes} x {pool.threads}: {run.total_s:.3f} s "
@@ -98,50 +86,72 @@ class Bench:
         return run
 
 
-def independent(bench: Bench) -> list[Row]:
-    shape = shapes.independent(bench.size(10_000, 200))
-    return _one(bench, shape, "tasks/s", Target(2600, 3500))
+def independent(benches: Sequence[Bench]) -> list[Row]:
+    shape = shapes.independent(benches[0].size(10_000, 200))
+    return _one(benches, shape, "tasks/s", Target(2600, 3500))
 
 
-def random(bench: Bench) -> list[Row]:
-    shape = shapes.random(bench.size(5000, 100), 2)
-    return _one(bench, shape, "tasks/s", Target(2600, 3300))
+def random(benches: Sequence[Bench]) -> list[Row]:
+    shape = shapes.random(benches[0].size(5000, 100), 2)
+    return _one(benches, shape, "tasks/s", Target(2600, 3300))
 
 
-def map_reduce(bench: Bench) -> list[Row]:
-    shape = shapes.map_reduce(bench.size(1000, 50))
-    return _one(bench, shape, "s", Target(0.43, higher=False))
+def map_reduce(benches: Sequence[Bench]) -> list[Row]:
+    shape = shapes.map_reduce(benches[0].size(1000, 50))
+    return _one(benches, shape, "s", Target(0.43, higher=False))
 
 
-def chain(bench: Bench) -> list[Row]:
+def chain(benches: Sequence[Bench]) -> list[Row]:
     """The second one is of pure tasks."""
-    hops = bench.size(500, 20)
-    plain = _one(bench, shapes.chain(hops), "ms/hop", Target(1.2, higher=False))
-    return plain + _one(bench, shapes.chain(hops, pure=True), "ms/hop", None)
+    hops = benches[0].size(500, 20)
+    plain = _one(benches, shapes.chain(hops), "ms/hop", Target(1.2, higher=False))
+    return plain + _one(benches, shapes.chain(hops, pure=True), "ms/hop", None)
 
 
-def stress(bench: Bench) -> list[Row]:
+def stress(benches: Sequence[Bench]) -> list[Row]:
     """Ten workers on two processors: two processes of five threads."""
-    shape = shapes.random(bench.size(100, 30), bench.size(10, 3))
-    return _one(bench, shape, "s", Target(0.19, higher=False), threads=5)
+    size = benches[0].size
+    shape = shapes.random(size(100, 30), size(10, 3))
+    return _one(benches, shape, "s", Target(0.19, higher=False), (2, 5))
 
 
 def _one(
-    bench: Bench, shape: Shape, unit: str, target: Target | None, threads: int = 8
+    benches: Sequence[Bench],
+    shape: Shape,
+    unit: str,
+    target: Target | None,
+    size: tuple[int, int] = (2, 8),
 ) -> list[Row]:
-    with bench.pool(threads=threads) as pool:
-        runs = bench.measure_one(pool, shape)
-    return [row_of(shape.name, unit, runs, bench.target(target) if target else None)]
+    """A row of each server, and where there are two of them their ratio."""
+    runs = _on_each(benches, shape, size)
+    rows = []
+    for bench in benches:
+        wanted = bench.target(target) if target else None
+        rows.append(row_of(shape.name, unit, runs[bench.server], wanted))
+        rows[-1].server = bench.server
+    return rows + server_ratios(rows, is_judged=not benches[0].quick)
 
 
-def processes(bench: Bench) -> list[Row]:
+def _on_each(benches: Sequence[Bench], shape: Shape, size: tuple[int, int]) -> dict[str, list[Run]]:
+    """Runs of one workload by server. Each has worker processes of its own, and they take turns."""
+    with ExitStack() as stack:
+        sides = {
+            bench.server: partial(
+                bench.run_with_values, stack.enter_context(bench.pool(*size)), shape
+            )
+            for bench in benches
+        }
+        return by_turns(sides, benches[0].runs)
+
+
+def processes(benches: Sequence[Bench]) -> list[Row]:
     """Two worker processes beside one. Ratios near 1 take more runs to tell than rates do."""
-    return _compare(bench, "2 processes / 1", (2, 8), (1, 8))
+    return [row for bench in benches for row in _compare(bench, "2 processes / 1", (2, 8), (1, 8))]
 
 
-def threads(bench: Bench) -> list[Row]:
+def threads(benches: Sequence[Bench]) -> list[Row]:
     """Eight threads beside one, in one process."""
-    return _compare(bench, "8 threads / 1", (1, 8), (1, 1))
+    return [row for bench in benches for row in _compare(bench, "8 threads / 1", (1, 8), (1, 1))]
 
 
 def _compare(bench: Bench, what: str, first: tuple[int, int], second: tuple[int, int]) -> list[Row]:
@@ -153,29 +163,32 @@ def _compare(bench: Bench, what: str, first: tuple[int, int], second: tuple[int,
             shapes.random(bench.size(2500, 50), 2),
             shapes.map_reduce(bench.size(1000, 20)),
         ):
-            turns = bench.size(2 * bench.runs + 1, 1)
-            ours, theirs = bench.measure([(one, shape), (two, shape)], turns)
-            rows.append(
-                ratio_row(f"{what}: {shape.name}", ours, theirs, bench.target(NEVER_SLOWER))
-            )
+            sides = {pool: partial(bench.run, pool, shape) for pool in (one, two)}
+            runs = by_turns(sides, bench.size(2 * bench.runs + 1, 1))
+            target = bench.target(NEVER_SLOWER)
+            rows.append(ratio_row(f"{what}: {shape.name}", runs[one], runs[two], target))
+            rows[-1].server = bench.server
     return rows
 
 
-def hot_join(bench: Bench) -> list[Row]:
+def hot_join(benches: Sequence[Bench]) -> list[Row]:
     """Four worker processes whose tasks all deliver to one."""
-    shape = shapes.hot_join(bench.size(1000, 50))
-    with bench.pool(processes=4) as pool:
-        runs = bench.measure_one(pool, shape)
-    row = row_of(f"{shape.name}, 4 processes", "tasks/s", runs)
-    if bench.is_judged:
-        most = int(STORM * shape.tasks)
-        row.target = f"≤ {most} refused"
-        row.met = (row.conflicts or 0) + (row.refusals or 0) <= most
-    return [row]
+    shape = shapes.hot_join(benches[0].size(1000, 50))
+    runs = _on_each(benches, shape, (4, 8))
+    rows = []
+    for bench in benches:
+        row = row_of(f"{shape.name}, 4 processes", "tasks/s", runs[bench.server])
+        row.server = bench.server
+        if bench.is_judged:
+            most = int(STORM * shape.tasks)
+            row.target = f"≤ {most} refused"
+            row.met = (row.conflicts or 0) + (row.refusals or 0) <= most
+        rows.append(row)
+    return rows + server_ratios(rows, is_judged=not benches[0].quick)
 
 
 #: By the names that `--only` takes, in the order of the report.
-WORKLOADS: dict[str, Callable[[Bench], list[Row]]] = {
+WORKLOADS: dict[str, Callable[[Sequence[Bench]], list[Row]]] = {
     "independent": independent,
     "random": random,
     "map-reduce": map_reduce,

@@ -7,9 +7,11 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from statistics import median
 
 from ..client_process import ClientProcess
+from ..turns import by_turns
 from . import postgres
 from .peer import Kind, version_of
 
@@ -80,16 +82,14 @@ def _store(kind: Kind, python: str, folder: str, batch: int, programs: int) -> I
 def take_turns(
     sides: dict[str, Measured], tasks: int, runs: int, tell: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Rates by name. A first turn of half as many tasks warms up and does not count."""
-    rates: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(1 + runs):
-        # Every other turn in reverse: a disturbance hits all, and none has the better place.
-        for name in list(sides)[:: -1 if turn % 2 else 1]:
-            rate = sides[name](tasks if turn else tasks // 2)
-            tell(f"{name}: {rate:,.0f} tasks/s" + ("" if turn else ", warm-up"))
-            if turn:
-                rates[name].append(rate)
-    return rates
+    """Rates by name. The turn that warms up has half as many tasks."""
+
+    def measure(name: str, turn: int) -> float:
+        rate = sides[name](tasks if turn else tasks // 2)
+        tell(f"{name}: {rate:,.0f} tasks/s" + ("" if turn else ", warm-up"))
+        return rate
+
+    return by_turns({name: partial(measure, name) for name in sides}, runs)
 
 
 def table(rates: Mapping[str, Sequence[float]]) -> str:

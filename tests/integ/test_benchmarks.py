@@ -108,7 +108,8 @@ def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_pa
     rows = json.loads(file.read_text())["rows"]
     skipped = {row["name"]: row["note"] for row in rows if not row["unit"]}
     assert set(skipped) == {"dask", "ray"}
-    assert all("pip install" in note and str(python) in note for note in skipped.values())
+    assert all("pip install" in note for note in skipped.values())
+    assert str(python) in skipped["dask"]
     measured = {row["name"]: row for row in rows if row["unit"]}
     graphs = ["independent 200", "random 100 x 2", "map-reduce 1-50-1", "random 30 x 3"]
     assert set(measured) == {*graphs, "chain 20", "chain 20, pure"}
@@ -132,6 +133,19 @@ def test_leases_beside_peers_that_are_not_installed_are_those_of_zkplan(tmp_path
     assert len(rows) == len(kinds)
 
 
+@pytest.mark.slow
+def test_growth_takes_other_numbers_of_pending_tasks_and_then_judges_nothing(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "report.json"
+    only = ("--only", "growth", "--pending", "150,300", "--server", "embedded")
+    ended = benchmarks("--quick", *only, "--json", str(file))
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(file.read_text())
+    assert [run["pending"] for run in report["growth"]["embedded"]] == [150, 300]
+    assert report["missed"] == []
+
+
 def venv_without_peers(folder: Path) -> Path:
     venv.create(folder / "empty", with_pip=False)
     return folder / "empty" / "bin" / "python"
@@ -146,12 +160,14 @@ NOBODY = ("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}")
         (("--server", "embedded", "--hosts", "127.0.0.1:2181"), 2, ["--hosts"]),
         (("--only", "independant"), 2, ["independant", "independent"]),
         (("--only", "peers", "--peers-python", "/none/such"), 2, ["/none/such", "environment"]),
+        (("--only", "growth", "--pending", "300,20"), 2, ["300,20", "10000,50000"]),
         ((*NOBODY, "--connect-timeout", "1"), 3, ["ZooKeeper"]),
     ],
     ids=[
         "a given ZooKeeper and only the embedded server",
         "unknown workload",
         "no such environment",
+        "sizes in the wrong order",
         "no answer",
     ],
 )
