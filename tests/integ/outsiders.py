@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
+from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from .support import plain_client
+import zkplan
+
+from .support import plain_client, started, wait_until
 
 Try = Callable[[KazooClient, str], Any]
 
@@ -44,31 +49,24 @@ TRIES_ON_A_CLOSED_SERVER: dict[str, Try] = TRIES | {
 
 
 def allowed(client: KazooClient, paths: Iterable[str], tries: dict[str, Try]) -> list[str]:
-    """What of all this was not refused; a znode that is gone by now tells nothing."""
-    found = []
+    """What of all this was not refused; a znode that is gone by now tells nothing.
+
+    Fails where hardly anything was there to be refused.
+    """
+    found, refused = [], 0
+    paths, again = list(paths), KazooRetry(max_tries=20, delay=0.1, max_delay=1.0)
     for path in paths:
         for deed, attempt in tries.items():
             try:
-                attempt(client, path)
-            except (NoAuthError, NoNodeError):
-                continue
-            except NotEmptyError:
-                continue  # the root, below a parent that is open: it is not deleted either
-            found.append(f"{deed} {path}")
+                again(attempt, client, path)
+            except NoAuthError:
+                refused += 1
+            except (NoNodeError, NotEmptyError):
+                continue  # the latter: the root, below a parent that is open, is not deleted either
+            else:
+                found.append(f"{deed} {path}")
+    assert refused >= len(paths), f"of {paths} only {refused} attempts were refused by a list"
     return found
-
-
-def kind_of(path: str) -> str:
-    """The path of a znode without what differs from one znode of its kind to the next.
-
-    >>> kind_of("/r/plan-0000000004/runnable/5000-0000000001.0.0")
-    '/r/plan-N/runnable/ENTRY'
-    """
-    path = re.sub(r"/(claims|workers)/[^/]+", r"/\1/ID", path)
-    path = re.sub(r"/[0-9]{4}-[0-9]{10}\.[0-9]+\.[0-9]+", "/ENTRY", path)
-    path = re.sub(r"/(pending|prov)-[^/]+", r"/\1-UID", path)
-    path = re.sub(r"[0-9]{10,13}(-[0-9]{10})*(-ENTRY|-[0-9.]+)*[^/]*", "N", path)
-    return re.sub(r"/ID/N$", "/ID/CLAIM", path)
 
 
 @contextmanager
@@ -77,3 +75,21 @@ def strangers(hosts: str) -> Iterator[list[KazooClient]]:
     other = [("digest", "mallory:guess")]
     with plain_client(hosts) as nobody, plain_client(hosts, auth_data=other) as mallory:
         yield [nobody, mallory]
+
+
+@contextmanager
+def run_of_a_command(*words: str) -> Iterator[tuple[str, str, subprocess.Popen[str]]]:
+    """`zkplan demo`, or stress, once it is ready: hosts and root of its own server, and itself."""
+    command = (sys.executable, "-m", "zkplan", *words)
+    with started(*command, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        told = iter(process.stdout)
+        hosts = next(match[1] for line in told if (match := re.search(r" at ([\d.:]+)", line)))
+        with zkplan.connect(hosts) as client:
+            znodes = client.transport.client
+            (name,) = wait_until(
+                lambda: [each for each in znodes.get_children("/") if each.startswith("zkplan-")],
+                "its root is there",
+            )
+            wait_until(lambda: znodes.exists(f"/{name}/workers"), "it is ready")
+        yield hosts, f"/{name}", process

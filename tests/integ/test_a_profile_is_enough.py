@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from kazoo.exceptions import NoAuthError
 
 import zkplan
 from tests.unit.test_docs import commands
 from zkplan.cli import cli, main
+from zkplan.inspection.access import root_access
 
+from .outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed
 from .secured_servers import KEY, PASSWORD, ROOT, SETUPS, Secured, secured
 from .support import (
     READY,
@@ -29,16 +32,17 @@ from .support import (
     zkplan_command,
 )
 
-#: They have their own tests: one serves, workers run below, and a token is made without a server.
-NOT_HERE = {"zkplan server", "zkplan worker", "zkplan serve new-token"}
+#: They have their own tests: one serves, and a token is made without a server.
+NOT_HERE = {"zkplan server", "zkplan serve new-token"}
+COMMANDS = set(commands(cli, "zkplan"))
+ZKPLAN = (sys.executable, "-m", "zkplan")
 PLAN_FILE = Path(__file__).parents[2] / "examples" / "report.toml"
 
 
-#: Each takes half a minute. With every change a login on the quickest server is enough.
-MARKS = {"ensemble": "chaos", "sasl": "chaos", "tls": "chaos", "digest": "slow"}
+#: Each takes half a minute. With every change a login on the quickest server is enough; the others
+#: run with `dev.py chaos`.
 WORLDS = [
-    pytest.param(name, marks=getattr(pytest.mark, MARKS[name]) if name in MARKS else ())
-    for name in SETUPS
+    pytest.param(name, marks=() if name == "embedded" else pytest.mark.chaos) for name in SETUPS
 ]
 
 
@@ -47,9 +51,7 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
     wanted = request.config.getoption("--zookeeper-kind")
-    if wanted in ("embedded", "zookeeper") and (request.param == wanted) != (wanted == "embedded"):
-        pytest.skip(f"only {wanted} is wanted")
-    with secured(request.param, tmp_path_factory.mktemp("server")) as made:
+    with secured(request.param, tmp_path_factory.mktemp("server"), wanted) as made:
         yield made
 
 
@@ -88,8 +90,22 @@ class Commands:
         assert ran.code == code, f"zkplan {words}: {ran}"
         assert PASSWORD not in ran.out + ran.err
         assert KEY not in ran.out + ran.err
-        self.ran |= {" ".join(["zkplan", *arguments[:n]]) for n in (1, 2, 3)}
+        self.note(*arguments)
         return ran
+
+    def note(self, *words: str) -> None:
+        """It was run: `worker ls` is no `worker`."""
+        self.ran.add(max(COMMANDS & {" ".join(["zkplan", *words[:n]]) for n in (1, 2, 3)}, key=len))
+
+    @contextmanager
+    def started(self, *words: str, says: str) -> Iterator[subprocess.Popen[str]]:
+        """One that serves, once it has said that."""
+        self.note(*words)
+        with started(*ZKPLAN, *words, stderr=None) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert says in line
+            yield process
 
 
 #: What is run before there is a worker.
@@ -123,8 +139,14 @@ FIRST = (
 )
 
 
+OF_PROCESSES = (
+    "demo --profile team --workers 1 --threads 2 --no-kill",
+    "stress --profile team --workers 1 --tasks 6 --deps 1 --sleep 0",
+    "stress --profile team --workers 2 --tasks 6 --deps 1 --sleep 0 --supervised",
+)
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.slow
 def test_every_command_of_the_reference_works(
     config: Path,
     server: Secured,
@@ -153,18 +175,11 @@ def test_every_command_of_the_reference_works(
         run("plan cancel left")
         run("plan rm left --yes")
         worker = stack.enter_context(
-            started(
-                sys.executable,
-                "-m",
-                "zkplan",
-                "worker",
-                "--processes",
-                "2",
-                "--profile",
-                "team",
-                stdout=None,
-            )
+            started(*ZKPLAN, "worker", "--processes", "2", "--profile", "team", stdout=None)
         )
+        run.note("worker")
+        served = ("serve", "--profile", "team", "--listen", "127.0.0.1:0")
+        service = stack.enter_context(run.started(*served, says="serving at "))
         registered = wait_until(
             lambda: len(client.workers()) == 2 and client.workers(), "2 workers"
         )
@@ -182,24 +197,18 @@ def test_every_command_of_the_reference_works(
         run("task retry fails one")
         run("plan wait fails --timeout 30", code=1)
         run("plan retry fails")
-        for pid in (*(found.pid for found in registered), worker.pid):
+        for pid in (*(found.pid for found in registered), worker.pid, service.pid):
             hidden(pid)
         run("worker drain", registered[0].id, "--wait")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(WAIT_S) == 0
-    run("demo --profile team --workers 1 --threads 2 --no-kill")
-    run("stress --profile team --workers 1 --tasks 6 --deps 1 --sleep 0")
-    run("stress --profile team --workers 2 --tasks 6 --deps 1 --sleep 0 --supervised")
+    with ThreadPoolExecutor() as pool:  # they begin processes, and wait for these
+        [*pool.map(run, OF_PROCESSES)]
     run("config show")
     run("config check")
-    missing = set(leaves()) - run.ran - NOT_HERE
+    missing = COMMANDS - run.ran - NOT_HERE
     assert not missing
     require_closed(server)
-
-
-def leaves() -> Iterator[str]:
-    paths = list(commands(cli, "zkplan"))
-    return (path for path in paths if not any(other.startswith(f"{path} ") for other in paths))
 
 
 def hidden(pid: int) -> None:
@@ -211,21 +220,13 @@ def hidden(pid: int) -> None:
 
 def require_closed(server: Secured) -> None:
     """Whoever else reaches the server may do nothing with what zkplan has made there."""
-    with plain_client(server.hosts, **server.outsider) as raw:
-        attempts: list[Callable[[], object]] = [
-            lambda: raw.get_children(ROOT),
-            lambda: raw.create(f"{ROOT}/plan-9999999999"),
-            lambda: raw.delete(f"{ROOT}/delayed"),
-            lambda: raw.get_children(ROOT.rpartition("/")[0]),
-        ]
-        for attempt in attempts:
-            with pytest.raises(NoAuthError):
-                attempt()
     with zkplan.connect() as client:
-        znodes = client.transport.client
-        for path in tree(znodes, ROOT):
-            lists, _ = znodes.get_acls(f"{ROOT}{path}")
-            assert [each for each in lists if each.id.scheme == "world"] == [], path
+        paths = [f"{ROOT}{path}" for path in tree(client.transport.client, ROOT)]
+        if "login" in server.profiles or "tls" in server.profiles:
+            assert not root_access(client).is_open
+    tries = TRIES_ON_A_CLOSED_SERVER if server.is_closed else TRIES
+    with plain_client(server.hosts, **server.outsiders[0]) as other:
+        assert allowed(other, ["/team", *paths], tries) == []
 
 
 @pytest.mark.timeout(120)
@@ -234,9 +235,7 @@ def test_a_dead_worker_process_is_signed_off_with_the_login(config: Path, tmp_pa
     with zkplan.connect(session_timeout=10) as client, ExitStack() as stack:
         command = ("worker", "--processes", "2", "--session-timeout", "60")
         with (tmp_path / "log").open("wb") as log:
-            stack.enter_context(
-                started(sys.executable, "-m", "zkplan", *command, stdout=log, stderr=log)
-            )
+            stack.enter_context(started(*ZKPLAN, *command, stdout=log, stderr=log))
         # Who is in the tree may not know it yet, and then its supervisor cannot sign it off.
         log_of = (tmp_path / "log").read_text
         wait_until(lambda: len({*READY.findall(log_of())}) == 2, "2 workers are ready")

@@ -259,7 +259,7 @@ def test_a_login_that_the_server_refuses_is_told(
     with secured(name, tmp_path) as server:
         settings = as_team(server.hosts, login_password="wrong", login_type="sasl-digest-md5")
         if name == "tls":
-            trusted = str(server.outsider["ca"])
+            trusted = str(server.outsiders[0]["ca"])
             settings = Settings(hosts=server.hosts, tls_ca=trusted, connect_timeout=3.0)
         found = problems(settings)[0]
     assert re.search(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +12,8 @@ import zkplan
 from zkplan import Client
 from zkplan.embedded import EmbeddedServer
 
-from .support import WorkerProcess, secret_of, started, wait_until, working
+from .outsiders import run_of_a_command
+from .support import WorkerProcess, secret_of, working
 
 
 def mark(file: str) -> str:
@@ -119,19 +118,9 @@ def test_a_foreign_task_in_a_run_of_a_command_does_not_run(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
     foreign = tmp_path / "foreign"
-    command = (sys.executable, "-m", "zkplan", *words)
-    with started(*command, stderr=subprocess.STDOUT) as process:
+    with run_of_a_command(*words) as (hosts, root, process):
+        attack(hosts, root, foreign)
         assert process.stdout is not None
-        told = iter(process.stdout)
-        hosts = next(match[1] for line in told if (match := re.search(r" at ([\d.:]+)", line)))
-        with zkplan.connect(hosts) as client:
-            znodes = client.transport.client
-            (name,) = wait_until(
-                lambda: [each for each in znodes.get_children("/") if each.startswith("zkplan-")],
-                "its root is there",
-            )
-            wait_until(lambda: znodes.exists(f"/{name}/workers"), "it is ready")
-        attack(hosts, f"/{name}", foreign)
         rest = process.stdout.read()
         assert process.wait(60) == 0, rest
     assert not foreign.exists()

@@ -2,57 +2,45 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkplan
 from zkplan.embedded import EmbeddedServer, announced
 from zkplan.errors import ZkplanError
 from zkplan.inspection.access import close_root, root_access, workers_without_login
-from zkplan.protocol.requests import Create, Multi
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.znodes import remove_tree
 from zkplan.transport.own_login import owner_of_peer
 
-from .outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed, kind_of, strangers
+from .every_znode import every_kind, kinds_of, require_every_kind
+from .outsiders import (
+    TRIES,
+    TRIES_ON_A_CLOSED_SERVER,
+    allowed,
+    run_of_a_command,
+    strangers,
+)
+from .secured_servers import SETUPS, secured
 from .support import WAIT_S, plain_client, tree, wait_until, working
 
 ALICE: dict[str, Any] = {"auth_data": [("digest", "alice:wonder")]}
 NOBODY = 65_534
+#: Set-ups that a test of their own, which runs with every change, tries here.
+HERE_TOO = ("digest", "embedded", "embedded-closed")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-
-#: Each kind of znode of docs/internals/protocol.md, as `kind_of` tells it.
-OF_A_TASK = (
-    *("ready", "dep-0", "arg-0", "prov-UID", "owner", "log-N", "result", "delivered"),
-    *("incomplete", "started-1", "retry-1"),
-)
-KINDS = {
-    *("", "/workers", "/workers/ID", "/claims", "/claims/ID", "/claims/ID/CLAIM"),
-    *("/claims/ID/pending-UID", "/delayed", "/delayed/N", "/active", "/active/N", "/plan-N"),
-    *(f"/plan-N/{name}" for name in ("ready", "add-count", "add-ids", "runnable", "dead")),
-    *("/plan-N/results", "/plan-N/results/N", "/plan-N/dead/N", "/plan-N/runnable/ENTRY"),
-    *("/plan-N/done", "/plan-N/task-N"),
-    *(f"/plan-N/task-N/{name}" for name in OF_A_TASK),
-}
-
-
-def fail() -> None:
-    raise ValueError("as planned")
-
-
-def wait_for(file: str) -> None:
-    wait_until(Path(file).exists, "the test lets it go on", 60)
 
 
 @pytest.fixture
@@ -64,41 +52,13 @@ def zkplan_root(zookeeper_hosts: str) -> Iterator[str]:
         remove_tree(owner, root)
 
 
-@contextmanager
-def every_kind(client: zkplan.Client, folder: Path, hosts: str, **options: Any) -> Iterator[str]:
-    """A root with a znode of each kind, while a worker runs a task."""
-    go_on = folder / "go on"
-    with ExitStack() as stack:
-        stack.enter_context(working(hosts, client.root, **options))
-        stack.callback(go_on.touch)
-        with client.create_plan("done") as plan:
-            plan.add_task(len, ("kept",))
-        plan.wait(30)
-        with client.create_plan("fails", retry_delay=1000.0, attempts=2) as plan:
-            plan.add_task(fail)
-            plan.add_task(fail, attempts=1)
-        with client.create_plan("runs") as plan:
-            first = plan.add_task(wait_for, (str(go_on),))
-            plan.add_task(len, (first,))
-        waiting = client.create_plan("waits")
-        waiting.add_task(len, ("x",))
-        made, number = f"{waiting.path}/task-0000000006", f"{client.paths.claims}/"
-        raw = client.transport.client
-        # Kinds that last for a moment only. The same code makes every znode.
-        for name in ("dep-0", "arg-0", "log-", "result", "delivered", "incomplete", "started-1"):
-            client.transport.run(_create(f"{made}/{name}", sequence=name.endswith("-")))
-        client.transport.run(_create(f"{made}/retry-1"))
-        client.transport.run(_create(f"{waiting.path}/dead/0000000006"))
-        (worker,) = raw.get_children(client.paths.claims)
-        wait_until(lambda: raw.get_children(f"{number}{worker}"), "a task runs")
-        client.transport.run(_create(f"{number}{worker}/pending-ff"))
-        wait_until(lambda: raw.get_children(client.paths.delayed), "a failed task waits")
-        yield client.root
-
-
-def _create(path: str, *, sequence: bool = False) -> Any:
-    answer = yield Multi([Create(path, sequence=sequence)])
-    return answer
+def test_what_the_table_of_the_protocol_does_not_name_is_no_kind() -> None:
+    """So a new kind of znode fails the tests below, until they make one and try it."""
+    paths = ["/claims/lease-30000.7f", "/claims/host-1-7f", "/plan-0000000004/new"]
+    kinds = ("/claims/lease-MILLISECONDS.RANDOM", "/claims/ID", "?")
+    assert kinds_of(paths) == {kind: [path] for kind, path in zip(kinds, paths, strict=True)}
+    with pytest.raises(AssertionError):
+        require_every_kind(paths[:2])
 
 
 @pytest.mark.timeout(120)
@@ -108,12 +68,13 @@ def test_a_login_of_its_own_closes_every_kind_of_znode(
     """On a server that lets everybody in: the access lists alone refuse."""
     with (
         zkplan.connect(zookeeper_hosts, zkplan_root, **ALICE) as client,
-        every_kind(client, tmp_path, zookeeper_hosts, **ALICE) as root,
+        every_kind(client, tmp_path, zookeeper_hosts, ALICE) as root,
         plain_client(zookeeper_hosts, **ALICE) as owner,
         strangers(zookeeper_hosts) as others,
     ):
-        paths = sorted(f"{root}{path}" for path in tree(owner, root))
-        assert {kind_of(path[len(root) :]) for path in paths} >= KINDS
+        below = tree(owner, root)
+        require_every_kind(below)
+        paths = sorted(f"{root}{path}" for path in below)
         for other in others:
             assert allowed(other, paths, TRIES) == []
         assert not root_access(client).is_open
@@ -133,12 +94,13 @@ def test_a_closed_server_refuses_every_request_without_its_login(
     with EmbeddedServer(tmp_path / "data") as server:
         with (
             zkplan.connect(server.hosts) as client,
-            every_kind(client, tmp_path, server.hosts) as root,
+            every_kind(client, tmp_path, server.hosts, {}) as root,
             plain_client(server.hosts, auth_data=[("digest", server.login)]) as owner,
             strangers(server.hosts) as others,
         ):
-            paths = ["/", "/zookeeper", *sorted(f"{root}{path}" for path in tree(owner, root))]
-            assert {kind_of(path[len(root) :]) for path in paths[2:]} >= KINDS
+            below = tree(owner, root)
+            require_every_kind(below)
+            paths = ["/", "/zookeeper", *sorted(f"{root}{path}" for path in below)]
             for other in others:
                 assert allowed(other, paths, TRIES_ON_A_CLOSED_SERVER) == []
             assert [znode for znode in tree(owner, "/zkplan") if "other" in znode] == []
@@ -146,6 +108,43 @@ def test_a_closed_server_refuses_every_request_without_its_login(
         for word in ("srvr", "stat", "cons", "dump", "mntr", "conf", "envi", "wchs"):
             assert b"not in the whitelist" in ask(server, word)
         assert ask(server, "ruok") == b"imok"
+
+
+@pytest.fixture
+def no_socket_is_left() -> Iterator[None]:
+    """kazoo leaves a socket open whenever a connection over TLS fails: it goes before the end."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.chaos  # each takes six seconds to half a minute
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.usefixtures("no_socket_is_left")
+@pytest.mark.parametrize("name", [each for each in SETUPS if each not in HERE_TOO])
+def test_outsiders_of_a_secured_server_get_nowhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    """With TLS and client certificates, SASL, an ensemble: set up by a profile alone."""
+    with secured(name, tmp_path, pytestconfig.getoption("--zookeeper-kind")) as server:
+        monkeypatch.setenv("ZKPLAN_CONFIG", str(server.write(tmp_path)))
+        tries = TRIES_ON_A_CLOSED_SERVER if server.is_closed else TRIES
+        with (
+            zkplan.connect(profile="team") as client,
+            every_kind(client, tmp_path, server.hosts, {"profile": "team"}) as root,
+        ):
+            below = tree(client.transport.client, root)
+            require_every_kind(below)
+            paths = ["/team", *sorted(f"{root}{path}" for path in below)]
+            for options in server.outsiders:
+                with plain_client(server.hosts, **options) as other:
+                    assert allowed(other, paths, tries) == []
+            for options in server.kept_out:
+                other = KazooClient(server.hosts, **options)
+                with pytest.raises(other.handler.timeout_exception):
+                    other.start(timeout=3)
+                other.close()
+            assert not root_access(client).is_open
 
 
 def ask(server: EmbeddedServer, word: str) -> bytes:
@@ -202,6 +201,59 @@ def test_another_user_of_the_machine_adds_no_task_and_finds_no_login(tmp_path: P
     assert announced(host, int(port)) is None
 
 
+@contextmanager
+def served(by: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Hosts and root of a server of this user, closed as it is by default."""
+    if by == "local":
+        here = zkplan.local(workers=0)
+        with here:
+            yield here.hosts, here.root
+    elif by == "embedded:":
+        with zkplan.connect(f"embedded:{folder}/data") as client:
+            client.prepare()
+            yield client.transport.hosts, client.root
+    elif by == "zkplan server":
+        with EmbeddedServerProcess(data=folder, is_open=False) as server:
+            yield server.hosts, "/zkplan"
+    elif by == "pytest plugin":
+        yield request.getfixturevalue("zk_server").hosts, "/of-this-test"
+    else:
+        with run_of_a_command(*by.split()) as (hosts, root, _):
+            yield hosts, root
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        *("local", "embedded:", "zkplan server", "pytest plugin"),
+        pytest.param("demo --workers 1 --threads 1", marks=pytest.mark.slow),
+        pytest.param("stress --workers 1 --tasks 60 --deps 1 --sleep 1", marks=pytest.mark.slow),
+    ],
+)
+def test_a_stranger_gets_nowhere_on_any_server_of_this_machine(
+    by: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Without a login, with another one, and, where the tests run as root, as another user."""
+    foreign = tmp_path / "foreign"
+    tmp_path.chmod(0o777)
+    with (
+        served(by, tmp_path, request) as (hosts, root),
+        zkplan.connect(hosts, root) as client,
+        strangers(hosts) as others,
+    ):
+        client.prepare()
+        paths = ["/", root, *(f"{root}/{name}" for name in ("workers", "claims", "active"))]
+        for other in others:
+            assert allowed(other, paths, TRIES_ON_A_CLOSED_SERVER) == []
+        if os.geteuid() == 0:
+            host, _, port = hosts.rpartition(":")
+            told = as_nobody(add_a_task, hosts, root, str(foreign))
+            assert "an access list does not let this client read it" in told
+            assert as_nobody(lambda: repr(announced(host, int(port)))) == "None"
+        assert client.transport.client.exists(f"{root}/workers")
+    assert not foreign.exists()
+
+
 def read_error(file: str) -> str:
     try:
         return Path(file).read_text()
@@ -216,30 +268,26 @@ def test_who_takes_the_port_of_an_ended_server_hears_no_login(
     server = EmbeddedServerProcess(data=tmp_path, is_open=False)
     with server, zkplan.connect(server.hosts, session_timeout=4) as client:
         server.kill()
-        heard = as_nobody(listen, server.port, 3.0)
-        assert heard == "b''"
+        assert as_nobody(listen, server.port) == "b''"
+        wait_until(lambda: "listens at" in caplog.text, "who listens there is told")
         server.start()
         wait_until(lambda: client.transport.client.connected, "it goes on with its own server")
         assert client.plans() == []
-    assert "listens at" in caplog.text
 
 
-def listen(port: int, for_s: float) -> str:
-    """All that clients say to who answers no handshake."""
-    heard, end = b"", time.monotonic() + for_s
+def listen(port: int) -> str:
+    """All that a client says to who answers no handshake, over two connections of its."""
+    heard = b""
     with socket.create_server(("127.0.0.1", port)) as listener:
-        listener.settimeout(0.5)
-        while time.monotonic() < end:
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                continue
+        listener.settimeout(WAIT_S)
+        for _ in range(2):
+            connection, _ = listener.accept()
             with connection:
-                connection.settimeout(0.5)
+                connection.settimeout(2.0)
                 try:
                     heard += connection.recv(4096)
                 except (TimeoutError, ConnectionError):
-                    pass
+                    pass  # it said nothing, or has gone
     return repr(heard)
 
 

@@ -105,10 +105,12 @@ class ZooKeeperEnsemble:
         min_session_timeout_ms: int = 1000,
         detour: Detour | None = None,
         jvm_options: Sequence[str] = (),
+        config: Callable[[int], Mapping[str, str]] | None = None,
     ) -> None:
         """Prepare the members; nothing is started yet. Raises ServerDidNotStart as servers do.
 
-        With `detour` members reach each other by the ports that it gives, say of proxies.
+        With `detour` members reach each other by the ports that it gives, say of proxies. `config`
+        gives more lines of zoo.cfg for each member, by its number from 1 on.
         """
         numbers = range(1, size + 1)
         ports = {number: PeerPorts(free_port(), free_port()) for number in numbers}
@@ -116,17 +118,17 @@ class ZooKeeperEnsemble:
         ticks = str(max(5, 10_000 // tick_time_ms))
         self.servers = []
         for number in numbers:
-            config = {"initLimit": ticks, "syncLimit": ticks}
+            lines = {"initLimit": ticks, "syncLimit": ticks, **(config(number) if config else {})}
             for other, own in ports.items():
                 way = detour(number, other, own) if detour and other != number else own
-                config[f"server.{other}"] = f"{LOOPBACK}:{way.quorum}:{way.election}"
+                lines[f"server.{other}"] = f"{LOOPBACK}:{way.quorum}:{way.election}"
             self.servers.append(
                 ZooKeeperServer(
                     tick_time_ms=tick_time_ms,
                     min_session_timeout_ms=min_session_timeout_ms,
                     heap="256m",
                     jvm_options=jvm_options,
-                    config=config,
+                    config=lines,
                     server_id=number,
                 )
             )
