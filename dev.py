@@ -113,7 +113,7 @@ def stress(arguments: list[str]) -> None:
 
 
 def chaos(arguments: list[str]) -> None:
-    """every fault once on real processes, on each kind of server; mutants, access, versions"""
+    """every fault once on each kind of server; mutants, access, versions; profiles, keys"""
     marked = ["-m", "chaos and not slow", *arguments]
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
@@ -121,12 +121,12 @@ def chaos(arguments: list[str]) -> None:
     path = "tests/chaos/test_{}.py".format
     every, timed = path("every_fault"), [path("takeover"), path("limits")]
     ignored = [f"--ignore={each}" for each in timed]
-    # What knows one kind of server only runs once, beside the quickest kind.
     side_by_side(
         [
-            tests(every, "--zookeeper-kind=ensemble", *marked),
+            tests(every, path("access"), "--zookeeper-kind=ensemble", *marked),
             tests(every, path("access"), path("tls"), "--zookeeper-kind=zookeeper", *marked),
-            tests("tests/chaos", *ignored, "--zookeeper-kind=embedded", *marked),
+            tests("tests/chaos", *ignored, "--zookeeper-kind=embedded", *marked),  # all else, too
+            tests("tests/integ", *marked),  # set-ups and rounds that take too long for `test`
             tests(path("mutants_are_caught"), "-m", "chaos", *arguments),
         ],
         at_once=2,

@@ -50,6 +50,13 @@ def dev() -> ModuleType:
 
 def runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """The arguments of its runs of pytest that play faults, by the kind of server."""
+    runs = all_runs_of(command, monkeypatch)
+    chaotic = [run for run in runs if any(word.startswith("tests/chaos") for word in run)]
+    return {word.partition("=")[2]: run for run in chaotic for word in run if "-kind=" in word}
+
+
+def all_runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The arguments of each of its runs of pytest."""
     module, runs = dev(), list[list[str]]()
     monkeypatch.setattr(module, "lint", lambda _: None)
     monkeypatch.setattr(module, "tests", lambda *arguments: [*arguments])
@@ -59,8 +66,7 @@ def runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str
         lambda them, at_once, alone=(): runs.extend([*them, ["alone", *alone]]),
     )
     getattr(module, command)([])
-    chaotic = [run for run in runs if any(word.startswith("tests/chaos") for word in run)]
-    return {word.partition("=")[2]: run for run in chaotic for word in run if "-kind=" in word}
+    return runs
 
 
 def test_a_share_of_the_faults_runs_with_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +87,14 @@ def test_chaos_runs_every_fault_and_takeover_on_every_kind(monkeypatch: pytest.M
     assert not [run for run in (runs[kind] for kind in KINDS) if run[0] == "alone"]
     assert "--ignore=tests/chaos/test_takeover.py" in runs["embedded"]
     assert {"tests/chaos/test_access.py", "tests/chaos/test_tls.py"} < {*runs["zookeeper"]}
+    assert "tests/chaos/test_access.py" in runs["ensemble"]
+
+
+def test_chaos_runs_what_is_marked_so_in_the_other_folder_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Set-ups of test_a_profile_is_enough.py, and the rounds of test_keys_are_rotated.py."""
+    assert ["tests/integ", "-m", "chaos and not slow"] in all_runs_of("chaos", monkeypatch)
 
 
 @pytest.mark.parametrize(
