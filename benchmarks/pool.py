@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import zkplan
@@ -36,10 +37,20 @@ def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
 
 
 class Pool:
-    """`processes` workers of `threads` threads each, under the root of `client`."""
+    """`processes` workers of `threads` threads each, under the root of `client`.
 
-    def __init__(self, client: zkplan.Client, processes: int, threads: int) -> None:
+    `environment` is added to that of the workers: it says how they connect, if not as anybody.
+    """
+
+    def __init__(
+        self,
+        client: zkplan.Client,
+        processes: int,
+        threads: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.client = client
+        self._environment = {**os.environ, **environment} if environment else None
         self.processes, self.threads = processes, threads
         self._folder = tempfile.TemporaryDirectory(prefix="zkplan-benchmark-")
         self._workers: list[tuple[WatchedProcess, Path]] = []
@@ -56,7 +67,7 @@ class Pool:
         try:
             for number in range(self.processes):
                 log = Path(self._folder.name) / f"worker-{number}.log"
-                self._workers.append((WatchedProcess(command, log), log))
+                self._workers.append((WatchedProcess(command, log, self._environment), log))
             if not wait_until(self._registered, START_TIMEOUT_S):
                 raise self._broke(f"did not register within {START_TIMEOUT_S:g} s")
         except BaseException:
