@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.java import find_zookeeper
-from zkplan.testing.loopback import LOOPBACK, server_version
+from zkplan.testing.loopback import LOOPBACK, is_serving, server_version
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 
@@ -55,11 +55,17 @@ def served(name: str, hosts: str | None) -> Iterator[Served]:
 
 
 class InMemoryServer(ServerProcess):
-    """One `zkplan server` without a data folder."""
+    """One `zkplan server` without a data folder. Unless it is open, one has to log in, as to that
+    of `zkplan.local()`."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_open: bool = True) -> None:
         super().__init__(None, None)
         self._command = [
-            *(sys.executable, "-m", "zkplan", "server"),
-            *("--listen", f"{LOOPBACK}:{self.port}", "--open"),
+            *(sys.executable, "-m", "zkplan", "server", "--listen", f"{LOOPBACK}:{self.port}"),
+            *(["--open"] if is_open else []),
         ]
+
+    @property
+    def mode(self) -> str | None:
+        """See ServerProcess. A closed server tells strangers only that it serves."""
+        return "standalone" if is_serving(self.hosts) else None

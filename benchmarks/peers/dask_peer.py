@@ -17,7 +17,7 @@ SETTLE_TIMEOUT_S = 30.0
 
 
 class Peer:
-    """A cluster of so many processes and threads, on loopback."""
+    """A cluster of so many processes and threads, on loopback; `client` once it is started."""
 
     def __init__(self, processes: int, threads: int) -> None:
         self._size = processes, threads
@@ -37,16 +37,16 @@ class Peer:
             host="127.0.0.1",
             dashboard_address=None,
         )
-        self._client = Client(self._cluster)
+        self.client = Client(self._cluster)
 
     def close(self) -> None:
-        self._client.close()
+        self.client.close()
         self._cluster.close()
 
     def settle(self) -> None:
         """Until the scheduler has forgotten the run, as it does after the last future is gone."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        while self._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+        while self.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
             if time.monotonic() > deadline:
                 raise TimeoutError("Dask has not forgotten the tasks of the last run")
             time.sleep(0.05)
@@ -56,8 +56,8 @@ class Peer:
         for function, needed in calls:
             # pure: two calls of a function without arguments would be one task.
             arguments = [futures[index] for index in needed]
-            futures.append(self._client.submit(function, *arguments, pure=False))
-        found: list[Any] = self._client.gather([futures[index] for index in leaves])
+            futures.append(self.client.submit(function, *arguments, pure=False))
+        found: list[Any] = self.client.gather([futures[index] for index in leaves])
         return found
 
     def _delayed(self, calls: Any, leaves: list[int]) -> list[Any]:
@@ -65,7 +65,7 @@ class Peer:
         delayed = {function: dask.delayed(function, pure=False) for function, _ in calls}
         for function, needed in calls:
             made.append(delayed[function](*[made[index] for index in needed]))
-        return list(self._client.gather(self._client.compute([made[index] for index in leaves])))
+        return list(self.client.gather(self.client.compute([made[index] for index in leaves])))
 
     def _get(self, calls: Any, leaves: list[int]) -> list[Any]:
         """A graph of Dask's own form, without the layers of `delayed`."""
@@ -74,7 +74,7 @@ class Peer:
             f"{run}-{at}": (function, *[f"{run}-{index}" for index in needed])
             for at, (function, needed) in enumerate(calls)
         }
-        return list(self._client.get(graph, [f"{run}-{index}" for index in leaves]))
+        return list(self.client.get(graph, [f"{run}-{index}" for index in leaves]))
 
 
 if __name__ == "__main__":

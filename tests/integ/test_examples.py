@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,23 @@ def test_a_team_shares_one_server_while_workers_are_killed() -> None:
     assert told == [*bad, *shown, "weights 3", "workers"]
     (kills,) = re.findall(r"workers: (\d+) were killed", example.stdout)
     assert int(kills) >= 5
+
+
+def test_csv_files_become_frames_and_those_one_table(tmp_path: Path) -> None:
+    """Of twelve small files, so that two groups of frames are merged."""
+    pytest.importorskip("pandas", reason="pandas is not installed: pip install zkplan[dask]")
+    code = runpy.run_path(str(TOP / "examples" / "frames.py"))
+    total, kinds = 0.0, set()
+    for number in range(12):
+        file = tmp_path / f"{number}.csv"
+        code["write_file"](file, 0.05, number)
+        with file.open(newline="") as rows:
+            for row in csv.DictReader(rows):
+                total += float(row["amount"])
+                kinds.add((row["shop"], row["day"]))
+    example = run_python("examples/frames.py", "12", "0.05")
+    assert example.returncode == 0, example.stderr
+    assert example.stdout == f"12 files, {len(kinds)} rows, {total:.2f} in all\n"
 
 
 def test_the_guide_has_an_example_in_each_chapter() -> None:
