@@ -21,6 +21,7 @@ from .growth import PENDING, growth
 from .kills import kills
 from .limits import measure_limits
 from .peers.comparison import compare_with_peers
+from .peers.dask_graphs import compare_dask_graphs
 from .peers.peer import interpreter
 from .report import Report, show, to_json
 from .rows import Row
@@ -185,6 +186,7 @@ def _measure(
             report.rows += compare(found, report.runs, report.quick, _tell)
         if PEERS in workloads:
             report.rows += compare_with_peers(benches, peers_python, report.servers)
+            report.rows += compare_dask_graphs(benches, peers_python)
 
 
 def _rows(workload: str, benches: list[Bench], report: Report) -> list[Row]:

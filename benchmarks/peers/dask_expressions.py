@@ -1,0 +1,51 @@
+"""What both run as Dask graphs: an expression of an array, and a group-by of a data frame.
+
+The numbers are whole, so the results do not depend on the order of the sums. Blocks and partitions
+are made by the tasks themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array
+import dask.dataframe
+import numpy
+import pandas
+
+#: Group numbers and values repeat after primes, so that they mix.
+GROUPS, VALUES = 997, 1009
+
+
+def array(side: int) -> Any:
+    """A row of sums over a square array and its transpose, in 64 blocks."""
+    shape, chunks = (side, side), (side // 8, side // 8)
+    whole = dask.array.fromfunction(entries, shape=shape, chunks=chunks, dtype=numpy.int64)
+    return (whole + whole.T).sum(axis=0)
+
+
+def entries(row: Any, column: Any) -> Any:
+    return (row * GROUPS + column) % VALUES
+
+
+def partition(number: int, rows: int) -> Any:
+    at = numpy.arange(number * rows, (number + 1) * rows)
+    return pandas.DataFrame({"key": at % GROUPS, "value": at % VALUES})
+
+
+def group_by(rows: int) -> Any:
+    """The sum and the count of each group of a frame in 16 partitions."""
+    frame = dask.dataframe.from_map(partition, range(16), rows=rows // 16)
+    # In one partition: else Dask shuffles, by files unless it is `distributed` that computes.
+    return frame.groupby("key").value.agg(["sum", "count"], split_out=1).reset_index()
+
+
+def plain(found: Any) -> list[Any]:
+    """A result as JSON has it, in one order."""
+    if isinstance(found, numpy.ndarray):
+        return list(found.tolist())
+    return sorted(found[["key", "sum", "count"]].to_numpy().tolist())
+
+
+EXPRESSIONS: dict[str, Callable[[int], Any]] = {"array": array, "group-by": group_by}
