@@ -107,7 +107,7 @@ def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_pa
     assert ended.returncode == 0, ended.stderr
     rows = json.loads(file.read_text())["rows"]
     skipped = {row["name"]: row["note"] for row in rows if not row["unit"]}
-    assert set(skipped) == {"dask", "ray"}
+    assert set(skipped) == {"dask", "ray", "Dask graphs"}
     assert all("pip install" in note for note in skipped.values())
     assert str(python) in skipped["dask"]
     measured = {row["name"]: row for row in rows if row["unit"]}
@@ -131,6 +131,33 @@ def test_leases_beside_peers_that_are_not_installed_are_those_of_zkplan(tmp_path
     kinds = {row.split()[1] for row in rows if row.startswith("zkplan, ")}
     assert kinds == {"embedded"} | ({"zookeeper"} if find_zookeeper() is not None else set())
     assert len(rows) == len(kinds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("results", "--server", "embedded", "--results", "300", "--rounds", "1"), ["300 results"]),
+        (
+            ("keys", "--server", "embedded", "--quick", "--rounds", "1", "--only", "chain,stress"),
+            ["chain: none", "stress: none", "secret  x", "closed  x"],
+        ),
+        (
+            ("frames", "--files", "11", "--least", "0.05", "--most", "0.1", "--rounds", "1"),
+            ["11 files", "zkplan: ", "peak memory grew"],
+        ),
+    ],
+    ids=["results", "keys", "frames"],
+)
+def test_a_benchmark_of_its_own_measures_small_sizes_and_tells_its_lines(
+    words: tuple[str, ...], told: list[str]
+) -> None:
+    if words[0] == "frames":
+        pytest.importorskip("pandas", reason="pandas is not installed: pip install zkplan[dask]")
+    module, *options = words
+    ended = run_python("-m", f"benchmarks.{module}", *options, timeout=_HANGS_S)
+    assert ended.returncode == 0, ended.stderr
+    assert all(word in ended.stdout for word in told), ended.stdout
 
 
 @pytest.mark.slow
