@@ -107,7 +107,8 @@ def test_a_check_names_what_was_moved_or_forged(
     made: Any = plan_of_every_kind(sealing, here)
     plan = made[0]
     assert plan.check().problems == []
-    moved = attacks()[what](*made, znodes)
+    attack: Any = attacks()[what]
+    moved = attack(*made, znodes)
     monkeypatch.setenv("ZKPLAN_SECRET_FILES", str(key_file(tmp_path, "ours")))
     said = run("plan", "check", plan.number, "--output", "json")
     assert said.code == 1
