@@ -5,10 +5,8 @@ At b4e8416 each of these attacks succeeded, with the same key given to all clien
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,14 +16,10 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, Plan, Task
 from zkplan.errors import PayloadUndecodable
-from zkplan.protection.guard import Guard
-from zkplan.protection.ring import without_proof
 from zkplan.protocol.adding import NewTask, task_ops
 from zkplan.protocol.layout import PLAN_FIXED, active_entry
-from zkplan.protocol.records import Failure, PlanRecord, control_to_bytes
-from zkplan.protocol.requests import Applied, Create, Multi, Node, ReadData, SetData
-from zkplan.serialization.codec import FAILURE, LOG, VALUE
-from zkplan.serialization.functions import HERE
+from zkplan.protocol.records import PlanRecord, control_to_bytes
+from zkplan.protocol.requests import Applied, Create, Multi, ReadData
 
 from .support import Here, Told, note, notes, pass_gate, secret_of, wait_until, working
 
@@ -254,78 +248,6 @@ def test_a_moved_result_is_not_told_as_that_of_another_task(
     # Nor is it taken for an argument of a task that is added.
     assert {found.kind for found in plan.outcomes()} == {"undecodable"}
     told_once(*paths)
-
-
-class Bomb:
-    """Whoever decodes it leaves a file."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.trace,)
-
-
-def log_and_fail() -> None:
-    zkplan.current().log("seen")
-    raise ValueError("on purpose")
-
-
-def used_all_the_same(_: Guard, path: str, node: Node, error: Exception) -> bytes:
-    return without_proof(node.data)
-
-
-@pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("key", ["", "theirs"])
-def test_no_author_decodes_a_pickle_that_no_known_key_has_sealed(
-    key: str,
-    sealing: Client,
-    here: Here,
-    znodes: KazooClient,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Without the check of the seals, each of these reads decodes the pickle."""
-    trace, seal = tmp_path / "decoded", sealing.codec.seal
-    with sealing.create_plan() as plan:
-        done = plan.add_task(int, [1], keep=True).number
-        dead = plan.add_task(log_and_fail, attempts=1).number
-    wait_until(lambda: plan.status().dead and plan.status().tasks == 1, "one is dead")
-    path = f"{plan.path}/task-{dead}"
-    note = f"{path}/{min(name for name in znodes.get_children(path) if name[:4] == 'log-')}"
-    bomb = b"C" + HERE + pickle.dumps(Bomb(trace))
-    failure = seal(FAILURE, Failure("ValueError", "m", "", "w", 0, 1.0, bomb).to_bytes())
-    outcome, letter = f"{plan.path}/results/{done}", f"{plan.path}/dead/{dead}"
-
-    def task(number: str) -> Task:
-        return sealing.plan(plan.path).task(number)  # a new handle, which remembers nothing
-
-    decoding: list[tuple[str, bytes, list[Callable[[], Any]]]] = [
-        (
-            outcome,
-            seal(VALUE, bomb),
-            [lambda: task(done).result(), lambda: plan.results([task(done)])],
-        ),
-        (outcome, failure, [lambda: task(done).result(), lambda: task(done).exception()]),
-        (note, seal(LOG, bomb), [lambda: task(dead).info().progress()]),
-    ]
-    with zkplan.connect(*here, secret=secret_of(key) if key else None) as stranger:
-        for path, data, reads in decoding:
-            stranger.transport.ask(Multi([SetData(path, data, -1)]))
-            for read in reads:
-                with suppress(zkplan.ZkplanError):
-                    read()
-                assert not trace.exists()
-                with monkeypatch.context() as patch, suppress(zkplan.ZkplanError, ValueError):
-                    patch.setattr(Guard, "_refused", used_all_the_same)
-                    read()
-                trace.unlink()
-        # A dead letter is JSON: what reads it decodes no pickle either way.
-        stranger.transport.ask(Multi([SetData(letter, bomb, -1)]))
-    for read in (plan.dead, task(dead).info, task(dead).exception):
-        with suppress(zkplan.ZkplanError):
-            read()
-    assert not trace.exists()
 
 
 @pytest.mark.usefixtures("worker")
