@@ -27,8 +27,9 @@ class Encrypting:
         nonce = os.urandom(_NONCE)
         return nonce + self._cipher.encrypt(nonce, body, place)
 
-    def open(self, place: bytes, sealed: bytes) -> bytes | None:
+    def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
+        body = at + _NONCE
         try:
-            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], place)
+            return self._cipher.decrypt(sealed[at:body], sealed[body:], place)
         except (InvalidTag, ValueError):
             return None

@@ -42,10 +42,10 @@ class Signing:
             raise InvalidSettings("a public key seals nothing")
         return self._private.sign(b"%b\0%b" % (place, body)) + body
 
-    def open(self, place: bytes, sealed: bytes) -> bytes | None:
-        body = sealed[_SIGNATURE:]
+    def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
+        body = sealed[at + _SIGNATURE :]
         try:
-            self._public.verify(sealed[:_SIGNATURE], b"%b\0%b" % (place, body))
+            self._public.verify(sealed[at : at + _SIGNATURE], b"%b\0%b" % (place, body))
         except InvalidSignature:
             return None
         return body

@@ -61,28 +61,25 @@ class Places:
         """The place of a znode; None where no key covers its data."""
         if not path.startswith(self._prefix):
             return None
-        head, *parts = path[self._cut :].split("/", 2)
+        inside = path[self._cut :]
+        head, _, rest = inside.partition("/")
+        if rest[:5] == "task-" and head[:5] == "plan-":
+            return _in_task(head, rest)
+        parts = rest.split("/", 1) if rest else []
         if head[:5] != "plan-":
             if head in _OPEN_ROOMS:
                 return None
             if head == "workers" and parts:
-                return Place("", path[self._cut :], ordered=True, introduces=True)
-            return Place("", path[self._cut :], needed=False)
+                return Place("", inside, ordered=True, introduces=True)
+            return Place("", inside, needed=False)
         if not parts:
             return Place("", head)
         first = parts[0]
         if len(parts) == 1:
-            if first[:5] == "task-":
-                return Place(head, first)
             if first in PLAN_FIXED or first in _OPEN_IN_PLAN:
                 return None
             return Place(head, first, first == "ready", first in _RECORDS)
         last = parts[1]
-        if first[:5] == "task-":
-            kind = last.partition("-")[0]
-            if kind in _OPEN_IN_TASK:
-                return None
-            return Place(head, f"{first}/{kind if kind in _UNNUMBERED else last}")
         if first == HISTORY and last.startswith(SEGMENT):
             return Place(head, f"{first}/seg")
         if first in _OPEN_IN_PLAN:
@@ -90,3 +87,12 @@ class Places:
             is_sealed = last.startswith((TASK_KEY, UPDATE))
             return Place(head, f"{first}/{last}") if is_sealed else None
         return Place(head, f"{first}/{last}", needed=first in ("dead", "results"))
+
+
+def _in_task(plan: str, path: str) -> Place | None:
+    """Most of what is read and written is this: a task, or a child of one."""
+    task, _, child = path.partition("/")
+    kind = child.partition("-")[0]
+    if kind in _OPEN_IN_TASK:
+        return None
+    return Place(plan, f"{task}/{kind}" if kind in _UNNUMBERED else path)

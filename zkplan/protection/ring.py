@@ -20,6 +20,8 @@ from .keys import AES, SECRET, SIGNING, TAG_BYTES, Key
 
 _HEAD = len(MAGIC) + 1 + TAG_BYTES
 _PROOF, _PERSON = 16, b"zkplan.seal.z2"
+#: The places of so many plans are remembered.
+PLANS_MAX = 1000
 
 
 class Seal(Protocol):
@@ -29,8 +31,9 @@ class Seal(Protocol):
 
     def seal(self, place: bytes, body: bytes) -> bytes: ...
 
-    def open(self, place: bytes, sealed: bytes) -> bytes | None:
-        """The body of what follows the tag; None where it was not sealed so, or not for here."""
+    def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
+        """The body of what is sealed from `at` on, which is behind the tag; None where it was not
+        sealed so, or not for here."""
 
 
 class _Hash:
@@ -39,18 +42,20 @@ class _Hash:
     kind = b"H"
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        #: Has taken in the key. A copy of it costs a third of what taking in the key costs.
+        self._keyed = blake2b(digest_size=_PROOF, key=key, person=_PERSON)
 
     def _proof(self, place: bytes, body: bytes) -> bytes:
-        text = place + b"\0" + body
-        return blake2b(text, digest_size=_PROOF, key=self._key, person=_PERSON).digest()
+        proof = self._keyed.copy()
+        proof.update(place + b"\0" + body)
+        return proof.digest()
 
     def seal(self, place: bytes, body: bytes) -> bytes:
         return self._proof(place, body) + body
 
-    def open(self, place: bytes, sealed: bytes) -> bytes | None:
-        body = sealed[_PROOF:]
-        return body if compare_digest(sealed[:_PROOF], self._proof(place, body)) else None
+    def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
+        body = sealed[at + _PROOF :]
+        return body if compare_digest(sealed[at : at + _PROOF], self._proof(place, body)) else None
 
 
 class Ring:
@@ -64,15 +69,31 @@ class Ring:
         self._head = next(iter(self._seals))
         self._sealing = made[0][1] if keys[0].can_seal else None
         self._uid = uid + b" "
+        #: By name of a plan: its CZXID, and what stands before the place of all that lies in it.
+        self._within: dict[str, tuple[int, bytes]] = {}
+
+    def at(self, place: str) -> bytes:
+        """The place in this root."""
+        return self._uid + place.encode()
+
+    def in_plan(self, plan: str, life: int, rest: str) -> bytes:
+        """The place of what lies in a plan; `life` is the CZXID of the plan's znode."""
+        known = self._within.get(plan)
+        if known is None or known[0] != life:
+            if len(self._within) >= PLANS_MAX:
+                self._within.clear()
+            known = self._within[plan] = life, self.at(f"{plan}@{life:x}/")
+        return known[1] + rest.encode()
 
     def seal(self, place: bytes, body: bytes) -> bytes:
-        """Raises InvalidSettings if the first key can only read."""
+        """`place` is of `at` or `in_plan`. Raises InvalidSettings if the first key can only
+        read."""
         if self._sealing is None:
             raise InvalidSettings(
                 "the key of this client can only read (ed25519-public): it writes nothing under "
                 "this root. Give the file with the key that signs (secret-files)"
             )
-        return self._head + self._sealing.seal(self._at(place), body)
+        return self._head + self._sealing.seal(place, body)
 
     def open(self, place: bytes, sealed: bytes) -> bytes:
         """The body. Nothing of it is looked at before its proof fits.
@@ -91,7 +112,7 @@ class Ring:
                     f"it is sealed with another secret (the key {tag.hex()}), which is not known "
                     "here: give the file with that key (secret-files)"
                 )
-        body = seal.open(self._at(place), sealed[_HEAD:]) if seal is not None else None
+        body = seal.open(place, sealed, _HEAD) if seal is not None else None
         if body is None:
             raise PayloadRefused(
                 "it was not sealed for this place: it was changed, or moved here from elsewhere"
@@ -101,9 +122,6 @@ class Ring:
     def is_current(self, sealed: bytes) -> bool:
         """Whether the key that seals now has sealed it, as far as it says itself."""
         return sealed[:_HEAD] == self._head
-
-    def _at(self, place: bytes) -> bytes:
-        return self._uid + place
 
 
 def _seal_of(key: Key, uid: bytes) -> Seal:
