@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import zkplan
 from zkplan import Client, PlanFailed
 from zkplan.store import compare
 
 from .stores import Place, key_of
-from .support import wait_until
+from .support import Here, wait_until
 
 
 def wait_for(file: str) -> str:
@@ -67,3 +68,23 @@ def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(
         plan.cancel()
         assert set(plan.check().deleted) == {f"add-{digest}", f"add-{digest}.ab.part"}
         gate.touch()
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_check_without_a_store_says_that_values_were_not_looked_at(
+    place: Place, client: Client, here: Here, is_done: bool
+) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(operator.add, [[1], [2]], name="the sum")
+    if is_done:
+        with place.working():
+            plan.wait(30)
+    with zkplan.connect(*here) as bare:
+        report = bare.plan(plan.path).check()
+        assert report.problems == []
+        for said in ("the sum", "not looked at", "--store or ZKPLAN_STORE"):
+            assert said in report.unchecked
+        with bare.create_plan() as small:
+            small.add_task(operator.add, [[1], [2]])
+        assert small.check().unchecked == ""
+    assert plan.check().unchecked == ""

@@ -301,7 +301,7 @@ def test_no_signal_leaves_a_worker_nor_a_file_beyond_the_next_start(
         assert program.wait(30) == -number
     wait_until(lambda: not any(map(is_running, pids)), "the workers have ended")
     if number != signal.SIGINT:  # a process that is killed deletes nothing: the next one does
-        assert list(temporary.glob("zkplan-memory-*/store/*/*"))
+        assert list(temporary.glob("zkplan-memory-*/store/plan-*/*"))
         run_python(str(script), env={"TMPDIR": str(temporary)})
     assert list(temporary.iterdir()) == []
 
@@ -317,6 +317,6 @@ def test_the_values_of_a_block_that_stands_outlive_the_start_of_another(
         with zkplan.local(workers=0):
             pass
         run_python("-c", "import zkplan; zkplan.local(0).start()", env={"TMPDIR": str(tmp_path)})
-        assert len(list(tmp_path.glob("zkplan-memory-*/store/*/*"))) == 1
+        assert len(list(tmp_path.glob("zkplan-memory-*/store/plan-*/*"))) == 1
         assert len(task.result(30)) == 100_000
     assert list(tmp_path.iterdir()) == []

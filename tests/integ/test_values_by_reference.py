@@ -227,7 +227,7 @@ def test_an_author_whose_store_is_away_adds_nothing(place: Place, client: Client
     plan = client.create_plan()
     place.folder.mkdir(exist_ok=True)
     place.take_away()
-    with pytest.raises(StoreUnavailable, match="cannot be written"):
+    with pytest.raises(StoreUnavailable, match="cannot be"):
         plan.add_task(operator.add, [[1], [2]])
     assert plan.status().tasks == 0
 
@@ -317,7 +317,7 @@ def test_an_import_that_fails_leaves_no_folder(
         import_plan(client, tmp_path / "plan")
     assert calls
     assert client.plans() == []
-    assert list(place.folder.iterdir()) == []
+    assert list(place.folder.glob("plan-*")) == []
 
 
 def test_the_function_of_a_map_is_stored_once(place: Place, client: Client) -> None:

@@ -46,6 +46,45 @@ def test_a_blob_that_is_gone_is_told_from_a_store_that_is_another_one(store: Sto
         store.read("plan-1", "a-00")
 
 
+def test_a_store_has_one_id_that_stays_and_another_store_is_named(store: Store) -> None:
+    assert store.ids() == []
+    mine = store.identity()
+    store.write("plan-1", "a-00", [b"data"])
+    again = Store(store.url)
+    assert [again.identity(), again.ids(), len(mine)] == [mine, [mine], 16]
+    with pytest.raises(StoredValueLost, match="plan-1/b-00"):
+        again.read("plan-1", "b-00", mine)
+    with pytest.raises(StoreUnavailable) as other:
+        again.read("plan-1", "b-00", "00ff" * 4)
+    for said in (f"{store.url} (ID {mine}) is another store", "(ID 00ff00ff00ff00ff)", "--store"):
+        assert said in str(other.value)
+
+
+def test_two_that_give_a_store_its_id_at_the_same_time_both_know_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has seen none before the other one wrote."""
+    stores = [store, Store(store.url)]
+    for each in stores:
+        with monkeypatch.context() as before:
+            before.setattr(each, "ids", list)
+            each.identity()
+    found = [each.identity() for each in stores]
+    assert found[0] != found[1]
+    for reader in (*stores, Store(store.url)):
+        assert reader.ids() == sorted(found)
+
+
+def test_the_empty_folder_below_a_mount_point_is_not_taken_for_the_store(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    store.identity()
+    (tmp_path / "store").rename(tmp_path / "unmounted")
+    (tmp_path / "store").mkdir()
+    with pytest.raises(StoreUnavailable, match="unmounted perhaps"):
+        store.write("plan-1", "a-00", [b"one"])
+    assert list((tmp_path / "store").iterdir()) == []
+
+
 def test_a_store_that_is_away_says_which_and_what_was_to_be_done(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("no folder")
     store = Store(f"file://{tmp_path}/store")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable, StoredValueLost, ZkplanError
-from ..store.compare import names_in, references_in
+from ..store.compare import moved, names_in, references_in
 from ..store.files import Store
 from ..store.values import Values, folder_name
 from .picture import Znode
@@ -77,7 +77,8 @@ class Complete:
 
 
 class Unpacker:
-    """Writes the blobs of a file into the store, before the znodes that refer to them are given."""
+    """Writes the blobs of a file into the store, before the znodes that refer to them are given.
+    The references say that store from then on."""
 
     def __init__(self, store: Store | None, plan_path: str, uid: str, created_ms: int) -> None:
         """`uid` is that of the plan's record, `created_ms` the time of creation of its znode."""
@@ -86,11 +87,15 @@ class Unpacker:
 
     def znodes(self, items: Iterable[Znode | Piece]) -> Iterator[Znode]:
         """The znodes, in order. Raises StoreUnavailable."""
+        store = ""
         for blob, group in groupby(items, _blob_of):
             if blob and self._store is not None:
+                store = store or self._store.identity()
                 self._store.write(self.folder, blob, (item.data for item in group))
-            else:
-                yield from (item for item in group if isinstance(item, Znode))
+                continue
+            for item in group:
+                if isinstance(item, Znode):
+                    yield item._replace(data=moved(item.data, store)) if store else item
 
     def undo(self) -> None:
         """Delete what was written. Raises StoreUnavailable."""

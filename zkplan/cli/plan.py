@@ -154,14 +154,16 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
         "unreferenced": report.unreferenced,
         "deleted": report.deleted,
         "unread": report.unread,
+        "unchecked": report.unchecked,
         "problems": report.problems,
     }
     if output == "table":
         lists = ("created", "published", "unreferenced", "deleted", "problems")
         told = {name: "\n".join(facts.pop(name)) for name in lists}
         facts |= {name: text for name, text in told.items() if text} or {"found": "nothing"}
-        if not report.unread:
-            del facts["unread"]
+        for name in ("unread", "unchecked"):
+            if not facts[name]:
+                del facts[name]
     print_facts(facts, output)
     if report.problems:
         # A repair that an access list forbids is among them.

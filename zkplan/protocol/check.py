@@ -71,6 +71,7 @@ class Report:
     to this client; they are among the problems, too.
     `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
     `unread` counts the blobs that were not compared with their digests, since there are too many.
+    `unchecked` says why values in a store were not looked at at all; empty if there are none.
     """
 
     tasks: int = 0
@@ -84,6 +85,7 @@ class Report:
     unreferenced: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     unread: int = 0
+    unchecked: str = ""
 
 
 def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:

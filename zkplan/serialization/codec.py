@@ -210,6 +210,11 @@ def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
     return sealed[2:3], sealed[_HEAD:]
 
 
+def seal(kind: bytes, body: bytes) -> bytes:
+    """A payload in its envelope."""
+    return MAGIC + kind + blake2b(body, digest_size=_DIGEST, person=kind).digest() + body
+
+
 class Codec:
     """Puts payloads into envelopes, and opens them; caches decoded functions.
 
@@ -270,7 +275,7 @@ class Codec:
         return dump(error.with_traceback(None))
 
     def seal(self, kind: bytes, body: bytes) -> bytes:
-        return MAGIC + kind + blake2b(body, digest_size=_DIGEST, person=kind).digest() + body
+        return seal(kind, body)
 
     def open(self, kinds: bytes, sealed: bytes) -> tuple[bytes, bytes]:
         """(kind, body) of a payload of one of `kinds`; raises PayloadUndecodable."""

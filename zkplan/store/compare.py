@@ -12,7 +12,7 @@ from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import TaskRecord, control_from_bytes
 from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
-from ..serialization.codec import TASK, VALUE, task_options, unsealed
+from ..serialization.codec import TASK, VALUE, seal, task_options, unsealed
 from ..serialization.functions import split_name
 from ..transport import Transport
 from .files import Store
@@ -22,6 +22,10 @@ from .values import Values
 TASKS_PER_BATCH = 300
 #: A check reads so many bytes of blobs, to find those that are damaged.
 READ_BYTES_MAX = 1024**3
+NOT_LOOKED_AT = (
+    "no store is set here, so stored values were not looked at: give the one of the workers "
+    "(connect(store=...), --store or ZKPLAN_STORE)"
+)
 References = Callable[[bytes], list[str]]
 
 
@@ -52,6 +56,21 @@ def references_in(sealed: bytes) -> list[Reference]:
         return [Reference.from_bytes(part) for part in bodies if is_stored(part)]
     except PayloadUndecodable:
         return []  # whoever is to open it says so
+
+
+def moved(sealed: bytes, store: str) -> bytes:
+    """The same envelope, with references to that store. Not only the place of a value moves with an
+    import: who misses it there has to be told that it is lost, and not that it lies elsewhere."""
+    references = references_in(sealed)
+    if not references:
+        return sealed
+    kind, body = unsealed(sealed)
+    if seal(kind, body) != sealed:
+        return sealed  # a damaged one must stay so
+    for reference in references:
+        # Neither is longer than the other, so no length in the body changes.
+        body = body.replace(reference.to_bytes(), reference._replace(store=store).to_bytes())
+    return seal(kind, body)
 
 
 def names_in(sealed: bytes) -> list[str]:
@@ -98,6 +117,24 @@ def compare(
         name for name in names if name not in held and _is_over(name, has_ended, standing, gone)
     ]
     return Compared(held, unreferenced)
+
+
+def first_holder(path: str) -> Step[Holder | None]:
+    """A znode that refers to a blob, the first one found; None if none of the plan does."""
+    held: dict[str, Holder] = {}
+    children = (yield ReadChildren(path)) or []
+    tasks = sorted(name for name in children if parse_task(name) is not None)
+    for start in range(0, len(tasks), TASKS_PER_BATCH):
+        yield from _read_tasks(path, tasks[start : start + TASKS_PER_BATCH], names_in, held)
+        if held:
+            break
+    kept = () if held else (yield ReadChildren(f"{path}/results")) or ()
+    results = _paths(f"{path}/results", sorted(kept))
+    for start in range(0, len(results), TASKS_PER_BATCH):
+        yield from _read(results[start : start + TASKS_PER_BATCH], names_in, held)
+        if held:
+            break
+    return next(iter(held.values()), None)
 
 
 def _read_tasks(
@@ -154,10 +191,16 @@ def check_blobs(
     transport: Transport, paths: Paths, values: Values, plan: str, repair: bool, report: Report
 ) -> None:
     """Add to `report` which blobs of a plan are gone or damaged, and which are left over. `repair`
-    deletes the last. Does nothing without a store. Raises StoreUnavailable."""
+    deletes the last. Without a store it says so, if the plan has such values. Raises
+    StoreUnavailable."""
     store, plan_path = values.store, paths.plan(plan)
+    if store is None:
+        holder = transport.run(first_holder(plan_path))
+        if holder is not None:
+            report.unchecked = f"{_told(holder)} lies in a store; {NOT_LOOKED_AT}"
+        return
     folder = values.known_folder_of(plan_path)
-    if store is None or not folder:
+    if not folder:
         return
     names = store.names(folder)
     found = transport.run(compare(paths, plan, names))
@@ -177,10 +220,23 @@ def check_blobs(
         now = set(store.names(folder))
         wrong |= {name: "is gone" for name in found.held if name not in now}
     nodes = transport.run(read_all([ReadData(found.held[name].path) for name in wrong]))
+    ids, elsewhere = store.ids(), dict[str, list[Holder]]()
     for (name, what), node in zip(wrong.items(), nodes, strict=True):
         holder = found.held[name]
-        if node is not None and node.data == holder.data:
-            report.problems.append(f"{_told(holder)} in the store {what}: restore {folder}/{name}")
+        if node is None or node.data != holder.data:
+            continue
+        written_to = _store_of(holder, name)
+        if what == "is gone" and written_to not in ids:
+            elsewhere.setdefault(written_to, []).append(holder)
+            continue
+        report.problems.append(f"{_told(holder)} in the store {what}: restore {folder}/{name}")
+    for written_to, holders in sorted(elsewhere.items()):
+        more = f" (and {len(holders) - 1} more)" if len(holders) > 1 else ""
+        report.problems.append(
+            f"{_told(holders[0])}{more} lies in another store than {store.url}, with ID "
+            f"{written_to}, and was not looked at: check with that one, and give all workers and "
+            "authors the same"
+        )
 
 
 def _damaged(store: Store, folder: str, names: list[str], report: Report) -> dict[str, str]:
@@ -197,6 +253,11 @@ def _damaged(store: Store, folder: str, names: list[str], report: Report) -> dic
             if read[0] != digest_of(name):
                 wrong[name] = f"is damaged (it has {read[1]} bytes)"
     return wrong
+
+
+def _store_of(holder: Holder, name: str) -> str:
+    """The ID of the store that the blob was written to."""
+    return next(each.store for each in references_in(holder.data) if each.name == name)
 
 
 def _told(holder: Holder) -> str:

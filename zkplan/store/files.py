@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -12,12 +13,18 @@ from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from ..protocol import failpoints
 from ..transport.passing_folder import is_passing
 from .blob import Bytes, Digest
-from .reference import HISTORY, PART, key_of
+from .reference import HISTORY, ID_BYTES, PART, key_of
 
 #: A larger value goes to the store, unless another limit is given; and the largest limit.
 INLINE_LIMIT, INLINE_LIMIT_MAX = 32 * 1024, 512 * 1024
 #: Bytes that are handed to the file system at once: some copy what they are given.
 CHUNK_BYTES = 8 * 1024 * 1024
+#: The folder of a store whose files are named by its IDs, and what they say to people.
+IDS = "zkplan-store"
+ID_TEXT = (
+    b"zkplan knows this store by the name of this file: keep it, also in a copy of the store.\n"
+)
+_ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}", re.ASCII)
 
 
 class Store:
@@ -52,9 +59,28 @@ class Store:
         #: Beside a server in memory nothing has to outlast a power cut.
         self._lasts = not (self._is_local and is_passing(self._root))
         self._was_there = self._is_local and os.path.isdir(self._root)
+        self._id = ""
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"
+
+    def identity(self) -> str:
+        """The ID of this store; it gets one where it has none. Raises StoreUnavailable.
+
+        Two that write the first values at the same time may each give it one. Both hold then, for
+        each is in a list that only grows: so no file system has to decide who was first.
+        """
+        if not self._id:
+            found = self.ids()
+            if not found:
+                found = [secrets.token_hex(ID_BYTES)]
+                self.write(IDS, found[0], [ID_TEXT])
+            self._id, self._was_there = found[0], self._is_local
+        return self._id
+
+    def ids(self) -> list[str]:
+        """All IDs of this store: none before its first value. Raises StoreUnavailable."""
+        return [name for name in self.names(IDS) if _ID.fullmatch(name)]
 
     def write(self, folder: str, name: str, chunks: Iterable[Bytes]) -> None:
         """Raises StoreUnavailable: it is away, full, or read-only."""
@@ -70,28 +96,39 @@ class Store:
         except Exception as error:
             raise self._unavailable(f"{name} cannot be written", error) from error
 
-    def read(self, folder: str, name: str) -> bytearray:
-        """Raises StoredValueLost if there is no such blob, StoreUnavailable if that is unknown."""
+    def read(self, folder: str, name: str, of: str = "") -> Bytes:
+        """A blob; `of` is the ID of the store that it was written to, if that is known. Raises
+        StoredValueLost if there is no such blob any more, StoreUnavailable if that is unknown, or
+        if this is another store."""
         path = self._path(folder, name)
         try:
             failpoints.reach("store.read")
             with self._fs.open(path, "rb") as file:
                 return _read(file, int(file.size))
         except FileNotFoundError as error:
-            names = self.names(folder)
-            # A worker with another store than the author's may have put a history here.
-            if all(key_of(each) == HISTORY != key_of(name) for each in names):
-                raise StoreUnavailable(
-                    f"the store {self.url} has nothing of {folder}: its author uses another store, "
-                    "or the folder was deleted"
-                ) from None
-            if name in names:  # the store was away, and came back just now
-                raise self._unavailable(f"{name} could not be read", error) from error
-            raise StoredValueLost(
-                f"{folder}/{name} is not in the store {self.url} any more"
-            ) from None
+            raise self._missing(folder, name, of, error) from None
         except Exception as error:
             raise self._unavailable(f"{name} cannot be read", error) from error
+
+    def _missing(self, folder: str, name: str, of: str, error: Exception) -> ZkplanError:
+        """What it means that a blob is not found. Raises StoreUnavailable."""
+        names = self.names(folder)
+        if name in names:  # the store was away, and came back just now
+            return self._unavailable(f"{name} could not be read", error)
+        if of and of not in (ids := self.ids()):
+            return StoreUnavailable(
+                f"the store {self.url} ({_with(ids)}) is another store than that of "
+                f"{folder}/{name} ({_with([of])}): give authors and workers the same one "
+                "(connect(store=...), --store or ZKPLAN_STORE). A file below "
+                f"{IDS} in a store is named by its ID"
+            )
+        # A worker may have put a history into a store that is not the author's.
+        if all(key_of(each) == HISTORY != key_of(name) for each in names):
+            return StoreUnavailable(
+                f"the store {self.url} has nothing of {folder}: its author uses another store, "
+                "or the folder was deleted"
+            )
+        return StoredValueLost(f"{folder}/{name} is not in the store {self.url} any more")
 
     def digest(self, folder: str, name: str) -> tuple[str, int] | None:
         """The digest of a blob and its length, read in chunks; None if there is no such blob.
@@ -191,9 +228,10 @@ class Store:
         failpoints.reach("store.written")
 
     def _must_stand(self, what: str) -> None:
-        """Raise StoreUnavailable if this process has seen the folder of the store, and it is
-        gone."""
-        if self._was_there and not os.path.isdir(self._root):
+        """Raise StoreUnavailable if this process has seen the folder of the store, and it is gone,
+        or has lost its ID: it may be the empty one below a mount point."""
+        seen = self._path(IDS, self._id) if self._id else self._root
+        if self._was_there and not os.path.exists(seen):
             gone = FileNotFoundError(f"its folder {self._root} is gone, unmounted perhaps")
             raise self._unavailable(what, gone)
 
@@ -201,6 +239,10 @@ class Store:
         return StoreUnavailable(
             f"the store {self.url} cannot be used: {what}: {type(error).__name__}: {error}"
         )
+
+
+def _with(ids: Sequence[str]) -> str:
+    return f"ID {' and '.join(ids)}" if ids else "it has no ID yet"
 
 
 def _write(file: Any, chunks: Iterable[Bytes]) -> None:

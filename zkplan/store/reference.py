@@ -1,4 +1,6 @@
-"""What stands in the tree for a stored value: its name in the plan's folder, length and digest."""
+"""What stands in the tree for a stored value: its name in the plan's folder, its length and digest,
+and the store that it was written to.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,19 @@ ADDED, PART = "add", ".part"
 #: The key of the parts of a plan's history: see `parts`.
 HISTORY = "history"
 _LENGTH = struct.Struct(">Q")
-_HEAD = 1 + 16 + _LENGTH.size
+#: The ID of a store has so many bytes, and stands in hexadecimal where people read it.
+ID_BYTES = 8
+_HEAD = 1 + 16 + _LENGTH.size + ID_BYTES
 
 
 class Reference(NamedTuple):
-    """`key` says who wrote the blob: `TASK.N` an attempt, `add` an author."""
+    """`key` says who wrote the blob: `TASK.N` an attempt, `add` an author. `store` is the ID of the
+    store that it was written to; the name of a part of a history does not say it."""
 
     key: str
     digest: bytes
     length: int
+    store: str = ""
 
     @property
     def name(self) -> str:
@@ -30,7 +36,8 @@ class Reference(NamedTuple):
         return f"{self.key}-{self.digest.hex()}"
 
     def to_bytes(self) -> bytes:
-        return STORED + self.digest + _LENGTH.pack(self.length) + self.key.encode()
+        store = bytes.fromhex(self.store)
+        return STORED + self.digest + _LENGTH.pack(self.length) + store + self.key.encode()
 
     @classmethod
     def from_bytes(cls, body: bytes) -> Reference:
@@ -38,7 +45,8 @@ class Reference(NamedTuple):
         key = body[_HEAD:].decode(errors="replace")
         if len(body) <= _HEAD or not all(part.isalnum() for part in key.split(".")):
             raise PayloadUndecodable("the reference to a stored value is damaged")
-        return cls(key, body[1:17], _LENGTH.unpack_from(body, 17)[0])
+        store = body[_HEAD - ID_BYTES : _HEAD].hex()
+        return cls(key, body[1:17], _LENGTH.unpack_from(body, 17)[0], store)
 
 
 def key_of(name: str) -> str:

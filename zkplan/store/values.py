@@ -203,7 +203,8 @@ class Values:
     def _stored_blob(
         self, store: Store, plan_path: str, key: str, chunks: Sequence[Bytes]
     ) -> bytes:
-        reference = Reference(key, digest(chunks), sum(map(len, chunks)))
+        length = sum(map(len, chunks))
+        reference = Reference(key, digest(chunks), length, store.identity())
         folder = self.folder_of(plan_path)
         if self._cache.get(f"{folder}/{reference.name}") is None:
             store.write(folder, reference.name, chunks)
@@ -294,7 +295,7 @@ class Values:
         place = f"{folder}/{reference.name}"
         blob = self._cache.get(place)
         if blob is None:
-            blob = store.read(folder, reference.name)
+            blob = store.read(folder, reference.name, reference.store)
             if len(blob) != reference.length or digest([blob]) != reference.digest:
                 raise StoredValueLost(
                     f"{place} in the store {store.url} is damaged ({len(blob)} of "

@@ -71,7 +71,7 @@ class Blobs:
             return
         wall = time.time() - time.monotonic()
         standing = {self._place.folder_of(plan).name for plan in client.plans()}
-        for folder in sorted(self._place.folder.iterdir()):
+        for folder in sorted(self._place.folder.glob("plan-*")):
             path = f"{client.root}/{'-'.join(folder.name.split('-')[:2])}"
             removal = removed.get(path)
             if folder.name in standing:
