@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +23,10 @@ DEADLINE_S = 30.0
 
 
 def served(
-    *options: str, listen: str = "127.0.0.1:0"
+    *options: str, listen: str = "127.0.0.1:0", **process: Any
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    return started(sys.executable, "-m", "zkplan", "server", "--listen", listen, *options)
+    command = (sys.executable, "-m", "zkplan", "server", "--listen", listen, *options)
+    return started(*command, **process)
 
 
 def address_in(line: str) -> str:
@@ -48,6 +51,21 @@ def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signa
         output, errors = server.communicate(timeout=DEADLINE_S)
     assert (server.returncode, output) == (0, "")
     assert errors.startswith("note: it lets in whoever logs in")
+
+
+def test_in_memory_it_brings_a_store_that_ends_with_it(tmp_path: Path) -> None:
+    with served(env=os.environ | {"TMPDIR": str(tmp_path)}) as server:
+        hosts = address_in(first_line(server))
+        worker = (sys.executable, "-m", "zkplan", "worker", "--hosts", hosts)
+        with zkplan.connect(hosts) as client, started(*worker):
+            with client.create_plan() as plan:
+                made = plan.add_task(bytes, [2_000_000])
+                taken = plan.add_task(operator.length_hint, [made], keep=True)
+            assert taken.result(DEADLINE_S) == 2_000_000
+            assert list(tmp_path.glob("zkplan-memory-*/store/plan-*"))
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_client_that_stays_connected_does_not_keep_it_from_ending() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..basics.loopback import is_loopback
+from ..transport.passing_folder import PassingFolder
 from . import EXIT_FAILED, end
 from .common import log_options
 from .listening import Place, metrics_options, read_address, why_not
@@ -159,7 +160,7 @@ def server(
         is_open=is_open,
         logins=logins,
         tls=tls,
-        store=f"file://{data.resolve()}/store" if data else "",
+        store=_store_of(data),
     )
     if is_open:
         click.echo(_OPEN.format(host=host), err=True)
@@ -173,6 +174,15 @@ def server(
     if made.fatal is not None:
         end(str(made.fatal) or type(made.fatal).__name__, EXIT_FAILED)
     sys.exit(code)
+
+
+def _store_of(data: Path | None) -> str:
+    """Where large values lie: beside the data, or in a folder that ends with this process."""
+    try:
+        folder = PassingFolder().path if data is None else data.resolve()
+    except OSError as error:
+        end(f"no folder for large values can be made: {error}. Name another in TMPDIR", EXIT_FAILED)
+    return f"file://{folder}/store"
 
 
 def _try_address(host: str, port: int) -> None:
