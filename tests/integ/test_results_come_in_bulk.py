@@ -13,6 +13,7 @@ import pytest
 import zkplan
 from zkplan import Client, Plan, Task, Worker
 from zkplan.protocol.requests import ReadMany
+from zkplan.waiting import kept
 
 from .support import WAIT_S, fail, wait_until
 
@@ -110,6 +111,28 @@ def test_what_is_not_kept_is_refused_before_the_wait(zkplan_client: Client) -> N
             with pytest.raises(zkplan.ResultNotKept, match="not kept"):
                 ask(task)
     assert plan.status().finished == 0
+
+
+@pytest.mark.parametrize("on_error", ["raise", "return"])
+def test_a_plan_that_keeps_nothing_is_refused_before_the_wait(
+    zkplan_client: Client, on_error: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "TASKS_PER_BATCH", 2)  # several batches are read
+    with zkplan_client.create_plan(keep=False) as plan:
+        first = plan.add_task(wait_at_the_gate)
+        plan.add_task(wait_at_the_gate, [first])
+        plan.add_task(wait_at_the_gate)
+    for asked in (None, [first], [plan.task(first.number)]):
+        with pytest.raises(zkplan.ResultNotKept, match="keep=True"):
+            plan.results(asked, on_error=on_error)
+    assert plan.status().finished == 0
+    plan.add_task(wait_at_the_gate, ["kept"], keep=True)
+    gate.set()
+    assert plan.results(None, WAIT_S, on_error) == ["kept"]
+    with zkplan_client.create_plan(keep=False) as ended:
+        ended.add_task(abs, [-1])
+    ended.wait(WAIT_S)
+    assert ended.results(None, WAIT_S, on_error) == []
 
 
 def awaited(task: Task) -> Any:

@@ -179,8 +179,9 @@ class WatchedPlan:
         The first task that fails raises as `Task.result` does. With `on_error="return"` its
         exception stands in the list in place of its value, and so does the PlanFailed or
         PlanCancelled of tasks that can never finish. A task whose result will not be kept raises
-        ResultNotKept before the wait. Raises ForeignTask for a task of another plan, WaitTimeout,
-        ZooKeeperUnavailable, and PlanError as `wait`.
+        ResultNotKept before the wait; with `on_error="return"` only if that is so of all of them.
+        Without `tasks`, a plan that goes on and keeps nothing raises it. Raises ForeignTask for a
+        task of another plan, WaitTimeout, ZooKeeperUnavailable, and PlanError as `wait`.
         """
         if on_error not in ("raise", "return"):
             raise ZkplanError(f'on_error must be "raise" or "return", not {on_error!r}')

@@ -11,7 +11,7 @@ from ..errors import ForeignTask, PlanFailed, WaitTimeout
 from ..protocol.layout import parse_task
 from ..protocol.requests import ReadChildren
 from .group import Group, Waited
-from .kept import Keeps, refuse_unkept
+from .kept import Keeps, refuse_if_nothing_is_kept, refuse_unkept
 from .one_result import not_kept, open_outcome
 from .outcomes import read_outcomes, with_outcomes
 from .patience import check_timeout
@@ -45,8 +45,7 @@ def results_of(
     deadline = None if timeout is None else time.monotonic() + timeout
     values: dict[str, Any] = {}
     numbers = [task._waited_for()[2] for task in tasks]
-    if raises:
-        refuse_unkept(client, plan_path, dict(zip(numbers, tasks, strict=True)))
+    refuse_unkept(client, plan_path, dict(zip(numbers, tasks, strict=True)), if_any=raises)
     with Group[T]() as group:
         group.add(tasks)
         while group.open:
@@ -67,6 +66,8 @@ def kept_results(
     client: Connection, plan_path: str, timeout: float | None, raises: bool
 ) -> list[Any]:
     """Wait until the plan has ended. Return all kept results, by task number."""
+    check_timeout(timeout)
+    refuse_if_nothing_is_kept(client, plan_path)
     try:
         wait_for_plan(client, plan_path, timeout)
     except PlanFailed:
