@@ -25,6 +25,7 @@ from .notebook import Picture, readable, show_live, task_picture
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
 from .serialization.functions import function_name
+from .store.ahead import Read
 from .waiting.done import has_completed
 from .waiting.futures import completion
 from .waiting.kept import refuse_unkept
@@ -93,7 +94,17 @@ class PlanOfTask(DecidedPlan, Protocol):
 class Task:
     """A handle on a task. Given as an argument of another task, it stands for its result there."""
 
-    __slots__ = ("_defined", "_feeds", "_keep", "_new", "_number", "_outcome", "_plan", "name")
+    __slots__ = (
+        "_defined",
+        "_feeds",
+        "_keep",
+        "_new",
+        "_number",
+        "_outcome",
+        "_plan",
+        "_read",
+        "name",
+    )
 
     def __init__(
         self, plan: PlanOfTask, number: str = "", name: str = "", new: NewTask | None = None
@@ -109,6 +120,8 @@ class Task:
         self._feeds = False
         #: The sealed outcome that was read together with others, until `result` takes it.
         self._outcome: bytes | None = None
+        #: What gives the blob of its value, where that is read together with others.
+        self._read: Read | None = None
 
     @property
     def plan(self) -> Any:
@@ -153,7 +166,8 @@ class Task:
         running task has just added.
         """
         outcome, self._outcome = self._wait(timeout, value=True), None
-        return open_outcome(self._plan.client.values, outcome, self.path, self.name)
+        read, self._read = self._read, None
+        return open_outcome(self._plan.client.values, outcome, self.path, self.name, read)
 
     @told_to_caller
     def exception(self, timeout: float | None = None) -> Exception | None:
@@ -233,9 +247,12 @@ class Task:
                 "for it; give it as an argument to another task",
             )
 
-    def _bring(self, outcome: bytes | None) -> None:
-        """Keep an outcome that was read together with others."""
-        self._outcome = outcome
+    def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
+        """Keep an outcome that was read together with others, until `result` takes it."""
+        self._outcome, self._read = outcome, read
+
+    def _is_taken(self) -> bool:
+        return self._outcome is None
 
     def _watch(self, callback: Callback) -> Callable[[], None]:
         self._plan._watcher.add(self, callback)

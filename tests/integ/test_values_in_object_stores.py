@@ -1,16 +1,20 @@
-"""Stores that are no folder of this machine: a blob is whole or not there."""
+"""Stores that are no folder of this machine: a blob is whole or not there, and reads go side by
+side."""
 
 from __future__ import annotations
 
 import gc
 import operator
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import zkplan
+from zkplan import Plan
 from zkplan.errors import StoreUnavailable
+from zkplan.functions.mapping import MapResults
 from zkplan.store.files import Store
 from zkplan.store.reference import key_of
 
@@ -18,6 +22,7 @@ from .objects import Objects, object_store
 from .support import Here, wait_until, working
 
 pytestmark = pytest.mark.either
+SOME = 4
 
 
 @pytest.fixture
@@ -59,3 +64,86 @@ def test_a_plan_runs_with_all_its_values_in_such_a_store(here: Here, url: str) -
         )
         plan.remove()
         assert store.names(folder) == []
+
+
+@pytest.fixture
+def made(here: Here, objects: str) -> Iterator[Plan]:
+    """A plan with a few kept results, and a task of another queue that takes them all."""
+    with zkplan.connect(*here, store=objects, inline_limit=0) as client:
+        with client.create_plan() as plan:
+            parts = [plan.add_task(operator.add, [[n], [0]], keep=True) for n in range(SOME + 1)]
+            plan.add_task(sum, [parts, []], queue="join", name="join", keep=True)
+        with working(*here, store=objects, inline_limit=0):
+            plan.results(parts, 30)
+        yield plan
+
+
+def meeting(monkeypatch: pytest.MonkeyPatch, plan: Plan, alone: int) -> threading.Barrier:
+    """From now on results wait for each other before they are read, but for the first `alone` of
+    them. What is returned is broken if they do not meet."""
+    together, lock, passed = threading.Barrier(SOME), threading.Lock(), list[str]()
+
+    def meet(path: str) -> None:
+        if "add-" in path or plan.client.values.folder_of(plan.path) not in path:
+            return
+        with lock:
+            passed.append(path)
+            if not alone < len(passed) <= alone + SOME:
+                return
+        together.wait(10)
+
+    monkeypatch.setattr(Objects, "before_read", staticmethod(meet))
+    return together
+
+
+def by_as_completed(tasks: list[zkplan.Task]) -> list[Any]:
+    return sorted(task.result() for task in zkplan.as_completed(tasks))
+
+
+@pytest.mark.parametrize(
+    ("take", "alone"),
+    [
+        (lambda tasks: tasks[0].plan.results(tasks[1:]), 0),
+        # The first one shows that the values are asked for.
+        (lambda tasks: by_as_completed(tasks)[1:], 1),
+        (lambda tasks: list(MapResults(tasks[1:], 1, SOME)), 0),
+    ],
+    ids=["results", "as_completed", "map"],
+)
+def test_stored_results_are_read_side_by_side(
+    made: Plan,
+    here: Here,
+    objects: str,
+    take: Callable[[list[zkplan.Task]], list[Any]],
+    alone: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = meeting(monkeypatch, made, alone)
+    numbers = [outcome.number for outcome in made.outcomes()]
+    with zkplan.connect(*here, store=objects, inline_limit=0) as other:  # without their cache
+        tasks = [other.plan(made.path).task(number) for number in numbers]
+        assert take(tasks) == [[number, 0] for number in range(1, SOME + 1)]
+    assert not together.broken
+
+
+def test_who_takes_no_value_of_completed_tasks_reads_none(
+    made: Plan, here: Here, objects: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(Objects, "before_read", staticmethod(read.append))
+    numbers = [outcome.number for outcome in made.outcomes()]
+    with zkplan.connect(*here, store=objects, inline_limit=0) as other:
+        tasks = [other.plan(made.path).task(number) for number in numbers]
+        assert len(list(zkplan.as_completed(tasks))) == SOME + 1
+    assert read == []
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_the_values_of_a_join_are_read_side_by_side(
+    made: Plan, here: Here, objects: str, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = meeting(monkeypatch, made, alone=1)
+    options: dict[str, Any] = {"store": objects, "inline_limit": 0}
+    with working(*here, of_worker={"queues": ["join"], "isolation": isolation}, **options):
+        assert made.task("join").result(60) == [e for n in range(SOME + 1) for e in (n, 0)]
+    assert not together.broken

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, overload
 
 from ..errors import NotSerialisable, ZkplanError
 from ..serialization.functions import function_name
 from ..tasks import Task, TaskSpec
-from ..waiting.outcomes import read_outcomes
+from ..waiting.outcomes import read_outcomes, with_reads
 
 #: With chunksize="auto" the calls make at most so many tasks.
 TASKS_MAX = 500
@@ -104,10 +104,18 @@ class MapResults(Sequence[Any]):
         return self._last[1][at % self.chunksize]
 
     def __iter__(self) -> Iterator[Any]:
-        for at, task in enumerate(self.tasks):
-            if task._outcome is None:
-                self._read_ahead(self.tasks[at : at + AHEAD])
-            yield from self._values(task)
+        at = 0
+        while at < len(self.tasks):
+            ahead = self.tasks[at : at + AHEAD]
+            if ahead[0]._outcome is None:
+                self._read_ahead(ahead)
+            # The first one is waited for, if it has not ended yet.
+            there = ahead[:1] + list(takewhile(lambda task: task._outcome is not None, ahead[1:]))
+            outcomes = ((task, task._outcome) for task in there)
+            for task, outcome, read in with_reads(outcomes, lambda task: task._waited_for()[:2]):
+                task._bring(outcome, read)
+                yield from self._values(task)
+            at += len(there)
 
     def __repr__(self) -> str:
         return f"<MapResults of {len(self)} calls in {len(self.tasks)} tasks>"

@@ -17,6 +17,7 @@ from ..protocol.options import TaskOptions
 from ..protocol.records import Failure, TaskRecord
 from ..serialization.codec import LOG, Codec
 from ..serialization.functions import split_name
+from ..store.ahead import side_by_side
 from ..store.blob import Bytes
 from ..store.values import Values
 from .context import Context
@@ -105,7 +106,9 @@ class IsolatedAttempts:
         plan_path, values = job.claim.plan_path, self._values
         store = values.store
         carried = [values.carried(plan_path, body) for body in (record.function, record.arguments)]
-        carried += [values.carried(plan_path, split_name(body)[1]) for body in bodies]
+        plain = [split_name(body)[1] for body in bodies]
+        reads = side_by_side(values.reading(plan_path, body) for body in plain)
+        carried += [values.carried(plan_path, *each) for each in zip(plain, reads, strict=True)]
         logs = list(_opened(self._codec, job.loaded.logs))
         limit = None if store is None else store.inline_limit
         came = self._isolation.run(Work(job, carried, logs, limit), may_start, context._log_body)

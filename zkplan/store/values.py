@@ -8,7 +8,6 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import (
@@ -23,10 +22,11 @@ from ..protocol.layout import number_of
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from ..serialization.by_name import AllowList
-from ..serialization.codec import VALUE, Codec, dump, dump_call
+from ..serialization.codec import VALUE, Codec, dump, dump_call, unsealed
 from ..serialization.functions import load_function, named, split_name
 from ..serialization.json_values import dump_call_json, dump_json
 from ..transport import Transport
+from .ahead import Read, side_by_side
 from .blob import Bytes, Part, decode, digest, encode
 from .cache import Cache
 from .files import Store
@@ -34,8 +34,6 @@ from .reference import ADDED, Reference, is_stored
 
 #: The first byte of a value without a name that is no reference: nearly all arguments.
 _AS_IT_IS = frozenset((b"P", b"C", b"D"))
-#: So many blobs are read at once for one task.
-READERS = 8
 #: How long to wait for a sign of a store that may be away.
 SIGN_S = 2.0
 #: The folders of so many plans are remembered.
@@ -214,19 +212,19 @@ class Values:
 
     # ---- open
 
-    def load(self, plan_path: str, body: bytes, values: Sequence[Any] = ()) -> Any:
-        """The value of an opened envelope, with `values` in place of its tasks.
+    def load(self, plan_path: str, body: bytes, read: Read | None = None) -> Any:
+        """The value of an opened envelope. `read` gives its blob, if that is read elsewhere.
 
         Raises PayloadUndecodable, StoredValueLost, StoreUnavailable, and what the user's own
         classes raise.
         """
         if body[:1] in _AS_IT_IS:
-            return self.codec.load(body, values)
+            return self.codec.load(body)
         body = split_name(body)[1]
         if not is_stored(body):
-            return self.codec.load(body, values)
-        reference = Reference.from_bytes(body)
-        return loaded(self.codec.load, self.blob(plan_path, reference), values)
+            return self.codec.load(body)
+        blob = self.blob(plan_path, Reference.from_bytes(body)) if read is None else read()
+        return loaded(self.codec.load, blob, ())
 
     def load_call(self, plan_path: str, body: bytes, values: Sequence[Any]) -> Any:
         """(args, kwargs) of a definition, with `values` in place of its tasks. Raises as `load`."""
@@ -242,18 +240,25 @@ class Values:
         plain = [split_name(body)[1] for body in bodies]
         if sum(map(is_stored, plain)) < 2:
             return [self.load(plan_path, body) for body in plain]
-        found: list[Any] = []
-        with ThreadPoolExecutor(READERS, "zkplan-store") as pool:
-            for start in range(0, len(plain), READERS):
-                batch = plain[start : start + READERS]
-                blobs = pool.map(lambda body: self._blob_of(plan_path, body), batch)
-                for body, blob in zip(batch, blobs, strict=True):
-                    load = self.codec.load
-                    found.append(load(body) if blob is None else loaded(load, blob, ()))
-        return found
+        reads = side_by_side(self.reading(plan_path, body) for body in plain)
+        return [self.load(plan_path, *each) for each in zip(plain, reads, strict=True)]
 
-    def _blob_of(self, plan_path: str, body: bytes) -> Bytes | None:
-        return self.blob(plan_path, Reference.from_bytes(body)) if is_stored(body) else None
+    def reading(self, plan_path: str, body: bytes) -> Read | None:
+        """What reads the blob of an opened envelope, for `side_by_side`; None if it has none."""
+        plain = split_name(body)[1]
+        if not is_stored(plain):
+            return None
+        return lambda: self.blob(plan_path, Reference.from_bytes(plain))
+
+    def reading_sealed(self, plan_path: str, sealed: bytes) -> Read | None:
+        """Likewise of an envelope. Whoever opens it says what is wrong with that."""
+        if self.store is None:
+            return None
+        try:
+            kind, body = unsealed(sealed)
+        except PayloadUndecodable:
+            return None
+        return self.reading(plan_path, body) if kind == VALUE else None
 
     def load_function(self, plan_path: str, body: bytes) -> Callable[..., Any]:
         """The function of a definition. Raises as `load`."""
@@ -265,13 +270,11 @@ class Values:
 
     # ---- carry: see carried.py
 
-    def carried(self, plan_path: str, body: bytes) -> tuple[bool, Bytes]:
+    def carried(self, plan_path: str, body: bytes, read: Read | None = None) -> tuple[bool, Bytes]:
         """An opened envelope, or a function, for the process of a task: whether it is a blob, and
-        its bytes. Raises as `blob`."""
-        plain = split_name(body)[1]
-        if not is_stored(plain):
-            return False, body
-        return True, self.blob(plan_path, Reference.from_bytes(plain))
+        its bytes. `read`: see `load`. Raises as `blob`."""
+        read = read or self.reading(plan_path, body)
+        return (False, body) if read is None else (True, read())
 
     def seal_carried(
         self, plan_path: str, key: str, is_blob: bool, data: Bytes, name: str = ""

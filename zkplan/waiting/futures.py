@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from ..connection import Connection
 from ..errors import WaitTimeout, ZkplanError
 from ..serialization.codec import FAILURE
+from ..store.ahead import Read
 from .group import Group, Waited
-from .outcomes import with_outcomes
+from .outcomes import with_outcomes, with_reads
 from .patience import check_timeout
 from .plan_tasks import Completed
 from .watcher import Callback
@@ -22,8 +25,12 @@ if TYPE_CHECKING:
 class Future(Waited, Protocol):
     """What these functions need of a task. Task implements it."""
 
-    def _bring(self, outcome: bytes | None) -> None:
-        """Keep the sealed outcome for the next call of `result` or `exception`."""
+    def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
+        """Keep the sealed outcome for the next call of `result` or `exception`; `read` gives the
+        blob of its value."""
+
+    def _is_taken(self) -> bool:
+        """Whether `result` has taken what was brought."""
 
     def _watch(self, callback: Callback) -> Callable[[], None]:
         """Call back once when it completes. Returns what takes that back."""
@@ -58,15 +65,22 @@ class AsCompleted(Generic[T]):
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
     def __iter__(self) -> Iterator[T]:
+        # Large values are not read for who takes none.
+        are_taken = threading.Event()
         with Group[T]() as group:
             group.add(self._tasks.values())
             while group.open:
                 found = group.wait(self._deadline)
                 if not found:
                     raise self._late(len(group.open), group.why())
-                for (task, _), outcome in with_outcomes(found):
-                    task._bring(outcome)
+                outcomes = with_outcomes(found)
+                for (task, _), outcome, read in with_reads(outcomes, _place_of, are_taken.is_set):
+                    task._bring(outcome, read)
                     yield task
+                    if task._is_taken():
+                        are_taken.set()
+                    elif read is not None:
+                        are_taken.clear()
 
     async def __aiter__(self) -> AsyncIterator[T]:
         import asyncio  # here: most programs have no coroutines
@@ -98,6 +112,10 @@ class AsCompleted(Generic[T]):
             f"{left} of {len(self._tasks)} tasks have not completed after {self._timeout:g} s; "
             f"{why}"
         )
+
+
+def _place_of(pair: tuple[Future, Completed]) -> tuple[Connection, str]:
+    return pair[0]._waited_for()[:2]
 
 
 def _identity(task: Future) -> tuple[int, str, str]:

@@ -12,6 +12,7 @@ from ..protocol.records import Failure, control_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.unproven import require_proven
 from ..serialization.codec import FAILURE, VALUE, Codec
+from ..store.ahead import Read
 from ..store.values import Values
 from .kept import Keeps, is_kept, will_not_be_kept
 from .patience import Patience
@@ -76,13 +77,15 @@ def not_kept(path: str, name: str) -> ResultNotKept:
     )
 
 
-def open_outcome(values: Values, sealed: bytes, path: str, name: str) -> Any:
+def open_outcome(
+    values: Values, sealed: bytes, path: str, name: str, read: Read | None = None
+) -> Any:
     """Return the value of an outcome, or raise the exception that it holds. `path` is that of the
-    task."""
+    task; `read` gives the blob of its value, if that is read elsewhere."""
     kind, body = values.codec.open(VALUE + FAILURE, sealed)
     if kind == VALUE:
         try:
-            return values.load(path.rpartition("/")[0], body)
+            return values.load(path.rpartition("/")[0], body, read)
         except StoredValueLost as error:
             told = f"the result of {label_of(path, name)} is gone: {error}. Restore the file"
             raise StoredValueLost(told) from None

@@ -1,17 +1,20 @@
-"""Read kept outcomes in bulk."""
+"""Read kept outcomes in bulk, and those of their values that are stored side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ..connection import Connection
 from ..inspection.outcomes import outcome_nodes
+from ..store.ahead import Read, side_by_side
 from ..transport import Transport
 from .group import Waited
 from .plan_tasks import Completed
 
 T = TypeVar("T", bound=Waited)
+Each = TypeVar("Each")
 
 
 def read_outcomes(
@@ -43,3 +46,25 @@ def with_outcomes(
         for pair in pairs:
             if not pair[1].kept:
                 yield pair, None
+
+
+def with_reads(
+    found: Iterable[tuple[Each, bytes | None]],
+    place_of: Callable[[Each], tuple[Connection, str]],
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Iterator[tuple[Each, bytes | None, Read | None]]:
+    """Add to each sealed outcome what gives the blob of its value, if that is stored: for
+    `open_outcome`. A few are read ahead, as long as that `is_wanted`.
+
+    `place_of` says the client and the path of the plan.
+    """
+    behind = deque[tuple[Each, bytes | None]]()
+
+    def reads() -> Iterator[Read | None]:
+        for each, outcome in found:
+            behind.append((each, outcome))
+            client, plan_path = place_of(each)
+            yield None if outcome is None else client.values.reading_sealed(plan_path, outcome)
+
+    for read in side_by_side(reads(), is_wanted):
+        yield (*behind.popleft(), read)

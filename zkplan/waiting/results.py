@@ -10,10 +10,11 @@ from ..connection import Connection
 from ..errors import ForeignTask, PlanFailed, WaitTimeout
 from ..protocol.layout import parse_task
 from ..protocol.requests import ReadChildren
+from ..store.ahead import Read
 from .group import Group, Waited
 from .kept import Keeps, refuse_if_nothing_is_kept, refuse_unkept
 from .one_result import not_kept, open_outcome
-from .outcomes import read_outcomes, with_outcomes
+from .outcomes import read_outcomes, with_outcomes, with_reads
 from .patience import check_timeout
 from .plan_end import wait_for_plan
 from .plan_tasks import Completed
@@ -55,9 +56,10 @@ def results_of(
                     f"{len(group.open)} of {len(set(numbers))} results of {plan_path} are not "
                     f"there after {timeout:g} s; {group.why()}"
                 )
-            for (task, completed), outcome in with_outcomes(found):
+            outcomes = with_reads(with_outcomes(found), lambda _: (client, plan_path))
+            for (task, completed), outcome, read in outcomes:
                 path = f"{plan_path}/task-{completed.number}"
-                value = _value(client, path, task.name, completed, outcome, raises)
+                value = _value(client, path, task.name, completed, raises, outcome, read)
                 values[completed.number] = value
     return [values[number] for number in numbers]
 
@@ -75,9 +77,10 @@ def kept_results(
             raise
     names = client.transport.ask(ReadChildren(f"{plan_path}/results")) or ()
     numbers = sorted(name for name in names if parse_task(f"task-{name}") is not None)
+    outcomes = read_outcomes(client.transport, plan_path, numbers)
     return [
-        _value(client, f"{plan_path}/task-{number}", "", Completed(number, True), outcome, raises)
-        for number, outcome in read_outcomes(client.transport, plan_path, numbers)
+        _value(client, f"{plan_path}/task-{at}", "", Completed(at, True), raises, outcome, read)
+        for at, outcome, read in with_reads(outcomes, lambda _: (client, plan_path))
         if outcome is not None  # else its task was retried meanwhile
     ]
 
@@ -87,8 +90,9 @@ def _value(
     path: str,
     name: str,
     completed: Completed,
-    outcome: bytes | None,
     raises: bool,
+    outcome: bytes | None,
+    read: Read | None,
 ) -> Any:
     """The value, or the error in its place unless it `raises`."""
     try:
@@ -96,7 +100,7 @@ def _value(
             raise completed.error
         if outcome is None:
             raise not_kept(path, name)
-        return open_outcome(client.values, outcome, path, name)
+        return open_outcome(client.values, outcome, path, name, read)
     except Exception as error:
         if raises:
             raise
