@@ -15,6 +15,7 @@ import zkplan
 from zkplan import Plan
 from zkplan.errors import StoreUnavailable
 from zkplan.functions.mapping import MapResults
+from zkplan.store import values
 from zkplan.store.files import Store
 from zkplan.store.reference import key_of
 
@@ -147,3 +148,23 @@ def test_the_values_of_a_join_are_read_side_by_side(
     with working(*here, of_worker={"queues": ["join"], "isolation": isolation}, **options):
         assert made.task("join").result(60) == [e for n in range(SOME + 1) for e in (n, 0)]
     assert not together.broken
+
+
+def test_a_wait_names_a_store_that_never_answers(
+    here: Here, objects: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, real = threading.Event(), Objects.info
+
+    def info(self: Objects, path: str, **options: Any) -> dict[str, Any]:
+        answers.wait(60)
+        return real(self, path, **options)
+
+    monkeypatch.setattr(values, "SIGN_S", 0.1)
+    with zkplan.connect(*here, store=objects, inline_limit=0) as client:
+        with client.create_plan() as plan:
+            task = plan.add_task(operator.add, [[1], [2]])
+        monkeypatch.setattr(Objects, "info", info)
+        for wait in (plan.wait, task.result):
+            with pytest.raises(zkplan.WaitTimeout, match=f"the store {objects} gives no answer"):
+                wait(0.1)
+        answers.set()
