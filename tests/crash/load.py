@@ -25,7 +25,7 @@ _GONE_S_MAX = 20.0
 _WRITERS = 4
 
 #: How the lines begin that an open server says at its start.
-_EXPECTED = (READY, "warning: it is open", "code on workers that have no secret.")
+_EXPECTED = (READY, "warning: it is open", "code in workers, and in authors")
 
 
 class Load:

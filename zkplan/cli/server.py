@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 READY = "zkplan server at "
 _OPEN = """\
 warning: it is open: anyone who can reach {host} can read, change and delete every plan, and run
-code on workers that have no secret."""
+code in workers, and in authors that read results, where they have no key."""
 
 _CLOSED = """\
 note: it lets in whoever logs in. Your own zkplan programs on this machine do so by themselves, by

@@ -81,7 +81,11 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         yield note(
             "keys",
             "payloads are not signed: whoever may write the tree runs "
-            + ("any function that a worker allows" if is_json else "code in the workers"),
+            + (
+                "any function that a worker allows"
+                if is_json
+                else "code in workers, and in authors that read results"
+            ),
             "set secret-files",
         )
 

@@ -165,7 +165,7 @@ def warn_if_open(client: Connection) -> None:
         _warned.add(key)
         logger.warning(
             "%s is open: whoever reaches ZooKeeper may %s there without a login, and so run code "
-            "on workers; close it with `zkplan root lock`",
+            "in workers, and in authors that read results; close it with `zkplan root lock`",
             client.root,
             rights(bits),
         )
