@@ -23,7 +23,7 @@ from ..runtime.failures import MESSAGES
 from ..runtime.shares import check_policy
 from ..serialization.by_name import AllowList
 from ..settings import Settings
-from ..settings.fields import SECRET_VARIABLES
+from ..settings.environment import take_secrets_away
 from ..settings.login import with_password
 from ..settings.settings import JSON, POLICIES
 from ..transport.addresses import is_embedded, lease
@@ -177,9 +177,7 @@ def worker(
         return
     _check_allowed(settings, allow, kinds)
     _set_up_logs(quiet, log_messages)
-    # What is read is taken away: tasks see the environment of their worker.
-    for name in SECRET_VARIABLES:
-        os.environ.pop(name, None)
+    take_secrets_away()  # they are read, and tasks see the environment of their worker
     check_isolation(isolation)
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)

@@ -91,7 +91,7 @@ def shell(
     ShellFailed; with `check=False` the result is a ShellResult instead.
 
     `cwd` and `env` (added to the worker's environment) are those of the worker's machine. The
-    command does not get `ZKPLAN_SECRET`. `input` is what the command reads from stdin:
+    command does not get `ZKPLAN_LOGIN_PASSWORD`. `input` is what the command reads from stdin:
     a text may have placeholders, too, whose values (here also bytes) are put in as they are; bytes
     have none. All processes of the command are one group, which ends with the command, and at the
     latest when the task is cancelled or timed out, or the worker stops or dies: SIGTERM, and five
