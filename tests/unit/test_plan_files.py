@@ -64,13 +64,13 @@ T = '[tasks.t]\nshell = "echo {x}"\nargs = [1]\n'
         (f"[plan]\nname = ''\n{T}", "[plan]: the name of a plan has 1 to 200"),
         (f"[plan]\nattempts = 0\n{T}", "[plan]: the defaults of its tasks: attempts must be 1 to"),
         (f"[plan]\non_failure = 'x'\n{T}", '[plan] on_failure: it is "hold" or "cascade"'),
-        (f"[plan]\nattempts = true\n{T}", "[plan] attempts: it is a whole number, not True"),
+        (f"[plan]\nattempts = true\n{T}", "[plan] attempts: it is a whole number, not true"),
         (f"[params]\na = []\n{T}", "[params] a: a default is a text"),
         ("[tasks]\nt = 1", "[tasks.t]: a task is a table"),
         ("[tasks.t]", "[tasks.t]: it needs either shell"),
         (f"{T}call = 'a:b'", "[tasks.t]: it needs either shell"),
         (f"{T}quota = 'a'", "[tasks.t] quota: there is no such key"),
-        (f"{T}timeout = '1'", "[tasks.t] timeout: it is a number, not '1'"),
+        (f"{T}timeout = '1'", "[tasks.t] timeout: it is a number, not a text"),
         (f"{T}timeout = -1", "[tasks.t]: task 't' (echo {x}): timeout must be above 0"),
         (f"{T}after = [1]", "[tasks.t] after: it is an array of names of tasks"),
         (f"{T}after = ['u']", "[tasks.t] after: there is no task 'u'; there are: t"),
@@ -106,7 +106,7 @@ def test_a_cycle_is_told_with_all_of_its_tasks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("params", "told"),
-    [({"m": "1"}, "no parameter 'm'; there are: n"), ({"n": "x"}, "its default is 3, and 'x'")],
+    [({"m": "1"}, "no parameter 'm'; there are: n"), ({"n": "x"}, "n: it is a whole number, as its")],
 )
 def test_a_parameter_is_known_and_of_the_type_of_its_default(
     params: dict[str, str], told: str, tmp_path: Path

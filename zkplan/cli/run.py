@@ -62,7 +62,7 @@ def run(
     for param in params:
         key, separator, value = param.partition("=")
         if not separator:
-            raise click.UsageError(f"--param is NAME=VALUE, unlike {param!r}")
+            raise click.UsageError("--param is NAME=VALUE, and one has no `=`")
         given[key] = value
     set_import_path(settings, import_path)  # as a worker
     described = read_plan_file(file)

@@ -99,9 +99,9 @@ def _array(text: str) -> list[Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise click.BadParameter(f"--args {text!r} is no JSON: {error}") from None
+        raise click.BadParameter(f"--args is no JSON: {error}") from None
     if not isinstance(found, list):
-        raise click.BadParameter(f"--args {text!r} is no JSON array: write it as '[1, 2]'")
+        raise click.BadParameter("--args is no JSON array: write it as '[1, 2]'")
     return found
 
 

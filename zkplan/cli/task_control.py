@@ -93,7 +93,7 @@ def skip(meant: Meant, value: str) -> None:
         decoded = json.loads(value)
     except ValueError as error:
         raise click.BadParameter(
-            f"{value!r:.100} is not JSON ({error}); a text needs its quotes: '\"text\"'",
+            f"it is not JSON ({error}); a text needs its quotes: '\"text\"'",
             param_hint="--value",
         ) from None
 

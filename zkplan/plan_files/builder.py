@@ -19,7 +19,7 @@ from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..shell_commands.command import ShellCommand, shell
 from ..shell_commands.template import words
 from ..tasks import TaskSpec
-from .reader import PlanFile, TaskTable
+from .reader import PlanFile, TaskTable, told
 
 #: Options of a plan that are no defaults of its tasks.
 _OF_PLAN = ("on_failure", "weight", "max_running", "retention")
@@ -83,7 +83,7 @@ def _params(file: PlanFile, given: Mapping[str, str]) -> dict[str, Any]:
         except (KeyError, ValueError):
             file.refuse(
                 f"[params] {name}",
-                f"its default is {values[name]!r}, and {text!r} is no such value",
+                f"it is {told(values[name])}, as its default is: what is given for it is not",
             )
     return values
 

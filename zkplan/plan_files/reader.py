@@ -72,6 +72,11 @@ _TOLD = {
 }
 
 
+def told(value: Any) -> str:
+    """What kind of value it is. An error names no value: it may be an argument of a task."""
+    return _TOLD.get(type(value), "a time or a date")
+
+
 @dataclass
 class TaskTable:
     """One `[tasks.NAME]`."""
@@ -125,7 +130,7 @@ def read_plan_file(path: str | Path) -> PlanFile:
         if not isinstance(value, str | int | float | bool):
             found.refuse(
                 f"[params] {name}",
-                f"a default is a text, a number or true or false, not {value!r:.100}",
+                f"a default is a text, a number or true or false, not {told(value)}",
             )
     if not content.get("tasks"):
         found.refuse("[tasks]", "there is no task: a plan file has a table [tasks.NAME] for each")
@@ -137,7 +142,7 @@ def read_plan_file(path: str | Path) -> PlanFile:
 def _task(file: PlanFile, name: str, table: Any) -> TaskTable:
     where = f"[tasks.{name}]"
     if not isinstance(table, dict):
-        file.refuse(where, f"a task is a table, not {table!r:.100}")
+        file.refuse(where, f"a task is a table, not {told(table)}")
     if ("shell" in table) == ("call" in table):
         file.refuse(where, 'it needs either shell = "COMMAND" or call = "MODULE:FUNCTION"')
     is_shell = "shell" in table
@@ -148,7 +153,7 @@ def _task(file: PlanFile, name: str, table: Any) -> TaskTable:
     for key, what in (("shell", "texts"), ("after", "names of tasks")):
         value = table.get(key)
         if isinstance(value, list) and not all(isinstance(each, str) for each in value):
-            file.refuse(f"{where} {key}", f"it is an array of {what}, not {value!r:.100}")
+            file.refuse(f"{where} {key}", f"it is an array of {what}, and of nothing else")
     return TaskTable(
         name,
         table.get("shell"),
@@ -166,9 +171,7 @@ def _gates(file: PlanFile, where: str, value: Any) -> list[dict[str, Any]]:
     tables = [value] if isinstance(value, dict) else value
     for table in tables:
         if not isinstance(table, dict) or "path" not in table:
-            file.refuse(
-                where, f"it is a table with a path, or an array of such, not {value!r:.100}"
-            )
+            file.refuse(where, "it is a table with a path, or an array of such, and not this")
         _check_keys(file, where, table, _WHEN_KEYS)
     return tables
 
@@ -184,4 +187,4 @@ def _check_keys(
         if type(value) not in known[key]:
             kinds = (float,) if float in known[key] else known[key]
             wanted = " or ".join(_TOLD[kind] for kind in kinds)
-            file.refuse(place, f"it is {wanted}, not {value!r:.100}")
+            file.refuse(place, f"it is {wanted}, not {told(value)}")
