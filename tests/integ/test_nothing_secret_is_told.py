@@ -1,179 +1,69 @@
-"""A secret, a password and an argument are planted: no command, error, log or process shows them.
+"""A secret, a password and an argument are planted: no error, log or process shows them.
 
-An argument is in the tree, in exports of it, and where a user asks for it (`task show --values`).
+Commands have a module of their own: `test_no_command_tells_a_secret.py`.
 """
 
 from __future__ import annotations
 
 import inspect
-import io
 import itertools
-import logging
 import os
-import re
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import click
 import pytest
-from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
-from zkplan import Client, Plan, TaskSpec, errors
-from zkplan.cli import cli
+from zkplan import Client, TaskSpec, errors
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.leases import Add, Decide, Leases
 from zkplan.plan_files.reader import read_plan_file
 from zkplan.protocol.requests import Create, Refused
 from zkplan.protocol.shared import rejected
 from zkplan.testing.loopback import free_port
-from zkplan.testing.znodes import remove_tree
 
-from .support import Run, WorkerProcess, key_file, plain_client, secret_of, wait_until, working
-
-#: Put together here, so that no traceback that quotes a line of this file shows one.
-PASSWORD, ARGUMENT = (f"canary-{name}-" + "5a" * 20 for name in ("word", "value"))
-#: The bytes of a key, in which no word can be.
-SECRET = f"mine:{bytes(range(0xC0, 0xE0)).hex()}"
-CANARY = re.compile("canary-(word|value)-5a|c0c1c2c3")
-LOGIN = [("digest", f"owner:{PASSWORD}")]
-
-
-class Closed(NamedTuple):
-    """A closed root with a secret, and plans whose tasks all have the canary as an argument."""
-
-    hosts: str
-    root: str
-    client: Client
-    plans: dict[str, Plan]
-
-
-def fail(given: str) -> None:
-    raise ValueError("as it was told")
+from .planted import (
+    ARGUMENT,
+    CANARY,
+    LOGIN,
+    PASSWORD,
+    SECRET,
+    Closed,
+    closed_root,
+    everything_logged,
+    fail,
+    file_with,
+)
+from .support import Here, WorkerProcess, secret_of, wait_until
 
 
 def fail_with(given: str) -> None:
     raise ValueError(given)
 
 
-def tell_environment(given: str) -> list[str]:
-    """What this task, and a program that it starts, find in their environments."""
+def tell_environment(given: str, test: int) -> list[str]:
+    """What this task, and a program that it starts, find in their environments.
+
+    And what the system shows of this process and of those above it, up to that of the test.
+    """
     code = "import os; print(*os.environ.values())"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return [*os.environ.values(), child.stdout]
-
-
-@contextmanager
-def everything_logged() -> Iterator[io.StringIO]:
-    """All that is logged, down to what kazoo says of each request, with Python's own formatter."""
-    written = io.StringIO()
-    handler = logging.StreamHandler(written)
-    loggers = [logging.getLogger(name) for name in ("", "zkplan", "kazoo", "zkplan.kazoo")]
-    levels = [logger.level for logger in loggers]
-    loggers[0].addHandler(handler)
-    for logger in loggers:
-        logger.setLevel(1)
-    try:
-        yield written
-    finally:
-        loggers[0].removeHandler(handler)
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    told, pid = [*os.environ.values(), child.stdout], os.getpid()
+    while pid != test:
+        told.append(Path(f"/proc/{pid}/environ").read_text(errors="replace"))
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return told
 
 
 @pytest.fixture
-def closed(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Closed]:
-    root = f"{zkplan_root}-closed"
-    options: dict[str, Any] = {
-        "secret": SECRET,
-        "auth_data": LOGIN,
-        "default_acl": CREATOR_ALL_ACL,
-    }
-    with zkplan.connect(zookeeper_hosts, root, **options) as client:
-        plans: dict[str, Plan] = {}
-        for name in ("failed", "done", "cancelled", "defining"):
-            plan = plans[name] = client.create_plan(name, attempts=2, retry_delay=0)
-            first = plan.add_task(fail if name == "failed" else str, [ARGUMENT], name="first")
-            plan.add_task(str.join, [ARGUMENT, [first]], name="second", keep=True)
-        plans["cancelled"].cancel()
-        for name in ("failed", "done"):
-            plans[name].mark_ready()
-        with working(zookeeper_hosts, root, **options):
-            wait_until(lambda: plans["failed"].status().state == "failed", "it has failed")
-            plans["done"].wait(30)
-        yield Closed(zookeeper_hosts, root, client, plans)
-    with plain_client(zookeeper_hosts, auth_data=LOGIN) as plain:
-        remove_tree(plain, root)
-
-
-def file_with(folder: Path, line: str) -> str:
-    file = folder / "ours.keys"
-    file.touch(0o600)
-    file.write_text(line)
-    return str(file)
-
-
-def lines_of_commands(closed: Closed, folder: Path) -> Iterator[list[str]]:
-    """Every command of plans, tasks and workers, with both outputs, for each plan."""
-    for name, plan in closed.plans.items():
-        number = str(int(plan.number))
-        for group in ("plan", "task", "worker"):
-            commands = cli.get_command(click.Context(cli), group)
-            assert isinstance(commands, click.Group)
-            for word, command in commands.commands.items():
-                given = {each.name: each for each in command.params}
-                line = [group, word]
-                line += [number] if "plan" in given else []
-                line += ["first"] if "task" in given else []
-                line += [str(folder / "exported")] if "file" in given else []
-                line += ["--out", str(folder / f"{name}-out")] if "out" in given else []
-                line += ["--yes"] if "yes" in given else []
-                line += ["--timeout", "0"] if "timeout" in given else []
-                yield line
-                if "output" in given:
-                    yield [*line, "-o", "json"]
-
-
-def test_no_command_shows_a_planted_value_whatever_it_does(
-    closed: Closed, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With rights, without rights, without the secret, and without a server."""
-    closed.client.export_plan(closed.plans["defining"], tmp_path / "exported")
-    assert CANARY.search(repr((tmp_path / "exported").read_bytes())) is None
-    lines = [*lines_of_commands(closed, tmp_path)]
-    assert len(lines) > 80
-    opened = zkplan.cli.common.connect_with  # type: ignore[attr-defined]
-    owner = {"auth_data": LOGIN, "default_acl": CREATOR_ALL_ACL}
-    ours = file_with(tmp_path, SECRET)
-    worlds: list[tuple[dict[str, str], dict[str, Any]]] = [
-        ({"ZKPLAN_SECRET_FILES": ours}, {}),
-        ({"ZKPLAN_SECRET_FILES": ours}, owner),
-        ({"ZKPLAN_SECRET_FILES": str(key_file(tmp_path, "another"))}, owner),
-    ]
-    codes = set()
-    with everything_logged() as log:
-        for environment, options in worlds:
-            for name, value in environment.items():
-                monkeypatch.setenv(name, value)
-            monkeypatch.setattr(
-                "zkplan.cli.common.connect_with",
-                lambda *args, _options=options, **given: opened(*args, **given, **_options),
-            )
-            for line in lines:
-                said = run(*line, "--root", closed.root)
-                codes.add(said.code)
-                shown = CANARY.search(said.out + said.err)
-                assert shown is None, f"{line} shows it: {said}"
-        said = run("plan", "ls", "--hosts", f"127.0.0.1:{free_port()}", "--connect-timeout", "0.1")
-        codes.add(said.code)
-        assert CANARY.search(said.out + said.err) is None
-    assert codes >= {0, 1, 2, 3, 4}
-    assert CANARY.search(log.getvalue()) is None
+def closed(here: Here) -> Iterator[Closed]:
+    with closed_root(here[0], f"{here[1]}-closed") as made:
+        yield made
 
 
 @contextmanager
@@ -334,25 +224,27 @@ def test_no_traceback_of_an_error_of_ours_shows_a_planted_value(
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_tasks_processes_and_logs_of_a_worker_have_no_planted_value(
-    processes: str,
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    processes: str, closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At d18eeb0 tasks found it in their environment, `ps` in all children, the log in messages."""
-    given = ["--processes", processes]
     monkeypatch.setenv("ZKPLAN_SECRET_FILES", file_with(tmp_path, SECRET))
-    with (
-        zkplan.connect(zookeeper_hosts, zkplan_root, secret=SECRET) as client,
-        WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *given) as worker,
-    ):
+    monkeypatch.setenv("ZKPLAN_LOGIN_USER", "owner")
+    monkeypatch.setenv("ZKPLAN_LOGIN_PASSWORD", PASSWORD)
+    client, test = closed.client, os.getpid()
+    with WorkerProcess(closed.hosts, closed.root, tmp_path, "--processes", processes) as worker:
         worker.wait_ready(int(processes))
         living = [found.pid for found in client.workers()]
         with client.create_plan(attempts=2, retry_delay=0) as plan:
-            told = plan.add_task(tell_environment, [ARGUMENT], keep=True)
+            told = [
+                plan.add_task(tell_environment, [ARGUMENT, test], keep=True, isolation=isolation)
+                for isolation in ("thread", "process")
+            ]
             plan.add_task(fail_with, [ARGUMENT], name="fails")
-        assert CANARY.search(repr(told.result(30))) is None
+        for task, ancestors in zip(told, (int(processes), int(processes) + 2), strict=True):
+            found = task.result(30)
+            assert CANARY.search(repr(found)) is None
+            assert len([each for each in found if "ZKPLAN_LOGIN_USER=owner" in each]) >= 1
+            assert len(found) > ancestors
         wait_until(lambda: plan.status().state == "failed", "the other has failed")
         wait_until(lambda: worker.said("is out of attempts: ValueError"), "it is told")
         if processes == "2":  # the first process has it from its user
