@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import zkplan
 from zkplan import Client
 
-from .support import Here, Told, WorkerProcess, note, notes, wait_for_notes, wait_until, working
+from .support import (
+    Here,
+    Told,
+    WorkerProcess,
+    is_running,
+    note,
+    notes,
+    wait_for_notes,
+    wait_until,
+    working,
+)
 
 THREADS = 2
 
@@ -54,47 +66,82 @@ def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
     plan.remove()
 
 
+#: Imports nothing of tests: a process of a task, which begins with it, must not take long for that.
+HANGING = """
+import os, threading
+
+def hang(file, gate):
+    with open(file, "a") as told:
+        told.write(f"{os.getpid()}\\n")
+    while not os.path.exists(gate):
+        threading.Event().wait(0.05)
+"""
+
+
 class Slow:
     """An argument whose unpickling returns only once the gate is open."""
 
-    def __init__(self, file: Path, gate: Path) -> None:
-        self.given = str(file), str(gate)
+    def __init__(self, hangs: Any, *given: str) -> None:
+        self.made = hangs, given
 
     def __reduce__(self) -> Any:
-        return hang, self.given
+        return self.made
 
 
-def imported_slowly(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function of a module whose import returns only once the gate is open."""
+@pytest.fixture
+def opened_at_last(tmp_path: Path) -> Iterator[None]:
+    """Lets what hangs go on, also where the test fails: an import that hangs holds its lock."""
+    yield
+    (tmp_path / "gate").touch()
+    for name in ("slow_to_import", "hanging"):
+        sys.modules.pop(name, None)
+
+
+def hanging_in(phase: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> zkplan.TaskSpec:
+    """A task that hangs in that phase until the gate is open, and notes its process."""
+    given = [str(folder / name) for name in ("began", "gate")]
+    (folder / "hanging.py").write_text(HANGING)
     (folder / "slow_to_import.py").write_text(
-        "def work(): return 7\n"
-        "from tests.integ.test_functions_that_never_return import hang\n"
-        f"hang({str(folder / 'began')!r}, {str(folder / 'gate')!r})\n"
+        f"import hanging\ndef work(): return 7\nhanging.hang(*{given})\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     (folder / "gate").touch()
-    found = importlib.import_module("slow_to_import").work
-    (folder / "gate").unlink()
-    return found
+    hangs = importlib.import_module("hanging").hang
+    work = importlib.import_module("slow_to_import").work
+    for name in ("gate", "began"):
+        (folder / name).unlink()
+    return (
+        zkplan.TaskSpec(len, [Slow(hangs, *given)]) if "decod" in phase else zkplan.TaskSpec(work)
+    )
 
 
+@pytest.mark.usefixtures("opened_at_last")
+@pytest.mark.parametrize(
+    "isolation",
+    [
+        "thread",
+        pytest.param(
+            "process",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="they need Linux"),
+        ),
+    ],
+)
 @pytest.mark.parametrize("phase", ["decoding its arguments", "importing its function"])
 def test_a_hung_decoding_or_import_costs_an_attempt_and_frees_its_slot(
     phase: str,
+    isolation: Literal["thread", "process"],
     zkplan_client: Client,
     here: Here,
     tmp_path: Path,
     told: Told,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if phase.startswith("decoding"):
-        spec = zkplan.TaskSpec(len, [Slow(tmp_path / "began", tmp_path / "gate")])
-    else:
-        spec = zkplan.TaskSpec(imported_slowly(tmp_path, monkeypatch))
-    plan = zkplan_client.create_plan("hangs", attempts=2, retry_delay=0, timeout=0.3)
-    (task,) = plan.add_tasks([spec])
+    spec = hanging_in(phase, tmp_path, monkeypatch)
+    plan = zkplan_client.create_plan("hangs", attempts=2, retry_delay=0, timeout=0.5)
+    (task,) = plan.add_tasks([dataclasses.replace(spec, isolation=isolation)])
     after = plan.add_task(abs, [-1])
-    sys.modules.pop("slow_to_import", None)  # a worker imports it anew
+    for name in ("slow_to_import", "hanging"):
+        sys.modules.pop(name)  # a worker imports it anew
     plan.mark_ready()
     with working(*here, 1) as worker:
         told("is out of attempts: TimeoutError: " + phase)
@@ -102,6 +149,14 @@ def test_a_hung_decoding_or_import_costs_an_attempt_and_frees_its_slot(
             task.result(10)
         (letter,) = [letter for _, letter in plan.dead()]
         assert letter.a == 2
+        hung = [int(line) for line in notes(tmp_path / "began")]
+        if isolation == "process":
+            assert os.getpid() not in hung
+            assert len(hung) == 2
+            wait_until(lambda: not any(map(is_running, hung)), "the processes have ended")
+        else:
+            # A second thread waits for the import that hangs, and begins none.
+            assert {*hung} == {os.getpid()}
         (tmp_path / "gate").touch()  # what hung goes on, and nobody calls the function
         assert after.result(10) == 1
         assert worker.statistics().committed == 1
