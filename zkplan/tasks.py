@@ -102,7 +102,7 @@ class Task:
         "_number",
         "_outcome",
         "_plan",
-        "_read",
+        "_reads",
         "name",
     )
 
@@ -121,7 +121,7 @@ class Task:
         #: The sealed outcome that was read together with others, until `result` takes it.
         self._outcome: bytes | None = None
         #: What gives the blob of its value, where that is read together with others.
-        self._read: Read | None = None
+        self._reads: Read | None = None
 
     @property
     def plan(self) -> Any:
@@ -166,7 +166,7 @@ class Task:
         running task has just added.
         """
         outcome, self._outcome = self._wait(timeout, value=True), None
-        read, self._read = self._read, None
+        read, self._reads = self._reads, None
         return open_outcome(self._plan.client.values, outcome, self.path, self.name, read)
 
     @told_to_caller
@@ -249,7 +249,7 @@ class Task:
 
     def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
         """Keep an outcome that was read together with others, until `result` takes it."""
-        self._outcome, self._read = outcome, read
+        self._outcome, self._reads = outcome, read
 
     def _is_taken(self) -> bool:
         return self._outcome is None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,9 +228,7 @@ def of_each_plan(lines: tuple[Line, ...], plans: list[str]) -> Iterator[tuple[Li
 
 
 @pytest.fixture
-def world(
-    here: Here, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[World]:
+def world(here: Here, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """The world of the owner, with plans of its own and a worker that runs nothing of them."""
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands add the current folder
     hosts, root = here[0], f"{here[1]}-closed"
@@ -303,7 +299,7 @@ def test_who_has_another_login_or_none_is_refused_and_told_no_secret(
 @pytest.mark.parametrize("some", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_without_a_server_no_command_tells_a_secret(some: bool, world: World) -> None:
     """The quick form takes the first line of each group of commands."""
-    lines = (*READS, *CHANGES, *STAYING)
+    lines: tuple[Line, ...] = (*READS, *CHANGES, *STAYING)
     if some:
         lines = tuple({line.command.split()[0]: line for line in reversed(lines)}.values())
     world.environment["ZKPLAN_HOSTS"] = f"127.0.0.1:{free_port()}"

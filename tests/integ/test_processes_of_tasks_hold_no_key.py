@@ -17,6 +17,7 @@ import pytest
 
 import zkplan
 from zkplan.protection.keys import parse_keys
+from zkplan.protection.ring import derived
 
 from .support import WAIT_S, Here, key_file, secret_of, wait_until, working
 
@@ -67,9 +68,8 @@ def test_a_process_of_a_task_has_no_key_in_memory_environment_or_files(
         wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "it runs")
         child, guard = map(int, file.read_text().split())
         (key,) = parse_keys(secret_of("ours"), "")
-        ring = worker.client.guard._ring  # type: ignore[union-attr]
-        derived = [seal._key for seal in ring._seals.values()]  # type: ignore[union-attr, attr-defined]
-        needles = [key.material, key.material.hex().encode(), *derived]
+        ring: Any = worker.client.guard._ring  # type: ignore[union-attr]
+        needles = [key.material, key.material.hex().encode(), derived(key, ring.uid)]
         assert found_in(child, [*needles, canary.encode()]) == {canary.encode()}
         assert found_in(guard, needles) == set()
         for pid in (child, guard):

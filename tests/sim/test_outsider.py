@@ -12,7 +12,7 @@ import pytest
 from zkplan.protection import guard, places
 from zkplan.protection.guard import Guard
 from zkplan.protection.places import Place, Places
-from zkplan.protection.ring import Ring, without_proof
+from zkplan.protection.ring import _Hash, without_proof
 from zkplan.protocol.requests import Node
 
 from .mix import replaced
@@ -38,9 +38,9 @@ def _used_all_the_same(self: Guard, path: str, node: Node, error: Exception) -> 
     return without_proof(node.data)
 
 
-_OF = Places.of
+_OF, _PROOF = Places.of, _Hash._proof
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
-    "the place is left out": (Ring, "_at", lambda self, place: b""),
+    "the place is left out": (_Hash, "_proof", lambda self, _, body: _PROOF(self, b"", body)),
     "edges are not sealed": (places, "_OPEN_IN_TASK", places._OPEN_IN_TASK | {"prov"}),
     "the version of a state is left out": (Places, "of", _ordered_by_nothing),
     "the life of a plan is left out": (Guard, "_learn", _one_life),

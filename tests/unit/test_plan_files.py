@@ -106,7 +106,10 @@ def test_a_cycle_is_told_with_all_of_its_tasks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("params", "told"),
-    [({"m": "1"}, "no parameter 'm'; there are: n"), ({"n": "x"}, "n: it is a whole number, as its")],
+    [
+        ({"m": "1"}, "no parameter 'm'; there are: n"),
+        ({"n": "x"}, "n: it is a whole number, as its"),
+    ],
 )
 def test_a_parameter_is_known_and_of_the_type_of_its_default(
     params: dict[str, str], told: str, tmp_path: Path

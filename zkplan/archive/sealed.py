@@ -28,7 +28,7 @@ class FileSeals:
     def seal(self, znode: Znode) -> Znode:
         if self._ring is None or not znode.data:
             return znode
-        return znode._replace(data=self._ring.seal(self._place(self._ring, znode), znode.data))
+        return znode._replace(data=self._ring.seal(self._place(znode), znode.data))
 
     def open(self, file: Path, znode: Znode) -> Znode:
         """Raises PayloadUndecodable, which names the file and the znode."""
@@ -39,7 +39,7 @@ class FileSeals:
             if not self._checks:
                 data = without_proof(data)
             elif self._ring is not None:
-                data = self._ring.open(self._place(self._ring, znode), data)
+                data = self._ring.open(self._place(znode), data)
             elif data[: len(SEALED_MAGIC)] == SEALED_MAGIC:
                 raise PayloadUndecodable(SEALED)
         except PayloadUndecodable as error:
@@ -54,5 +54,5 @@ class FileSeals:
         for item in items:
             yield self.open(file, item) if isinstance(item, Znode) else item
 
-    def _place(self, ring: Ring, znode: Znode) -> bytes:
-        return ring.at(f"{self._uid}/{znode.path}")
+    def _place(self, znode: Znode) -> bytes:
+        return f"{self._uid}/{znode.path}".encode()

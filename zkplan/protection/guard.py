@@ -141,7 +141,7 @@ class Guard:
         if life is None:
             return None
         require_proven(data)
-        return self._ring.seal(self._ring.in_plan(place.plan, life, place.rest), data)
+        return self._ring.seal_in_plan(place.plan, life, place.rest, data)
 
     def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
@@ -162,16 +162,16 @@ class Guard:
                 data = starting_control(data)
             where = _with_plan(place) if is_born else (yield from self._where(place))
         ring = yield from self._rings()
-        return ring.seal(ring.at(where), data)
+        return ring.seal(where, data)
 
-    def _where(self, place: Place, order: str = "") -> Step[str]:
+    def _where(self, place: Place, order: str = "") -> Step[bytes]:
         plan = place.plan
         life = self._lives.get(plan) or (yield from self._learn(plan)) if plan else 0
         return self._with_life(place, life, order)
 
-    def _with_life(self, place: Place, life: int, order: str = "") -> str:
+    def _with_life(self, place: Place, life: int, order: str = "") -> bytes:
         inside = f"{place.plan}@{life:x}/" if place.plan else ""
-        return f"{inside}{place.rest}{order}"
+        return f"{inside}{place.rest}{order}".encode()
 
     def _learn(self, plan: str) -> Step[int]:
         node = yield ReadData(f"{self._places.root}/{plan}")
@@ -220,12 +220,14 @@ class Guard:
         life, ring = self._lives.get(place.plan), self._ring
         if life is None or ring is None or place.ordered or self.older is not None:
             return None
-        is_born = not node.version and node.czxid == life
-        where = ring.at(_with_plan(place)) if is_born else ring.in_plan(place.plan, life, place.rest)
         try:
-            return Node(ring.open(where, node.data), *node[1:])
+            if not node.version and node.czxid == life:
+                data = ring.open(_with_plan(place), node.data)
+            else:
+                data = ring.open_in_plan(place.plan, life, place.rest, node.data)
         except PayloadUndecodable:
             return None
+        return Node(data, *node[1:])
 
     def _open(self, path: str, node: Node) -> Step[Node | None]:
         """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone."""
@@ -271,7 +273,7 @@ class Guard:
         ring = yield from self._rings()
         if self._ring is None:
             raise _Gone
-        body = ring.open(ring.at(where), node.data)
+        body = ring.open(where, node.data)
         if self.older is not None and not ring.is_current(node.data):
             self.older.append(path)
         return body
@@ -315,10 +317,10 @@ class Guard:
         yield (yield from self._sealed(Multi([state])))
 
 
-def _with_plan(place: Place) -> str:
+def _with_plan(place: Place) -> bytes:
     """The place of what is made in the transaction that makes its plan: nobody knows the CZXID of
     that yet. It counts only where both have the same one."""
-    return f"{place.plan}@new/{place.rest}"
+    return f"{place.plan}@new/{place.rest}".encode()
 
 
 def _is_unnumbered(place: Place) -> bool:

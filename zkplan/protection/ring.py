@@ -68,32 +68,17 @@ class Ring:
         self._tags = {tag for tag, _ in made}
         self._head = next(iter(self._seals))
         self._sealing = made[0][1] if keys[0].can_seal else None
-        self._uid = uid + b" "
+        self.uid, self._uid = uid, uid + b" "
         #: By name of a plan: its CZXID, and what stands before the place of all that lies in it.
-        self._within: dict[str, tuple[int, bytes]] = {}
-
-    def at(self, place: str) -> bytes:
-        """The place in this root."""
-        return self._uid + place.encode()
-
-    def in_plan(self, plan: str, life: int, rest: str) -> bytes:
-        """The place of what lies in a plan; `life` is the CZXID of the plan's znode."""
-        known = self._within.get(plan)
-        if known is None or known[0] != life:
-            if len(self._within) >= PLANS_MAX:
-                self._within.clear()
-            known = self._within[plan] = life, self.at(f"{plan}@{life:x}/")
-        return known[1] + rest.encode()
+        self._plans: dict[str, tuple[int, bytes]] = {}
 
     def seal(self, place: bytes, body: bytes) -> bytes:
-        """`place` is of `at` or `in_plan`. Raises InvalidSettings if the first key can only
-        read."""
-        if self._sealing is None:
-            raise InvalidSettings(
-                "the key of this client can only read (ed25519-public): it writes nothing under "
-                "this root. Give the file with the key that signs (secret-files)"
-            )
-        return self._head + self._sealing.seal(place, body)
+        """Raises InvalidSettings if the first key can only read."""
+        return self._seal(self._uid + place, body)
+
+    def seal_in_plan(self, plan: str, life: int, rest: str, body: bytes) -> bytes:
+        """As `seal`, for what lies in a plan; `life` is the CZXID of the plan's znode."""
+        return self._seal(self._in_plan(plan, life) + rest.encode(), body)
 
     def open(self, place: bytes, sealed: bytes) -> bytes:
         """The body. Nothing of it is looked at before its proof fits.
@@ -101,6 +86,29 @@ class Ring:
         Raises PayloadRefused if it was not sealed with the key that it names, for this place.
         Raises PayloadUndecodable if that key is not known here.
         """
+        return self._open(self._uid + place, sealed)
+
+    def open_in_plan(self, plan: str, life: int, rest: str, sealed: bytes) -> bytes:
+        """As `open`, for what lies in a plan."""
+        return self._open(self._in_plan(plan, life) + rest.encode(), sealed)
+
+    def _in_plan(self, plan: str, life: int) -> bytes:
+        known = self._plans.get(plan)
+        if known is None or known[0] != life:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            known = self._plans[plan] = life, self._uid + f"{plan}@{life:x}/".encode()
+        return known[1]
+
+    def _seal(self, where: bytes, body: bytes) -> bytes:
+        if self._sealing is None:
+            raise InvalidSettings(
+                "the key of this client can only read (ed25519-public): it writes nothing under "
+                "this root. Give the file with the key that signs (secret-files)"
+            )
+        return self._head + self._sealing.seal(where, body)
+
+    def _open(self, where: bytes, sealed: bytes) -> bytes:
         head = sealed[:_HEAD]
         seal = self._seals.get(head)
         if seal is None:
@@ -112,7 +120,7 @@ class Ring:
                     f"it is sealed with another secret (the key {tag.hex()}), which is not known "
                     "here: give the file with that key (secret-files)"
                 )
-        body = seal.open(place, sealed, _HEAD) if seal is not None else None
+        body = seal.open(where, sealed, _HEAD) if seal is not None else None
         if body is None:
             raise PayloadRefused(
                 "it was not sealed for this place: it was changed, or moved here from elsewhere"
@@ -126,17 +134,18 @@ class Ring:
 
 def _seal_of(key: Key, uid: bytes) -> Seal:
     if key.kind == SECRET:
-        return _Hash(_derived(key, uid))
+        return _Hash(derived(key, uid))
     if key.kind == AES:
         from .aes import Encrypting
 
-        return Encrypting(_derived(key, uid))
+        return Encrypting(derived(key, uid))
     from .ed25519 import Signing
 
     return Signing(key.material, is_private=key.kind == SIGNING)
 
 
-def _derived(key: Key, uid: bytes) -> bytes:
+def derived(key: Key, uid: bytes) -> bytes:
+    """The key of the root with that uid. So roots that share a key seal differently."""
     person = b"zkplan.root.aes" if key.kind == AES else b"zkplan.root.mac"
     return blake2b(uid, key=key.material, person=person, digest_size=32).digest()
 
