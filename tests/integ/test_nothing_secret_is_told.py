@@ -66,6 +66,19 @@ def closed(here: Here) -> Iterator[Closed]:
         yield made
 
 
+@pytest.mark.parametrize("url", ["me:{}@b/f", "me:a/{}@b", "b/f?key={}", "u:a?b/{}://@b"])
+def test_no_part_of_a_store_or_of_hosts_that_may_be_a_password_is_shown(url: str, run: Run) -> None:
+    store = f"simplecache::s3://{url.format(PASSWORD)}"
+    for hosts in f"zk1,me:{PASSWORD}@zk2:2181", f"me:a/{PASSWORD}@zk2:2181":
+        shown = run("config", "show", "--store", store, "--hosts", hosts, "--output", "json")
+        refused = run("plan", "ls", "--hosts", hosts)
+        assert (shown.code, refused.code) == (0, 2)
+        rows = {row["field"]: row["value"] for row in shown.data}
+        assert "***" in rows["store"]
+        assert "***" in rows["hosts"]
+        assert CANARY.search(repr((shown, refused))) is None
+
+
 @contextmanager
 def full_server() -> Iterator[Client]:
     with (

@@ -109,18 +109,31 @@ def printable(text: str) -> str:
     )
 
 
-def without_login(url: str) -> str:
-    """A URL, or a host, for people: without a user and a password.
+#: What a URL begins with, also that of fsspec which names several in a chain.
+_SCHEMES = re.compile(r"(?:[A-Za-z][\w+.-]*(?:::[A-Za-z][\w+.-]*)*://)?")
 
-    >>> without_login("s3://key:word@bucket/folder"), without_login("file:///folder")
-    ('s3://***@bucket/folder', 'file:///folder')
-    >>> without_login("me:word@zk1:2181/chroot")
-    '***@zk1:2181/chroot'
+
+def without_login(url: str) -> str:
+    """A URL, or hosts, for people: without a user, a password and a query.
+
+    A password may have any character. So all up to the last @ may be one.
+
+    >>> without_login("s3://key:word@bucket/folder"), without_login("file:///folder/a@b")
+    ('s3://***@bucket/folder', 'file:///folder/a@b')
+    >>> without_login("me:word@zk1:2181/chroot"), without_login("s3://bucket/folder?key=word")
+    ('***@zk1:2181/chroot', 's3://bucket/folder?***')
+    >>> without_login("simplecache::s3://key:w/o://r?d@bucket"), without_login("s3://b?key=w@d")
+    ('simplecache::s3://***', 's3://***')
     """
-    scheme, found, rest = url.rpartition("://")
-    place, slash, path = rest.partition("/")
-    login, at, host = place.rpartition("@")
-    return f"{scheme}{found}{'***@' if login else at}{host}{slash}{path}"
+    found = _SCHEMES.match(url)
+    scheme = found[0] if found else ""
+    place, mark, query = url[len(scheme) :].partition("?")
+    if "@" in query:
+        return f"{scheme}***"  # nobody can tell where the password ends
+    if not place.startswith("/"):  # a folder of this machine has no login before it
+        login, at, host = place.rpartition("@")
+        place = f"***@{host}" if login else at + host
+    return f"{scheme}{place}{mark}{'***' if query else ''}"
 
 
 def one_line(text: str) -> str:

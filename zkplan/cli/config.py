@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from ..basics.text import without_login
 from ..settings import Settings
 from ..settings.fields import FIELDS, Field
 from . import EXIT_FAILED
@@ -53,8 +53,8 @@ def _row(field: Field, settings: Settings, output: str) -> dict[str, Any]:
     value = getattr(settings, field.attribute)
     if field.is_secret and value:
         value = _MASK
-    elif field.name == "store":
-        value = re.sub(r"//[^/@]*@", f"//{_MASK}@", value)
+    elif field.name in ("store", "hosts"):
+        value = without_login(value)
     elif isinstance(value, tuple):
         value = list(value) if output == "json" else ", ".join(value)
     elif isinstance(value, bool) and output != "json":

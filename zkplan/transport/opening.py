@@ -133,14 +133,15 @@ def _check_hosts(hosts: str) -> None:
             if not parts.hostname or parts.port == 0 or "@" in address:
                 raise _malformed(hosts, f"{without_login(address)!r} is no host:port")
         except ValueError as error:  # of urlsplit, or of a port that is no number
-            raise _malformed(hosts, str(error)) from None
+            # Its text quotes the port, which may be part of a password here.
+            why = f"{without_login(hosts)!r} is no host:port" if "@" in hosts else str(error)
+            raise _malformed(hosts, why) from None
     if chroot and not all(chroot.rstrip("/").split("/")):
         raise _malformed(hosts, f"the chroot {'/' + chroot!r} has an empty part")
 
 
 def _malformed(hosts: str, why: str) -> ZkplanError:
-    told = ",".join(map(without_login, hosts.split(",")))
     return ZkplanError(
-        f"{told!r} is not a list of ZooKeeper hosts ({why}); write host:port, several with commas "
-        "between, and a chroot after the last: zk1:2181,zk2:2181/team"
+        f"{without_login(hosts)!r} is not a list of ZooKeeper hosts ({why}); write host:port, "
+        "several with commas between, and a chroot after the last: zk1:2181,zk2:2181/team"
     )
