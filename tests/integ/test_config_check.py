@@ -18,7 +18,7 @@ from tests.chaos.cluster.clock import environment, preloaded, step
 from tests.chaos.cluster.servers import skip_without
 from tests.crash.server import not_available
 from zkplan.doctor import Finding, check
-from zkplan.embedded import EmbeddedServer, words
+from zkplan.embedded import EmbeddedServer, wire, words
 from zkplan.inspection.access import root_access
 from zkplan.settings import Settings
 from zkplan.testing.loopback import LOOPBACK, free_port
@@ -243,11 +243,19 @@ def test_a_server_that_only_reads_is_told(request: pytest.FixtureRequest) -> Non
 
 
 def test_an_old_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "VERSION", "3.4.14-4c25d480e66, built on 03/06/2019 16:18 GMT")
+    """It lacks what is told: as ZooKeeper before 3.6 it refuses batches of reads."""
+    monkeypatch.delitem(wire._READERS, wire._MULTI_READ)
     with EmbeddedServer(is_open=True) as server:
-        (found,) = problems(as_team(server.hosts))
-    assert "is an old ZooKeeper 3.4.14: it reads one znode at a time" in found.told
-    assert "upgrade it to 3.9.4 or newer" in found.todo
+        (alone,) = problems(as_team(server.hosts))  # whatever it says of its version
+        monkeypatch.setattr(words, "VERSION", "3.4.14-4c25d480e66, built on 03/06/2019 16:18 GMT")
+        said, tried = problems(as_team(server.hosts))
+        with zkplan.connect(server.hosts, **login_of("team")) as client:
+            assert client.create_plan("old").status().name == "old"
+            assert not client.transport.reads_batches
+    assert "is an old ZooKeeper 3.4.14: it reads one znode at a time" in said.told
+    assert alone == tried
+    assert tried.told == "the server reads one znode at a time, as ZooKeeper before 3.6 does"
+    assert {each.todo for each in (said, tried)} == {"upgrade it to 3.9.4 or newer"}
 
 
 @pytest.mark.parametrize("name", ["tls", "sasl"])
