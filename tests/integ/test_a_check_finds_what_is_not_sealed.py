@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -104,11 +103,9 @@ def test_a_check_names_what_was_moved_or_forged(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: Any = plan_of_every_kind(sealing, here)
-    plan = made[0]
+    plan, kept, pairs = plan_of_every_kind(sealing, here)
     assert plan.check().problems == []
-    attack: Any = attacks()[what]
-    moved = attack(*made, znodes)
+    moved = attacks()[what](plan, kept, pairs, znodes)
     monkeypatch.setenv("ZKPLAN_SECRET_FILES", str(key_file(tmp_path, "ours")))
     said = run("plan", "check", plan.number, "--output", "json")
     assert said.code == 1

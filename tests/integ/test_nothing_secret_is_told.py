@@ -39,7 +39,7 @@ from .planted import (
     fail,
     file_with,
 )
-from .support import Here, WorkerProcess, secret_of, wait_until
+from .support import Here, Run, WorkerProcess, secret_of, wait_until
 
 
 def fail_with(given: str) -> None:
