@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from .recorded import Recorded
 OPTIONS = "ZKPLAN_CHAOS_CONNECT"
 #: Who may delete a znode is said at its parent, so the parent of the root has the list too.
 PARENT, ROOT = "/secured", "/secured/zkplan"
-GOOD, BAD = "good:secret", "bad:guess"
+GOOD = "good:secret"
 WIDTH = 600
 WAIT_S = 60.0
 SESSION_S, TICK_MS = 3.0, 500
@@ -43,12 +44,26 @@ def options_of(user: str, **more: object) -> dict[str, Any]:
 
 
 class SecuredWorker(WorkerProcess):
-    """A worker process of that user."""
+    """A worker process of that user; without one, of whom the options tell.
 
-    def __init__(self, hosts: str, folder: Path, name: str, user: str, **options: object) -> None:
+    `variables` add to the environment.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        folder: Path,
+        name: str,
+        user: str,
+        *,
+        root: str = ROOT,
+        variables: Mapping[str, str] | None = None,
+        **options: object,
+    ) -> None:
         self.log = folder / f"{name}.log"
-        command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos.secured", hosts, ROOT]
-        environment = {**os.environ, OPTIONS: json.dumps({"user": user, **options})}
+        command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos.secured", hosts, root]
+        given = {OPTIONS: json.dumps({"user": user, **options}), **(variables or {})}
+        environment = {**os.environ, **given}
         self.process = WatchedProcess(command, self.log, environment)
 
 
