@@ -43,6 +43,11 @@ class Secured(NamedTuple):
     is_closed: bool = False
     restart: Callable[[], None] | None = None
 
+    @property
+    def gives_login(self) -> bool:
+        """Whether the profile has a login, or a certificate in place of one."""
+        return "login." in self.profiles or "tls.certificate" in self.profiles
+
     def write(self, folder: Path) -> Path:
         """Write the file, as its owner would."""
         for name, text in (("password", PASSWORD), ("key", KEY), ("zkplan.toml", self.profiles)):
