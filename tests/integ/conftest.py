@@ -66,8 +66,10 @@ def run(here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     """Runs `zkplan ARGUMENTS` in this process. The environment names server and root."""
     for variable, value in zip(("ZKPLAN_HOSTS", "ZKPLAN_ROOT"), here, strict=True):
         monkeypatch.setenv(variable, value)
-    # It would bind the handlers of this whole process to the captured stream of one test.
-    monkeypatch.setattr("zkplan.cli.common.log_to_stderr", lambda *_: None)
+    # It would bind the handlers of this whole process to the captured stream of one test, and let
+    # kazoo be silent in the tests after it.
+    for module in ("common", "config", "demo"):
+        monkeypatch.setattr(f"zkplan.cli.{module}.log_to_stderr", lambda *_: None)
 
     def call(*arguments: str) -> Ran:
         capsys.readouterr()

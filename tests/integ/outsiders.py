@@ -49,12 +49,19 @@ TRIES_ON_A_CLOSED_SERVER: dict[str, Try] = TRIES | {
 
 
 def allowed(client: KazooClient, paths: Iterable[str], tries: dict[str, Try]) -> list[str]:
-    """What of all this was not refused; a znode that is gone by now tells nothing.
+    """What of all this was not refused. Fails where hardly anything was there to be refused."""
+    paths = list(paths)
+    found, refused = tried(client, paths, tries)
+    assert refused >= len(paths), f"of {paths} only {refused} attempts were refused by a list"
+    return found
 
-    Fails where hardly anything was there to be refused.
-    """
+
+def tried(
+    client: KazooClient, paths: Iterable[str], tries: dict[str, Try]
+) -> tuple[list[str], int]:
+    """What of all this was not refused, and how much was. A znode that is gone tells nothing."""
     found, refused = [], 0
-    paths, again = list(paths), KazooRetry(max_tries=20, delay=0.1, max_delay=1.0)
+    again = KazooRetry(max_tries=20, delay=0.1, max_delay=1.0)
     for path in paths:
         for deed, attempt in tries.items():
             try:
@@ -65,8 +72,7 @@ def allowed(client: KazooClient, paths: Iterable[str], tries: dict[str, Try]) ->
                 continue  # the latter: the root, below a parent that is open, is not deleted either
             else:
                 found.append(f"{deed} {path}")
-    assert refused >= len(paths), f"of {paths} only {refused} attempts were refused by a list"
-    return found
+    return found, refused
 
 
 @contextmanager

@@ -137,9 +137,8 @@ def spend_the_budget(closed: Closed) -> None:
 
 
 def lose_the_store(closed: Closed) -> None:
-    with closed_client(closed, secret=SECRET, store=f"memory://me:{PASSWORD}@here") as client:
-        assert client.values.store is not None
-        client.values.store.read("plan-1", "gone")
+    hosts = f"127.0.0.1:{free_port()}"  # where nobody listens
+    closed_client(closed, secret=SECRET, store=f"ftp://me:{PASSWORD}@{hosts}").close()
 
 
 def exceed_a_request(closed: Closed) -> None:

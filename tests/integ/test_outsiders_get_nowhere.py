@@ -34,7 +34,7 @@ from .outsiders import (
     strangers,
 )
 from .secured_servers import SETUPS, secured
-from .support import WAIT_S, WorkerProcess, plain_client, tree, wait_until, working
+from .support import WAIT_S, plain_client, tree, wait_until, working
 
 ALICE: dict[str, Any] = {"auth_data": [("digest", "alice:wonder")]}
 NOBODY = 65_534
@@ -85,45 +85,6 @@ def test_a_login_of_its_own_closes_every_kind_of_znode(
                 pytest.raises(ZkplanError),
             ):
                 other_client.create_plan("of another")
-
-
-def use_all_of_the_worker(paths: list[str]) -> tuple[int, list[str]]:
-    """As a task: how many connections the memory of its worker has, and what they may do."""
-    gc.unfreeze()  # a worker has frozen what it began with
-    clients = [each for each in gc.get_objects() if isinstance(each, KazooClient)]
-    return len(clients), [each for client in clients for each in allowed(client, paths, TRIES)]
-
-
-def test_a_compromised_worker_gets_nowhere_in_a_root_with_another_login(
-    zookeeper_hosts: str, zkplan_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A task may use whatever its worker has. In its own root that is enough for everything."""
-    profile, there = tmp_path / "zkplan.toml", f"{zkplan_root}-there"
-    profile.touch(0o600)
-    profile.write_text('[profiles.a.login]\nuser = "alice"\npassword = "wonder"\n')
-    for name, value in (("CONFIG", str(profile)), ("PROFILE", "a")):
-        monkeypatch.setenv(f"ZKPLAN_{name}", value)
-    bob: dict[str, Any] = {"auth_data": [("digest", "bob:builder")]}
-    with (
-        zkplan.connect(zookeeper_hosts, there, **bob) as other,
-        plain_client(zookeeper_hosts, **bob) as owner,
-        zkplan.connect(zookeeper_hosts, zkplan_root, **ALICE) as client,
-        WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path / "log") as worker,
-    ):
-        other.create_plan().add_task(len, ["secret"])
-        theirs = sorted(f"{there}{path}" for path in tree(owner, there))
-        before = {path: owner.get(path)[0] for path in theirs}
-        worker.wait_ready()
-        ours = client.create_plan().path
-        with client.create_plan() as plan:
-            tried = plan.add_task(use_all_of_the_worker, [theirs])
-            inside = plan.add_task(use_all_of_the_worker, [[ours]])
-        count, may = tried.result(WAIT_S)
-        assert count
-        assert may == []
-        assert {path: owner.get(path)[0] for path in theirs} == before
-        assert f"write {ours}" in inside.result(WAIT_S)[1]
-        remove_tree(owner, there)
 
 
 @pytest.mark.timeout(120)

@@ -15,7 +15,7 @@ import zkplan
 from zkplan import Client, InvalidTask, Plan, Task, TaskError
 from zkplan.archive import export_plan, import_plan
 from zkplan.runtime import run_ahead
-from zkplan.store.files import Store
+from zkplan.store.files import IDS, Store
 
 from .stores import Place, key_of
 from .support import Here, WorkerProcess, described, note, notes, wait_until, working
@@ -214,6 +214,9 @@ def test_no_result_is_written_to_the_store_without_a_claim(
     write = Store.write
 
     def judged(store: Store, folder: str, name: str, chunks: Any) -> None:
+        if folder == IDS:  # the store's own ID comes before its first value
+            write(store, folder, name, chunks)
+            return
         key, root = name.partition("-")[0], f"{place.here[1]}/claims"
         claims = [c for w in znodes.get_children(root) for c in znodes.get_children(f"{root}/{w}")]
         written.append((key, any(f"-{key}." in claim for claim in claims)))

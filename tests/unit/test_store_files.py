@@ -9,6 +9,7 @@ import pytest
 
 from zkplan.errors import StoredValueLost, StoreUnavailable, ZkplanError
 from zkplan.store.files import INLINE_LIMIT_MAX, Store
+from zkplan.testing.loopback import free_port
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -114,6 +115,14 @@ def test_a_limit_out_of_range_is_refused(limit: int, tmp_path: Path) -> None:
 def test_a_url_that_nothing_knows_is_refused_with_the_way_out() -> None:
     with pytest.raises(ZkplanError, match="file:///FOLDER"):
         Store("nothing://of/that")
+
+
+def test_a_server_that_cannot_be_reached_is_named_without_the_password() -> None:
+    with pytest.raises(
+        StoreUnavailable, match=r"ftp://\S+127\.0\.0\.1.* cannot be reached"
+    ) as caught:
+        Store(f"ftp://me:hidden@127.0.0.1:{free_port()}")
+    assert "hidden" not in str(caught.value)
 
 
 def test_a_folder_that_was_there_and_is_gone_is_not_made_anew(tmp_path: Path) -> None:

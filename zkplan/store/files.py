@@ -37,7 +37,8 @@ class Store:
 
     def __init__(self, url: str, inline_limit: int = INLINE_LIMIT) -> None:
         """Values of more than `inline_limit` bytes go here. Raises ZkplanError for a limit out of
-        range, and for a URL that fsspec does not know or that needs another package."""
+        range, and for a URL that fsspec does not know or that needs another package. Raises
+        StoreUnavailable where a file system that connects at once, such as FTP's, cannot."""
         if type(inline_limit) is not int or not 0 <= inline_limit <= INLINE_LIMIT_MAX:
             raise ZkplanError(
                 f"inline_limit must be 0 to {INLINE_LIMIT_MAX} bytes, not {inline_limit!r}"
@@ -55,6 +56,8 @@ class Store:
                 "(`file:///FOLDER` needs nothing; others need the package of fsspec for them, such "
                 "as s3fs)"
             ) from error
+        except Exception as error:
+            raise self._unavailable("it cannot be reached", error) from error
         self._is_local = "file" in _names(self._fs.protocol)
         #: Beside a server in memory nothing has to outlast a power cut.
         self._lasts = not (self._is_local and is_passing(self._root))
