@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zkplan.protection import guard, places
-from zkplan.protection.guard import Guard
+from zkplan.protection.guard import Guard, Life
 from zkplan.protection.places import Place, Places
 from zkplan.protection.ring import _Hash, without_proof
 from zkplan.protocol.requests import Node
@@ -26,12 +26,12 @@ SEEDS_MAX = 400
 
 def _ordered_by_nothing(self: Places, path: str) -> Place | None:
     found = _OF(self, path)
-    return found._replace(ordered=False) if found is not None else None
+    return (*found[:2], found[2]._replace(ordered=False)) if found is not None else None
 
 
-def _one_life(self: Guard, plan: str) -> Generator[Any, Any, int]:
+def _one_life(self: Guard, plan: str) -> Generator[Any, Any, Life]:
     yield from ()
-    return 1
+    return Life.of(plan, 1)
 
 
 def _used_all_the_same(self: Guard, path: str, node: Node, error: Exception) -> bytes:

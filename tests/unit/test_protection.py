@@ -48,7 +48,7 @@ REFUSED = bytes(Unproven(PayloadRefused("")))
 def place_of(path: str) -> bytes:
     place = Places("/r").of(path)
     assert place is not None
-    return f"{place.plan}@5/{place.rest}".encode()
+    return f"{place[0]}@5/{place[1]}".encode()
 
 
 def test_every_kind_of_record_has_a_place_of_its_own_and_names_have_none() -> None:

@@ -20,16 +20,16 @@ class Encrypting:
 
     kind = b"G"
 
-    def __init__(self, key: bytes) -> None:
-        self._cipher = AESGCM(key)
+    def __init__(self, key: bytes, uid: bytes) -> None:
+        self._cipher, self._root = AESGCM(key), uid + b" "
 
     def seal(self, place: bytes, body: bytes) -> bytes:
         nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, body, place)
+        return nonce + self._cipher.encrypt(nonce, body, self._root + place)
 
     def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
         body = at + _NONCE
         try:
-            return self._cipher.decrypt(sealed[at:body], sealed[body:], place)
+            return self._cipher.decrypt(sealed[at:body], sealed[body:], self._root + place)
         except (InvalidTag, ValueError):
             return None

@@ -29,7 +29,8 @@ class Signing:
 
     kind = b"S"
 
-    def __init__(self, key: bytes, *, is_private: bool) -> None:
+    def __init__(self, key: bytes, uid: bytes, *, is_private: bool) -> None:
+        self._root = uid + b" "
         self._private = Ed25519PrivateKey.from_private_bytes(key) if is_private else None
         self._public = (
             self._private.public_key()
@@ -37,15 +38,18 @@ class Signing:
             else Ed25519PublicKey.from_public_bytes(key)
         )
 
+    def _text(self, place: bytes, body: bytes) -> bytes:
+        return b"%b%b\0%b" % (self._root, place, body)
+
     def seal(self, place: bytes, body: bytes) -> bytes:
         if self._private is None:
             raise InvalidSettings("a public key seals nothing")
-        return self._private.sign(b"%b\0%b" % (place, body)) + body
+        return self._private.sign(self._text(place, body)) + body
 
     def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
         body = sealed[at + _SIGNATURE :]
         try:
-            self._public.verify(sealed[at : at + _SIGNATURE], b"%b\0%b" % (place, body))
+            self._public.verify(sealed[at : at + _SIGNATURE], self._text(place, body))
         except InvalidSignature:
             return None
         return body

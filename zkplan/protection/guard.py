@@ -8,7 +8,7 @@ its own below a plan or the root is covered by that alone (`places`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InvariantViolated, PayloadRefused, PayloadUndecodable
 from ..log import get_logger
@@ -32,13 +32,29 @@ from ..protocol.requests import (
 )
 from ..protocol.unproven import Unproven, require_proven
 from .keys import Key
-from .places import Place, Places
+from .places import RECORD, UNNUMBERED, Place, Places
 from .ring import Ring
 
 logger = get_logger("zkplan.protection")
 T = TypeVar("T")
 #: The lives of so many plans, and so many refusals that were told of, are remembered.
 KNOWN_MAX = 10_000
+
+
+class Life(NamedTuple):
+    """Which plan of a name is meant: the CZXID of its znode, and what the places of all that lies
+    in it begin with."""
+
+    czxid: int
+    prefix: bytes
+
+    @classmethod
+    def of(cls, plan: str, czxid: int) -> Life:
+        return cls(czxid, f"{plan}@{czxid:x}/".encode())
+
+
+#: Of what lies in no plan.
+_NO_PLAN = Life(0, b"")
 
 
 class _Gone(Exception):
@@ -54,8 +70,9 @@ class Guard:
     def __init__(self, keys: Sequence[Key], root: str) -> None:
         self._keys, self._places = keys, Places(root)
         self._ring: Ring | None = None
-        #: By name of a plan: the CZXID of its znode. By path of what is ordered: its own.
-        self._lives: dict[str, int] = {}
+        #: By name of a plan.
+        self._lives: dict[str, Life] = {}
+        #: By path of what is ordered: its CZXID.
         self._states: dict[str, int] = {}
         self._told: set[tuple[str, int]] = set()
         #: Where this is a list: the znodes that were opened and are sealed with an older key.
@@ -114,69 +131,65 @@ class Guard:
                 path = op.path
             else:
                 continue
-            if not (op.data or path.endswith("/ready")):
+            data = op.data
+            if not data and not path.endswith("/ready"):
                 continue
             place = self._places.of(path)
             if place is None:
                 continue
+            plan, rest, kind = place
             if type(op) is Create:
-                if place.introduces:
+                if kind.introduces:
                     continue
-                if op.sequence and path is op.path and not _is_unnumbered(place):
+                if op.sequence and path is op.path and not rest.endswith(UNNUMBERED):
                     raise InvariantViolated(f"{path} is sealed for a number nobody has predicted")
-                if not place.plan and op.becomes:
-                    born = place.rest
-            sealed = self._seal_now(place, op.data, born)
-            if sealed is None:
+                if not plan and op.becomes:
+                    born = rest
+            life, ring = self._lives.get(plan), self._ring
+            if life is None or ring is None or kind.ordered or plan == born:
                 sealed = yield from self._seal(place, path, op, born)
-            ops = ops or list(request.ops)
+            else:
+                require_proven(data)
+                sealed = ring.seal(life.prefix + rest.encode(), data)
+            if ops is None:
+                ops = list(request.ops)
             ops[at] = type(op)._make((op.path, sealed, *op[2:]))
         return request if ops is None else Multi(ops)
-
-    def _seal_now(self, place: Place, data: bytes, born: str) -> bytes | None:
-        """None if something has to be asked first, or the place is of a kind that is rare."""
-        if self._ring is None or place.ordered or not place.plan or place.plan == born:
-            return None
-        life = self._lives.get(place.plan)
-        if life is None:
-            return None
-        require_proven(data)
-        return self._ring.seal_in_plan(place.plan, life, place.rest, data)
 
     def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
         require_proven(data)  # what was refused is never sealed anew
-        if place.ordered and isinstance(op, SetData):
+        plan, rest, kind = place
+        if kind.ordered and isinstance(op, SetData):
             if op.version < 0:
                 raise InvariantViolated(f"{path} is written without the version that it had")
             if path not in self._states:
                 node = yield ReadData(path)
                 self._note(self._states, path, node.czxid if node is not None else 0)
-            where = yield from self._where(place, f"@{self._states[path]:x}.{op.version + 1}")
+            rest += f"@{self._states[path]:x}.{op.version + 1}"
+        is_born = bool(plan) and plan == born and isinstance(op, Create)
+        if kind.ordered and isinstance(op, Create) and not is_born:
+            # Nobody knows its CZXID yet. So it lets nothing run, and the state follows. That of a
+            # schedule's plan is made with its plan, and runs at once: if its maker died in between,
+            # nobody would go on. It counts only with the CZXID of its plan.
+            data = starting_control(data)
+        if is_born:
+            where = _with_plan(plan, rest)
         else:
-            is_born = bool(place.plan) and place.plan == born
-            if place.ordered and not is_born:
-                # Nobody knows its CZXID yet. So it lets nothing run, and the state follows. That of
-                # a schedule's plan is made with its plan, and runs at once: if its maker died in
-                # between, nobody would go on. It counts only with the CZXID of its plan.
-                data = starting_control(data)
-            where = _with_plan(place) if is_born else (yield from self._where(place))
+            where = (yield from self._life(plan)).prefix + rest.encode()
         ring = yield from self._rings()
         return ring.seal(where, data)
 
-    def _where(self, place: Place, order: str = "") -> Step[bytes]:
-        plan = place.plan
-        life = self._lives.get(plan) or (yield from self._learn(plan)) if plan else 0
-        return self._with_life(place, life, order)
+    def _life(self, plan: str) -> Step[Life]:
+        """That of the plan, or of none. Its CZXID is 0 if the plan is not there."""
+        if not plan:
+            return _NO_PLAN
+        return self._lives.get(plan) or (yield from self._learn(plan))
 
-    def _with_life(self, place: Place, life: int, order: str = "") -> bytes:
-        inside = f"{place.plan}@{life:x}/" if place.plan else ""
-        return f"{inside}{place.rest}{order}".encode()
-
-    def _learn(self, plan: str) -> Step[int]:
+    def _learn(self, plan: str) -> Step[Life]:
         node = yield ReadData(f"{self._places.root}/{plan}")
-        life = node.czxid if node is not None else 0
-        if life:
+        life = Life.of(plan, node.czxid if node is not None else 0)
+        if life.czxid:
             self._note(self._lives, plan, life)
         return life
 
@@ -190,44 +203,49 @@ class Guard:
                 self._ring = ring
         return ring
 
-    def _note(self, known: dict[str, int], name: str, czxid: int) -> None:
+    def _note(self, known: dict[str, T], name: str, value: T) -> None:
         if len(known) >= KNOWN_MAX:
             known.clear()
-        known[name] = czxid
+        known[name] = value
 
     # ---- in
 
     def _opened(self, request: Any, answer: Any) -> Step[Any]:
         kind = type(request)
-        if kind is ReadData:
-            return (yield from self._open(request.path, answer)) if answer is not None else None
+        if kind is ReadData and answer is not None:
+            now = self._open_now(request.path, answer)
+            return now or (yield from self._open(request.path, answer))
         if kind is ReadMany:
             for at, read in enumerate(request.reads):
-                if type(read) is ReadData and answer[at] is not None:
-                    node = self._open_now(read.path, answer[at])
-                    answer[at] = node or (yield from self._open(read.path, answer[at]))
+                node = answer[at]
+                if node is not None and type(read) is ReadData:
+                    now = self._open_now(read.path, node)
+                    answer[at] = now or (yield from self._open(read.path, node))
         elif kind is Multi:
             for op in request.ops:
-                if type(op) is Create and op.path.endswith("/ready"):
+                # That of a task has no data.
+                if type(op) is Create and op.data and op.path.endswith("/ready"):
                     yield from self._start(op, answer)
         return answer
 
     def _open_now(self, path: str, node: Node) -> Node | None:
         """None if something has to be asked or told first, or its place is of a rare kind."""
         place = self._places.of(path)
-        if place is None or not (node.data or place.needed):
+        if place is None:
             return node
-        life, ring = self._lives.get(place.plan), self._ring
-        if life is None or ring is None or place.ordered or self.older is not None:
+        plan, rest, kind = place
+        if not (node.data or kind.needed):
+            return node
+        life, ring = self._lives.get(plan), self._ring
+        if life is None or ring is None or kind.ordered or self.older is not None:
             return None
+        is_born = not node.version and node.czxid == life.czxid
+        where = _with_plan(plan, rest) if is_born else life.prefix + rest.encode()
         try:
-            if not node.version and node.czxid == life:
-                data = ring.open(_with_plan(place), node.data)
-            else:
-                data = ring.open_in_plan(place.plan, life, place.rest, node.data)
+            data = ring.open(where, node.data)
         except PayloadUndecodable:
             return None
-        return Node(data, *node[1:])
+        return Node._make((data, *node[1:]))
 
     def _open(self, path: str, node: Node) -> Step[Node | None]:
         """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone."""
@@ -238,18 +256,21 @@ class Guard:
 
     def _checked(self, path: str, node: Node) -> Step[Node]:
         place = self._places.of(path)
-        if place is None or not (node.data or place.needed):
+        if place is None:
             return node
-        if place.introduces and not node.version:
+        plan, rest, kind = place
+        if not (node.data or kind.needed):
+            return node
+        if kind.introduces and not node.version:
             self._note(self._states, path, node.czxid)
             return node
-        if not place.plan and place.needed:
-            self._note(self._lives, place.rest, node.czxid)  # whoever reads a plan means this one
+        if not plan and kind is RECORD:  # whoever reads a plan means this one
+            self._note(self._lives, rest, Life.of(rest, node.czxid))
         try:
             data: bytes = yield from self._body(place, path, node)
         except PayloadRefused:
             # The root or the plan may be another one than it was: that is asked once.
-            yield from self._forget(place)
+            yield from self._forget(plan)
             try:
                 data = yield from self._body(place, path, node)
             except PayloadUndecodable as error:
@@ -259,17 +280,16 @@ class Guard:
         return node._replace(data=data)
 
     def _body(self, place: Place, path: str, node: Node) -> Step[bytes]:
-        order = ""
-        if place.ordered:
+        plan, rest, kind = place
+        if kind.ordered:
             self._note(self._states, path, node.czxid)
-            order = f"@{node.czxid:x}.{node.version}" if node.version else ""
-        life = 0
-        if place.plan:
-            life = self._lives.get(place.plan) or (yield from self._learn(place.plan))
-            if not life:
-                raise _Gone
-        is_born = life and not node.version and node.czxid == life
-        where = _with_plan(place) if is_born else self._with_life(place, life, order)
+            if node.version:
+                rest += f"@{node.czxid:x}.{node.version}"
+        life = yield from self._life(plan)
+        if plan and not life.czxid:
+            raise _Gone
+        is_born = bool(plan) and not node.version and node.czxid == life.czxid
+        where = _with_plan(plan, rest) if is_born else life.prefix + rest.encode()
         ring = yield from self._rings()
         if self._ring is None:
             raise _Gone
@@ -278,10 +298,9 @@ class Guard:
             self.older.append(path)
         return body
 
-    def _forget(self, place: Place) -> Step[None]:
+    def _forget(self, plan: str) -> Step[None]:
         self._ring = None
-        if place.plan:
-            self._lives.pop(place.plan, None)
+        self._lives.pop(plan, None)
         yield from self._rings()
 
     def _refused(self, path: str, node: Node, error: PayloadUndecodable) -> Unproven:
@@ -303,7 +322,7 @@ class Guard:
         again goes on.
         """
         place = self._places.of(op.path)
-        if place is None or not place.ordered or control_from_bytes(op.data) != "running":
+        if place is None or not place[2].ordered or control_from_bytes(op.data) != "running":
             return
         is_there = not isinstance(answer, Applied) and answer.path == op.path
         if not isinstance(answer, Applied) and not (
@@ -317,11 +336,7 @@ class Guard:
         yield (yield from self._sealed(Multi([state])))
 
 
-def _with_plan(place: Place) -> bytes:
+def _with_plan(plan: str, rest: str) -> bytes:
     """The place of what is made in the transaction that makes its plan: nobody knows the CZXID of
     that yet. It counts only where both have the same one."""
-    return f"{place.plan}@new/{place.rest}".encode()
-
-
-def _is_unnumbered(place: Place) -> bool:
-    return place.rest.endswith(("/prov", "/log", "/seg"))
+    return f"{plan}@new/{rest}".encode()

@@ -7,7 +7,7 @@ A place is text without null bytes, after the uid of the root:
     plan-NUMBER@CZXID/task-NUMBER/prov          each `prov-` and each `log-` of a task: their
     plan-NUMBER@CZXID/task-NUMBER/log           numbers are given by the server
     plan-NUMBER@CZXID/history/seg               each segment of its history, likewise
-    plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Place.ordered`
+    plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Kind.ordered`
     workers/ID@CZXID.VERSION                    what a worker was told: each version but the first
     …                                           the path, for anything else below the root
 
@@ -29,24 +29,33 @@ _OPEN_IN_TASK = frozenset(
 )
 #: Children of a task whose numbers the server gives.
 _UNNUMBERED = frozenset(("prov", "log"))
-#: Children of a plan that are never empty where they stand.
-_RECORDS = frozenset(("ready", "done"))
+#: How their places end, and that of a segment of a history.
+UNNUMBERED = ("/prov", "/log", "/seg")
 
 
-class Place(NamedTuple):
-    """Where a znode's data belong. `plan` is the name of its plan; empty: it is in none.
-
-    `ordered`: the data change, and an older state must not come back. So they are sealed for the
-    znode's own CZXID and for the version that the write makes. `needed`: it is never empty.
+class Kind(NamedTuple):
+    """`ordered`: the data change, and an older state must not come back. So they are sealed for the
+    znode's own CZXID and for the version that the write makes. `needed`: they are never empty.
     `introduces`: in its first version a worker says who it is, to whoever has which keys. That is
     not sealed, and nobody acts on it; later versions are orders.
     """
 
-    plan: str
-    rest: str
     ordered: bool = False
     needed: bool = True
     introduces: bool = False
+
+
+RECORD, _STATE, _OPTIONAL = Kind(), Kind(ordered=True), Kind(needed=False)
+_INTRODUCTION = Kind(ordered=True, introduces=True)
+
+#: Children of a plan that are never empty where they stand.
+_IN_PLAN = {"ready": _STATE, "done": RECORD}
+#: Children of a plan whose own children are never empty.
+_HOLDING_RECORDS = frozenset(("dead", "results"))
+
+#: Where a znode's data belong: the name of its plan, which is empty where it is in none, and the
+#: rest of its path. A plain tuple, for one is made for each znode that is read or written.
+Place = tuple[str, str, Kind]
 
 
 class Places:
@@ -62,37 +71,36 @@ class Places:
         if not path.startswith(self._prefix):
             return None
         inside = path[self._cut :]
-        head, _, rest = inside.partition("/")
-        if rest[:5] == "task-" and head[:5] == "plan-":
-            return _in_task(head, rest)
-        parts = rest.split("/", 1) if rest else []
-        if head[:5] != "plan-":
-            if head in _OPEN_ROOMS:
-                return None
-            if head == "workers" and parts:
-                return Place("", inside, ordered=True, introduces=True)
-            return Place("", inside, needed=False)
-        if not parts:
-            return Place("", head)
-        first = parts[0]
-        if len(parts) == 1:
-            if first in PLAN_FIXED or first in _OPEN_IN_PLAN:
-                return None
-            return Place(head, first, first == "ready", first in _RECORDS)
-        last = parts[1]
-        if first == HISTORY and last.startswith(SEGMENT):
-            return Place(head, f"{first}/seg")
-        if first in _OPEN_IN_PLAN:
-            # What names the task of a key, and what an update has done: others have no data.
-            is_sealed = last.startswith((TASK_KEY, UPDATE))
-            return Place(head, f"{first}/{last}") if is_sealed else None
-        return Place(head, f"{first}/{last}", needed=first in ("dead", "results"))
+        plan, _, rest = inside.partition("/")
+        if rest[:5] == "task-" and plan[:5] == "plan-":
+            # Most of what is read and written is this: a task, or a child of one.
+            task, _, child = rest.partition("/")
+            if child:
+                name = child.partition("-")[0]
+                if name in _OPEN_IN_TASK:
+                    return None
+                if name in _UNNUMBERED:
+                    return plan, f"{task}/{name}", RECORD
+            return plan, rest, RECORD
+        if plan[:5] == "plan-":
+            return _in_plan(plan, rest)
+        if plan in _OPEN_ROOMS:
+            return None
+        return "", inside, _INTRODUCTION if plan == "workers" and rest else _OPTIONAL
 
 
-def _in_task(plan: str, path: str) -> Place | None:
-    """Most of what is read and written is this: a task, or a child of one."""
-    task, _, child = path.partition("/")
-    kind = child.partition("-")[0]
-    if kind in _OPEN_IN_TASK:
-        return None
-    return Place(plan, f"{task}/{kind}" if kind in _UNNUMBERED else path)
+def _in_plan(plan: str, path: str) -> Place | None:
+    """What is no task of the plan. An empty path is the plan itself."""
+    if not path:
+        return "", plan, RECORD
+    first, _, last = path.partition("/")
+    if not last:
+        if first in PLAN_FIXED or first in _OPEN_IN_PLAN:
+            return None
+        return plan, first, _IN_PLAN.get(first, _OPTIONAL)
+    if first == HISTORY and last.startswith(SEGMENT):
+        return plan, f"{first}/seg", RECORD
+    if first in _OPEN_IN_PLAN:
+        # What names the task of a key, and what an update has done: others have no data.
+        return (plan, path, RECORD) if last.startswith((TASK_KEY, UPDATE)) else None
+    return plan, path, RECORD if first in _HOLDING_RECORDS else _OPTIONAL

@@ -20,12 +20,11 @@ from .keys import AES, SECRET, SIGNING, TAG_BYTES, Key
 
 _HEAD = len(MAGIC) + 1 + TAG_BYTES
 _PROOF, _PERSON = 16, b"zkplan.seal.z2"
-#: The places of so many plans are remembered.
-PLANS_MAX = 1000
+_NOT_FOR_HERE = "it was not sealed for this place: it was changed, or moved here from elsewhere"
 
 
 class Seal(Protocol):
-    """One key at work. `kind` is the letter of its algorithm."""
+    """One key of one root at work. `kind` is the letter of its algorithm."""
 
     kind: bytes
 
@@ -41,9 +40,9 @@ class _Hash:
 
     kind = b"H"
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, uid: bytes) -> None:
         #: Has taken in the key. A copy of it costs a third of what taking in the key costs.
-        self._keyed = blake2b(digest_size=_PROOF, key=key, person=_PERSON)
+        self._keyed = blake2b(uid + b" ", digest_size=_PROOF, key=key, person=_PERSON)
 
     def _proof(self, place: bytes, body: bytes) -> bytes:
         proof = self._keyed.copy()
@@ -68,17 +67,16 @@ class Ring:
         self._tags = {tag for tag, _ in made}
         self._head = next(iter(self._seals))
         self._sealing = made[0][1] if keys[0].can_seal else None
-        self.uid, self._uid = uid, uid + b" "
-        #: By name of a plan: its CZXID, and what stands before the place of all that lies in it.
-        self._plans: dict[str, tuple[int, bytes]] = {}
+        self.uid = uid
 
     def seal(self, place: bytes, body: bytes) -> bytes:
         """Raises InvalidSettings if the first key can only read."""
-        return self._seal(self._uid + place, body)
-
-    def seal_in_plan(self, plan: str, life: int, rest: str, body: bytes) -> bytes:
-        """As `seal`, for what lies in a plan; `life` is the CZXID of the plan's znode."""
-        return self._seal(self._in_plan(plan, life) + rest.encode(), body)
+        if self._sealing is None:
+            raise InvalidSettings(
+                "the key of this client can only read (ed25519-public): it writes nothing under "
+                "this root. Give the file with the key that signs (secret-files)"
+            )
+        return self._head + self._sealing.seal(place, body)
 
     def open(self, place: bytes, sealed: bytes) -> bytes:
         """The body. Nothing of it is looked at before its proof fits.
@@ -86,46 +84,26 @@ class Ring:
         Raises PayloadRefused if it was not sealed with the key that it names, for this place.
         Raises PayloadUndecodable if that key is not known here.
         """
-        return self._open(self._uid + place, sealed)
-
-    def open_in_plan(self, plan: str, life: int, rest: str, sealed: bytes) -> bytes:
-        """As `open`, for what lies in a plan."""
-        return self._open(self._in_plan(plan, life) + rest.encode(), sealed)
-
-    def _in_plan(self, plan: str, life: int) -> bytes:
-        known = self._plans.get(plan)
-        if known is None or known[0] != life:
-            if len(self._plans) >= PLANS_MAX:
-                self._plans.clear()
-            known = self._plans[plan] = life, self._uid + f"{plan}@{life:x}/".encode()
-        return known[1]
-
-    def _seal(self, where: bytes, body: bytes) -> bytes:
-        if self._sealing is None:
-            raise InvalidSettings(
-                "the key of this client can only read (ed25519-public): it writes nothing under "
-                "this root. Give the file with the key that signs (secret-files)"
-            )
-        return self._head + self._sealing.seal(where, body)
-
-    def _open(self, where: bytes, sealed: bytes) -> bytes:
         head = sealed[:_HEAD]
         seal = self._seals.get(head)
         if seal is None:
-            if head[: len(MAGIC)] != MAGIC or len(head) < _HEAD:
-                raise PayloadRefused("it is not sealed with any key")
-            tag = head[-TAG_BYTES:]
-            if tag not in self._tags:
-                raise PayloadUndecodable(
-                    f"it is sealed with another secret (the key {tag.hex()}), which is not known "
-                    "here: give the file with that key (secret-files)"
-                )
-        body = seal.open(where, sealed, _HEAD) if seal is not None else None
+            raise self._unknown(head)
+        body = seal.open(place, sealed, _HEAD)
         if body is None:
-            raise PayloadRefused(
-                "it was not sealed for this place: it was changed, or moved here from elsewhere"
-            )
+            raise PayloadRefused(_NOT_FOR_HERE)
         return body
+
+    def _unknown(self, head: bytes) -> PayloadUndecodable:
+        """Why nothing that begins so is opened."""
+        if head[: len(MAGIC)] != MAGIC or len(head) < _HEAD:
+            return PayloadRefused("it is not sealed with any key")
+        tag = head[-TAG_BYTES:]
+        if tag in self._tags:
+            return PayloadRefused(_NOT_FOR_HERE)
+        return PayloadUndecodable(
+            f"it is sealed with another secret (the key {tag.hex()}), which is not known "
+            "here: give the file with that key (secret-files)"
+        )
 
     def is_current(self, sealed: bytes) -> bool:
         """Whether the key that seals now has sealed it, as far as it says itself."""
@@ -134,14 +112,14 @@ class Ring:
 
 def _seal_of(key: Key, uid: bytes) -> Seal:
     if key.kind == SECRET:
-        return _Hash(derived(key, uid))
+        return _Hash(derived(key, uid), uid)
     if key.kind == AES:
         from .aes import Encrypting
 
-        return Encrypting(derived(key, uid))
+        return Encrypting(derived(key, uid), uid)
     from .ed25519 import Signing
 
-    return Signing(key.material, is_private=key.kind == SIGNING)
+    return Signing(key.material, uid, is_private=key.kind == SIGNING)
 
 
 def derived(key: Key, uid: bytes) -> bytes:
