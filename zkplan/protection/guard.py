@@ -132,7 +132,7 @@ class Guard:
             else:
                 continue
             data = op.data
-            if not data and not path.endswith("/ready"):
+            if not data and not self._places.is_state(path):
                 continue
             place = self._places.of(path)
             if place is None:
@@ -223,8 +223,7 @@ class Guard:
                     answer[at] = now or (yield from self._open(read.path, node))
         elif kind is Multi:
             for op in request.ops:
-                # That of a task has no data.
-                if type(op) is Create and op.data and op.path.endswith("/ready"):
+                if type(op) is Create and self._places.is_state(op.path):
                     yield from self._start(op, answer)
         return answer
 

@@ -65,6 +65,11 @@ class Places:
         self.root = root
         self._prefix = f"{root}/"
         self._cut = len(root) + 1
+        self._depth = self._prefix.count("/") + 1
+
+    def is_state(self, path: str) -> bool:
+        """Whether it may be the `ready` of a plan, and is not one of the many of tasks."""
+        return path.endswith("/ready") and path.count("/") == self._depth
 
     def of(self, path: str) -> Place | None:
         """The place of a znode; None where no key covers its data."""
