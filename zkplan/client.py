@@ -351,7 +351,7 @@ def connect_with(
             session_timeout_s=settings.session_timeout,
             connect_timeout_s=settings.connect_timeout,
             patience_s=patience,
-            own_login=None if server is None else server.login,
+            server=server,
             **options | kazoo_options,
         )
         opened.callback(transport.close)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkplan
+from zkplan.embedded import EmbeddedServer
 
 from .support import Here, Ran, Run, tree, working
 
@@ -78,3 +81,56 @@ def test_without_a_login_nothing_is_closed(run: Run) -> None:
     missing = run("root", "show")
     assert missing.code == 2
     assert "create it with `zkplan root init`" in missing.err
+
+
+BY_SERVER = "/zkplan is closed by the server's own login"
+
+
+@pytest.mark.either
+def test_a_root_is_closed_whose_server_lets_nobody_in(
+    run: Run, run_as_alice: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its lists are open, as its login was found and not given."""
+    with EmbeddedServer() as server:
+        at = ("--hosts", server.hosts, "--root", "/zkplan")
+        made, locked = run("root", "init", *at), run("root", "lock", *at)
+        assert (made.code, locked.code) == (0, 0)
+        assert "/zkplan is there, and closed by the server's own login" in made.out
+        assert BY_SERVER in locked.out
+        shown = run("root", "show", *at)
+        assert shown.code == 0
+        assert "open                 no: closed by the server's own login" in shown.out
+        told = run("root", "show", "-o", "json", *at).data
+        assert (told["open"], told["closed_by_server"]) == (False, True)
+        assert told["open_lists"]["znodes"] == told["znodes"] > 0
+        assert {deed["znodes"] for deed in told["outsiders"].values()} == {0}
+        checked = run("config", "check", *at)
+        assert checked.code == 0
+        assert f"ok       access: {BY_SERVER}" in checked.out
+        assert "ok       login: that of a closed server of yours" in checked.out
+        assert "not signed" not in checked.out
+        assert run_as_alice("root", "show", *at).code == 0
+        assert "is open" not in caplog.text
+        assert run_as_alice("root", "lock", *at).code == 0
+        assert not run_as_alice("root", "show", "-o", "json", *at).data["open_lists"]["znodes"]
+
+
+@pytest.mark.either
+def test_an_open_server_is_open_also_where_its_folder_keeps_a_login(
+    run: Run, tmp_path: Path
+) -> None:
+    with EmbeddedServer(tmp_path):
+        pass
+    with (
+        EmbeddedServer(tmp_path, is_open=True) as server,
+        zkplan.connect(server.hosts, "/zkplan") as client,
+    ):
+        client.prepare()
+        for hosts in (f"embedded:{tmp_path}", server.hosts):
+            shown = run("root", "show", "--hosts", hosts, "--root", "/zkplan", "-o", "json")
+            assert shown.code == 1
+            assert shown.data["open"]
+            assert not shown.data["closed_by_server"]
+            checked = run("config", "check", "--hosts", hosts, "--root", "/zkplan")
+            assert checked.code == 1
+            assert "problem  access: /zkplan is open" in checked.out

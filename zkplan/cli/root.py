@@ -41,17 +41,19 @@ root.add_command(rotate_key)
 def init(settings: Settings) -> None:
     """Create the root, closed to all but this login.
 
-    A root that exists stays as it is. Exit codes: 0 it is there and closed, 1 it is open, or not
-    all of it may be read.
+    A root that exists stays as it is. On a closed server of yours the server itself keeps others
+    out, and no login is needed. Exit codes: 0 it is there and closed, 1 it is open, or not all of
+    it may be read.
     """
     with open_client(settings, creates=True) as client:
-        require_login(client)
+        if not client.transport.server_is_closed:
+            require_login(client)
         client.prepare()
         report = root_access(client)
     if report.is_open:
         end(f"{report.root} exists and is open: close it with `zkplan root lock`", EXIT_FAILED)
     _require_all_read(report.unreadable)
-    click.echo(f"{report.root} is there, and closed to everybody without a login")
+    click.echo(f"{report.root} is there, and {report.told}")
 
 
 @root.command()
@@ -81,9 +83,15 @@ def lock(anyway: bool, settings: Settings) -> None:
 
     Start the workers and authors with a login first: what they create then is closed already, and
     they can go on. The command may be run again, also after it was interrupted. Znodes with lists
-    of other logins keep them. Exit codes: 0 nothing is open, 1 not all of the root may be read.
+    of other logins keep them. Where a closed server of yours keeps others out, and you give no
+    login, nothing is changed. Exit codes: 0 nothing is open, 1 not all of the root may be read.
     """
     with open_client(settings) as client:
+        if client.transport.server_is_closed and not client.transport.logs_in:
+            report = root_access(client)
+            _require_all_read(report.unreadable)
+            click.echo(f"{report.root} is {report.told}: nothing had to be changed")
+            return
         require_login(client)
         without = workers_without_login(client)
         if without and not anyway:
@@ -114,10 +122,12 @@ def _require_all_read(unreadable: Open, before: str = "") -> None:
 def _facts(report: RootAccess, output: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"root": report.root, "znodes": report.znodes, "open": report.is_open}
     if output == "json":
+        facts |= {"closed_by_server": report.closed_by_server}
+        facts |= {"open_lists": vars(report.open_lists)}
         outsiders = {deed: vars(found) for deed, found in report.outsiders.items()}
         rest = {"logins": dict(report.logins), "unreadable": vars(report.unreadable)}
         return facts | {"outsiders": outsiders} | rest
-    known = "not known of all of it" if report.unreadable.znodes else "no"
+    known = "not known of all of it" if report.unreadable.znodes else f"no: {report.told}"
     facts["open"] = "yes: whoever reaches ZooKeeper needs no login" if report.is_open else known
     for deed, found in report.outsiders.items():
         examples = "\n".join(found.examples + ["…"] * (found.znodes > len(found.examples)))

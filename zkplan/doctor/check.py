@@ -10,7 +10,8 @@ from ..protection.keys import keys_of
 from ..settings import Settings
 from ..settings.login import with_password
 from ..settings.settings import JSON
-from ..transport.addresses import is_embedded
+from ..transport.addresses import is_embedded, lease
+from ..transport.leases import Lease
 from . import servers, tree
 from .findings import Finding, note, ok, problem
 
@@ -45,9 +46,12 @@ def check(settings: Settings) -> Iterator[Finding]:
 def _settings(settings: Settings) -> Iterator[Finding]:
     if settings.profile:
         yield ok("profile", settings.profile)
+    server = _found(settings)
     if settings.has_login:
         yield ok("login", settings.login_type or "by the certificate of this client")
-    else:
+    elif server is not None and server.is_closed():
+        yield ok("login", "that of a closed server of yours on this machine, which was found")
+    elif not is_embedded(settings.hosts):
         yield note(
             "login",
             "none: whoever reaches the servers may read and change every plan",
@@ -67,17 +71,28 @@ def _settings(settings: Settings) -> Iterator[Finding]:
             "host names are not checked: any server with a certificate of the authority will do",
             "set tls.check-host-name to true, and tls.server-name if the names differ",
         )
-    yield from _keys(settings)
+    yield from _keys(settings, has_own=server is not None and bool(server.secret))
 
 
-def _keys(settings: Settings) -> Iterator[Finding]:
+def _found(settings: Settings) -> Lease | None:
+    """What is known of the server at an address of this machine. It starts none."""
+    if is_embedded(settings.hosts):
+        return None
+    try:
+        return lease(settings.hosts)
+    except ZkplanError:
+        return None  # connecting says why
+
+
+def _keys(settings: Settings, has_own: bool) -> Iterator[Finding]:
     yield ok("serializer", settings.serializer)
     try:
         keys_of(settings)
     except InvalidSettings as error:
         yield problem("keys", str(error), "see docs/operate/security.md#keys")
     is_json = settings.serializer == JSON
-    if not (settings.secret or settings.secret_files or is_embedded(settings.hosts)):
+    has_own = has_own or is_embedded(settings.hosts)
+    if not (settings.secret or settings.secret_files or has_own):
         yield note(
             "keys",
             "payloads are not signed: whoever may write the tree runs "

@@ -8,7 +8,7 @@ from statistics import median
 from ..basics.text import count
 from ..client import Client
 from ..errors import ZkplanError
-from ..inspection.access import rights
+from ..inspection.access import BY_SERVER, rights
 from ..inspection.roots import hint_at_root
 from ..protocol.requests import ReadData, ReadMany
 from ..settings import Settings
@@ -121,6 +121,9 @@ def _who_else(client: Client, probe: Probe) -> Iterator[Finding]:
     open_to = {
         path: found for path in _watched(probe, root) if (found := _open_rights(client, path))
     }
+    if client.transport.server_is_closed:
+        yield ok("access", f"{root} is {BY_SERVER if open_to else 'closed to others'}")
+        return
     if root in open_to:
         yield problem(
             "access",

@@ -25,6 +25,10 @@ EXAMPLES = 5
 #: A client without a login may create open znodes meanwhile: each pass takes what came since.
 _PASSES = 10
 _AT_ONCE = 500
+BY_SERVER = (
+    "closed by the server's own login (its znodes have open lists; the server lets nobody in "
+    "without its login)"
+)
 
 logger = get_logger("zkplan.access")
 _warned: set[tuple[str, str]] = set()
@@ -50,6 +54,10 @@ class RootAccess:
 
     root: str
     znodes: int = 0
+    #: Whether the server itself refuses outsiders everything, whatever the lists say.
+    closed_by_server: bool = False
+    #: Znodes whose lists let in whoever the server lets in.
+    open_lists: Open = field(default_factory=Open)
     #: By deed: list, read, write, create (below it), delete (it), and admin (change its list).
     outsiders: dict[str, Open] = field(default_factory=dict)
     #: How many znodes each login has each set of rights on, such as `digest:app read+write`.
@@ -60,6 +68,12 @@ class RootAccess:
     @property
     def is_open(self) -> bool:
         return any(found.znodes for found in self.outsiders.values())
+
+    @property
+    def told(self) -> str:
+        """How a root is closed that is not open, as the end of a sentence."""
+        is_by_server = self.closed_by_server and self.open_lists.znodes
+        return BY_SERVER if is_by_server else "closed to everybody without a login"
 
 
 class Closing(NamedTuple):
@@ -74,7 +88,7 @@ def root_access(client: Connection) -> RootAccess:
 
     Raises ZkplanError where there is no root, and AccessDenied where it may not be read.
     """
-    report = RootAccess(client.root)
+    report = RootAccess(client.root, closed_by_server=client.transport.server_is_closed)
     report.outsiders = {deed: Open() for deed in ("list", *RIGHTS)}
     rights_on: dict[str, int] = {}
     parent = client.root.rpartition("/")[0] or "/"
@@ -84,6 +98,12 @@ def root_access(client: Connection) -> RootAccess:
             _note_unreadable(client, path, report.unreadable)
             continue
         report.znodes += 1
+        for login, bits in found.logins:
+            report.logins[f"{login} {rights(bits)}"] += 1
+        if found.open_to:
+            report.open_lists.note(path)
+        if report.closed_by_server:
+            continue
         above = path.rpartition("/")[0] or "/"
         # The right to delete a znode lies with its parent. The root itself has children, and
         # ZooKeeper deletes no znode that has some.
@@ -97,8 +117,6 @@ def root_access(client: Connection) -> RootAccess:
                 report.outsiders[deed].note(path)
         if found.open_to & RIGHTS["read"]:
             report.outsiders["list"].note(path)
-        for login, bits in found.logins:
-            report.logins[f"{login} {rights(bits)}"] += 1
     if not report.znodes:
         raise ZkplanError(f"there is no root {client.root}: create it with `zkplan root init`")
     return report
@@ -161,7 +179,7 @@ def warn_if_open(client: Connection) -> None:
     bits = (open_rights(client.transport, client.root) or 0) & ~granted_to_outsiders(
         client.transport
     )
-    if bits and key not in _warned:
+    if bits and key not in _warned and not client.transport.server_is_closed:
         _warned.add(key)
         logger.warning(
             "%s is open: whoever reaches ZooKeeper may %s there without a login, and so run code "

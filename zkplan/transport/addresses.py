@@ -63,6 +63,10 @@ class _ByAddress(Lease):
         self._access = announced(self._host, self._port) or self._access
         return self._access
 
+    def is_closed(self) -> bool:
+        """See Lease. One that has ended counts for nothing: another may listen there by now."""
+        return _is_announced(self._host, self._port)
+
 
 class _Elsewhere(Lease):
     """The server of a folder in another process, and what follows it when that one ends."""
@@ -87,6 +91,11 @@ class _Elsewhere(Lease):
         from ..embedded import address_of
 
         return address_of(self._folder) or self.hosts
+
+    def is_closed(self) -> bool:
+        """See Lease. A folder keeps its login also while an open server serves it."""
+        host, _, port = self.hosts.rpartition(":")
+        return _is_announced(host.strip("[]"), int(port))
 
     def follow(self, client: KazooClient) -> None:
         """See Lease: kazoo tells on its own thread, where nobody may wait."""
@@ -147,6 +156,13 @@ class _Elsewhere(Lease):
             found, self._next = self._next, None
         if found is not None:
             found.release()
+
+
+def _is_announced(host: str, port: int) -> bool:
+    """Whether a closed server of this user listens there now: each of them announces itself."""
+    from ..embedded import announced
+
+    return announced(host, port) is not None
 
 
 @dataclass

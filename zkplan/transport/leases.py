@@ -47,6 +47,10 @@ class Lease:
         """`user:password` of this user's server, or empty."""
         return "" if self.access is None else self.access.login
 
+    def is_closed(self) -> bool:
+        """Whether its server is one of this user that lets in nobody without a login, by now."""
+        return bool(self.login())
+
     def release(self) -> None:
         """Need it no longer; may be repeated. Close clients first: it may stop their server."""
         release, self._release = self._release, None

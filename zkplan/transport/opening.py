@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import time
 import urllib.parse
-from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -15,6 +14,7 @@ from ..errors import ZkplanError, ZooKeeperUnavailable
 from .complaints import why
 from .kazoo_client import logger, make_client
 from .kazoo_private import has_sasl
+from .leases import Lease
 from .own_login import log_in
 from .repairs import repair
 from .rollback import RollbackWatch
@@ -36,14 +36,14 @@ def open_transport(
     connect_timeout_s: float = 10.0,
     patience_s: float | None = 30.0,
     verify_hostname: bool = True,
-    own_login: Callable[[], str] | None = None,
+    server: Lease | None = None,
     system_ca: bool = False,
     server_name: str = "",
     **kazoo_options: Any,
 ) -> Transport:
     """Connect to ZooKeeper, or take a started KazooClient, which stays the caller's.
 
-    `own_login` is asked with each connection for the login of a closed server of this user.
+    `server` is asked with each connection for the login of a closed server of this user.
 
     `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Over TLS the server's
     certificate must be signed by `ca`, or with `system_ca` by an authority of the system, and name
@@ -77,8 +77,8 @@ def open_transport(
         raise _malformed(hosts, str(error)) from error
     speak_tls(client, system_ca, server_name)
     repair(client)
-    if own_login is not None:
-        log_in(client, own_login)
+    if server is not None:
+        log_in(client, server.login)
     if not _started(client, connect_timeout_s):
         raise ZooKeeperUnavailable(
             f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why(client)}; is it "
@@ -87,14 +87,14 @@ def open_transport(
     # A certificate is a login only for a server that takes it for one, as an access list shows.
     certificate = options.get("certfile") and options.get("default_acl")
     logs_in = bool(options.get("auth_data") or options.get("sasl_options") or certificate)
-    transport = Transport(client, owns=True, patience_s=patience_s, logs_in=logs_in)
+    transport = Transport(client, owns=True, patience_s=patience_s, logs_in=logs_in, server=server)
     shared = {name: given for name, given in options.items() if name not in _NOT_OF_PROBES}
 
     def probe(now: str) -> KazooClient:
         made = make_client(now, session_timeout_s, shared)
         speak_tls(made, system_ca, server_name)
-        if own_login is not None:
-            log_in(made, own_login)
+        if server is not None:
+            log_in(made, server.login)
         return made
 
     RollbackWatch(transport, probe)

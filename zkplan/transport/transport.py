@@ -16,6 +16,7 @@ from . import kazoo_private
 from .calls import Call, Done
 from .complaints import why
 from .kazoo_client import stop
+from .leases import Lease
 from .mailbox import Empty, Mailbox
 from .packets import Packer
 from .request_queue import RequestQueue
@@ -40,6 +41,7 @@ class Transport:
         owns: bool,
         patience_s: float | None = 30.0,
         logs_in: bool = False,
+        server: Lease | None = None,
     ) -> None:
         self.client = client
         #: Whether the user of this client has given it a login. Then what it creates is its own.
@@ -51,6 +53,7 @@ class Transport:
         self.recorder: Callable[[Step[Any]], Step[Any]] | None = None
         #: An error in a callback on a thread of kazoo: somebody waits in vain. A worker ends by it.
         self.broken: BaseException | None = None
+        self._server = server
         self._owns = owns
         self._pid = os.getpid()
         self._is_closed = self._is_stopped = False
@@ -75,6 +78,15 @@ class Transport:
         """As `connect` takes them; the server of a folder may be at another port than before."""
         named = ((f"[{host}]" if ":" in host else host, port) for host, port in self.client.hosts)
         return ",".join(f"{host}:{port}" for host, port in named)
+
+    @property
+    def server_is_closed(self) -> bool:
+        """Whether the server refuses all who have no login of its own: its login was found.
+
+        Then access lists keep nobody out who would get in otherwise. Of a server whose login was
+        given nobody knows.
+        """
+        return self._server is not None and self._server.is_closed()
 
     @property
     def reads_batches(self) -> bool:
