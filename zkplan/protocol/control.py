@@ -51,7 +51,7 @@ from .requests import (
 )
 from .share import share_of
 from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
-from .unproven import Unproven, require_proven
+from .unproven import Unproven, require_opened, require_proven
 
 #: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
@@ -184,7 +184,7 @@ def mark_ready(plan_path: str) -> Step[None]:
     if answer.reason is not Reason.NODE_EXISTS or answer.path == entry:
         raise rejected(f"marking {plan_path} ready", answer)
     ready = yield ReadData(f"{plan_path}/ready")
-    require_proven(ready.data if ready is not None else b"")
+    require_opened(f"{plan_path}/ready", ready.data if ready is not None else b"")
     if ready is not None and control_from_bytes(ready.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
@@ -193,8 +193,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index. `reason` is for people. Raises PayloadRefused if the state was not sealed for its place:
-    only a cancel goes on.
+    index. `reason` is for people. Raises PayloadUndecodable if the state cannot be read here, or
+    was not sealed for its place: only a cancel goes on.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -215,7 +215,7 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
             ops.append(Create(f"{plan_path}/ready", control_to_bytes(state)))
         else:
             if state != "cancelled":
-                require_proven(ready.data)  # it may have been cancelled
+                require_opened(f"{plan_path}/ready", ready.data)  # it may have been cancelled
             now = control_from_bytes(ready.data)
             if now == state:
                 # One member says so, but it may be behind: the state may have changed since.

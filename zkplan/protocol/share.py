@@ -13,6 +13,7 @@ from .records import (
 )
 from .requests import Applied, Check, Multi, Node, Op, ReadData, ReadMany, Reason, SetData, Step
 from .shared import REFUSALS_MAX, rejected, too_busy
+from .unproven import require_opened
 
 
 def share_of(record: PlanRecord, ready: Node | None) -> tuple[int, int]:
@@ -28,8 +29,8 @@ def change_share(plan_path: str, wanted: Share) -> Step[None]:
     """Give a plan another weight or another priority; None leaves that as it is.
 
     One conditional write of `ready`, which workers watch anyway: the state in it stays as it is
-    (S9). Raises PlanNotFound, PlanDrained, PlanCancelled, and PlanError for a plan that is not
-    marked ready.
+    (S9). Raises PlanNotFound, PlanDrained, PlanCancelled, PlanError for a plan that is not
+    marked ready, and PayloadUndecodable where the state cannot be read here.
     """
     control = f"{plan_path}/ready"
     reads = [ReadData(path) for path in (plan_path, control, f"{plan_path}/done")]
@@ -45,6 +46,7 @@ def change_share(plan_path: str, wanted: Share) -> Step[None]:
                 f"{plan_path} is not marked ready yet, so it has no share: give weight and "
                 "priority to create_plan, or change them once it is marked ready",
             )
+        require_opened(control, ready.data)  # it may have been cancelled
         state = control_from_bytes(ready.data)
         if state == "cancelled":
             raise PlanCancelled(plan_path, f"{plan_path} was cancelled: it does not run any more")

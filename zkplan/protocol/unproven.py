@@ -35,3 +35,11 @@ def require_proven(data: bytes) -> None:
     """Raises PayloadRefused, or PayloadUndecodable, if `data` were refused when they were read."""
     if isinstance(data, Unproven):
         raise data.error
+
+
+def require_opened(path: str, data: bytes) -> None:
+    """For who writes anew what he has read: raises PayloadUndecodable where nobody could read it
+    here, with another key or with none."""
+    require_proven(data)
+    if data[:2] == SEALED_MAGIC:
+        raise PayloadUndecodable(f"{path} is not used: {SEALED}")
