@@ -102,6 +102,7 @@ def test_a_check_names_what_was_moved_or_forged(
     run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     plan, kept, pairs = plan_of_every_kind(sealing, here)
     assert plan.check().problems == []
@@ -112,6 +113,7 @@ def test_a_check_names_what_was_moved_or_forged(
     problems = said.data["problems"]
     assert sorted(each.partition(" is not used: ")[0] for each in problems) == sorted(moved)
     assert all("delete it" in each or "create it anew" in each for each in problems)
+    assert "is not used" not in caplog.text, "it is told once"
     # A forged end does not hide the rest, and takes the plan from no worker.
     assert znodes.exists(f"{sealing.root}/active/{plan.number}")
 
@@ -149,3 +151,19 @@ def test_a_check_with_another_key_ends_early_and_asks_for_the_file(
     assert len(problems) == 3
     assert "give the file with that key (secret-files)" in problems[0]
     assert "there may be more" in problems[2]
+
+
+def test_a_check_with_another_key_tells_each_problem_once(
+    sealing: Client,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = sealing.create_plan()
+    plan.add_tasks([zkplan.TaskSpec(int)] * 3)
+    monkeypatch.setenv("ZKPLAN_SECRET_FILES", str(key_file(tmp_path, "theirs")))
+    said = run("plan", "check", plan.number, "--output", "json")
+    paths = [each.partition(" is not used: ")[0] for each in said.data["problems"]]
+    assert len(paths) == len(set(paths)) > 3
+    assert "is not used" not in caplog.text

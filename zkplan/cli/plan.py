@@ -12,7 +12,9 @@ import click
 
 from ..basics.text import count, date_time
 from ..client import Client
+from ..inspection.find_plan import path_given
 from ..plan import Plan
+from ..protection.guard import reported
 from ..protocol.control import PlanStatus
 from ..protocol.fields import lasting_to_json
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
@@ -145,7 +147,8 @@ def wait(
 @connection_options
 def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
     """Check a whole plan against the invariants. The exit code is 1 if there are problems."""
-    with open_client(settings) as client:
+    # The report names also the record of the plan, which is read before it can be checked.
+    with open_client(settings) as client, reported(path_given(client.paths, plan)):
         report = client.plan(plan).check(repair)
     facts: dict[str, Any] = {
         "tasks": report.tasks,

@@ -6,7 +6,7 @@ from ..basics.text import count
 from ..connection import Connection
 from ..errors import PlanError, PlanNotFound
 from ..protocol.keys import find_key
-from ..protocol.layout import number_of
+from ..protocol.layout import Paths, number_of
 from ..protocol.look import plan_records, readable_record, refuse_hidden
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData
@@ -28,11 +28,8 @@ def find_plan(client: Connection, which: str | int | None, key: str | None, only
     if text.startswith(KEY_PREFIX):
         return _by_key(client, text.removeprefix(KEY_PREFIX))
     paths = client.paths
-    if text.startswith("/"):
-        path = text
-    elif text.isdecimal() and len(text) <= 10:
-        path = paths.plan(f"{int(text):010d}")
-    else:
+    path = path_given(paths, text)
+    if not path:
         return _by_name(client, text, only)
     if not path.startswith(paths.root + "/plan-"):
         raise PlanNotFound(path, f"{path} is not a plan under {paths.root}")
@@ -40,6 +37,14 @@ def find_plan(client: Connection, which: str | int | None, key: str | None, only
     if node is None:
         raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(client)}")
     return path, readable_record(node.data)
+
+
+def path_given(paths: Paths, which: str) -> str:
+    """The path of a plan that is given by its path or its number; empty if by its name or key."""
+    text = which.removeprefix("plan-")
+    if text.startswith("/"):
+        return text
+    return paths.plan(f"{int(text):010d}") if text.isdecimal() and len(text) <= 10 else ""
 
 
 def _by_key(client: Connection, key: str) -> Found:

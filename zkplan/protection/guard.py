@@ -7,7 +7,9 @@ its own below a plan or the root is covered by that alone (`places`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InvariantViolated, PayloadRefused, PayloadUndecodable
@@ -36,6 +38,7 @@ from .places import RECORD, UNNUMBERED, Place, Places
 from .ring import Ring
 
 logger = get_logger("zkplan.protection")
+_checked: ContextVar[str] = ContextVar("zkplan_checked_plan", default="")
 T = TypeVar("T")
 #: The lives of so many plans, and so many refusals that were told of, are remembered.
 KNOWN_MAX = 10_000
@@ -305,6 +308,9 @@ class Guard:
     def _refused(self, path: str, node: Node, error: PayloadUndecodable) -> Unproven:
         told = type(error)(f"{path} is not used: {error}")
         key = path, hash(node.data)
+        checked = _checked.get()
+        if checked and (path == checked or path.startswith(f"{checked}/")):
+            return Unproven(told)
         if key not in self._told:
             if len(self._told) >= KNOWN_MAX:
                 self._told.clear()
@@ -333,6 +339,16 @@ class Guard:
             return
         state = SetData(op.path, op.data, 0)
         yield (yield from self._sealed(Multi([state])))
+
+
+@contextmanager
+def reported(plan_path: str) -> Iterator[None]:
+    """In this block and thread, what is refused in that plan is not logged: a report names it."""
+    before = _checked.set(plan_path)
+    try:
+        yield
+    finally:
+        _checked.reset(before)
 
 
 def _with_plan(plan: str, rest: str) -> bytes:

@@ -20,6 +20,7 @@ from ..inspection.unfinished import TaskSummary, unfinished_tasks
 from ..inspection.view import Why
 from ..inspection.why import why_plan
 from ..notebook import Picture, graph_svg, plan_picture, readable, show_live
+from ..protection.guard import reported
 from ..protection.unsealed import find_unsealed
 from ..protocol import control
 from ..protocol.check import Report, check
@@ -211,11 +212,12 @@ class WatchedPlan:
         not sealed for its place. With `repair`, repair what may be repaired, and delete values that
         nothing needs. Raises StoreUnavailable."""
         client = self._client
-        report = client.transport.run(check(client.paths, self.number, repair))
-        if client.guard is not None:
-            unsealed = find_unsealed(client.guard, client.paths, self.number)
-            report.problems += client.transport.run(unsealed)
-        check_blobs(client.transport, client.paths, client.values, self.number, repair, report)
+        with reported(self.path):
+            report = client.transport.run(check(client.paths, self.number, repair))
+            if client.guard is not None:
+                unsealed = find_unsealed(client.guard, client.paths, self.number)
+                report.problems += client.transport.run(unsealed)
+            check_blobs(client.transport, client.paths, client.values, self.number, repair, report)
         return report
 
     def __repr__(self) -> str:
