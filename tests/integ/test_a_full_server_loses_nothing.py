@@ -13,11 +13,13 @@ from kazoo.exceptions import QuotaExceededError
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.embedded import EmbeddedServer, Limits
+from zkplan.protocol.claim import Claimed
 from zkplan.protocol.requests import Check, Create, Multi, Reason, Refused, Request
 from zkplan.protocol.shared import NO_ALLOWANCE
-from zkplan.runtime import kept_results
+from zkplan.runtime import kept_results, plan_view
 from zkplan.runtime.claimer import Claimer
 from zkplan.runtime.maintenance import PlanCheck
+from zkplan.runtime.plan_view import PlanView
 from zkplan.transport import Transport
 
 from .support import Told, plain_client, standing_claims, wait_until, working
@@ -116,6 +118,36 @@ def test_what_was_kept_is_forgotten_with_its_plan(told: Told) -> None:
         told(KEPT)
         plan.remove()
         told("no results are kept here any more")
+
+
+def test_claims_without_room_are_told_of_once(
+    told: Told, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal names another znode, and comes once a second."""
+    refused: list[str] = []
+    note = Claimer._note_room
+
+    def noted(self: Claimer, view: PlanView, made: Claimed) -> None:
+        refused.extend([str(made.no_room)] * (made.no_room is not None))
+        note(self, view, made)
+
+    monkeypatch.setattr(Claimer, "_note_room", noted)
+    monkeypatch.setattr(plan_view, "NO_ROOM_REST_S", 0.05)
+    with limited(znodes=600) as client, plain_client(client.transport.hosts) as znodes:
+        plan = client.create_plan("waits for room")
+        plan.add_tasks([TaskSpec(int) for _ in range(20)])
+        plan.mark_ready()
+        plan.pause()
+        with working(client.transport.hosts, ROOT):
+            wait_until(client.workers, "registered")
+            fill_up(znodes)
+            plan.resume()
+            wait_until(lambda: len(set(refused)) > 2, "refused for several znodes")
+            znodes.delete("/filler", recursive=True)
+            assert plan.wait(timeout=30).tasks == 0
+        told("there is room for claims again")
+    assert caplog.text.count("claims wait until there is room for them: ") == 1
+    assert caplog.text.count("there is room for claims again") == 1
 
 
 def test_results_beyond_those_that_are_kept_are_handed_back(

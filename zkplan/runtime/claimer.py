@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
+from ..log import get_logger
 from ..protocol.claim import NO_PERMITS, Claimed, claim
 from ..protocol.layout import limit_path, queue_path
 from ..protocol.load import FirstReads
@@ -19,6 +20,11 @@ from .membership import Membership
 from .plan_view import PlanView
 from .statistics import Counters
 from .steps import Steps
+
+#: It is told at most so often, in seconds, that claims begin to wait for room.
+TELL_ROOM_S = 60.0
+
+logger = get_logger("zkplan.worker")
 
 
 @dataclass(eq=False)
@@ -37,6 +43,10 @@ class Claimer:
     queues: Sequence[str]
     limits: Limits
     take_on: Callable[[list[Claim], FirstReads | None], None]
+    #: The plans whose last claim found no room; whether that was told, and when to tell it again.
+    _without_room: set[str] = field(default_factory=set, init=False)
+    _is_told: bool = field(default=False, init=False)
+    _tell_room_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.candidates.may_try, self.limits.waited = self.may_try, self.waited
@@ -104,15 +114,33 @@ class Claimer:
                 f"{queue_path(view.path, queue)}/{name} is never claimed: there are znodes below "
                 "it or below the mark of its task, where zkplan makes none; delete them"
             )
-        if made.no_room is not None:
-            self.steps.complaints.tell(f"claims wait until there is room for them: {made.no_room}")
-            view.rest(time.monotonic())
+        self._note_room(view, made)
         if made.worker_gone:
             self.membership.lost(me)
         if made.plan_changed or made.worker_gone:
             view.drop_listing()
         self.candidates.file(view)
         self.take_on(made.claims, made.read)
+
+    def _note_room(self, view: PlanView, made: Claimed) -> None:
+        """Say when claims begin to wait for room, and when the last of them has found it.
+
+        The refusals differ in the znode that they name, so Complaints would tell each of them.
+        """
+        now = time.monotonic()
+        if made.no_room is not None:
+            # Where there is room for some claims and not for the next ones, this begins often.
+            if not self._without_room and now >= self._tell_room_at:
+                self._tell_room_at, self._is_told = now + TELL_ROOM_S, True
+                logger.warning("claims wait until there is room for them: %s", made.no_room)
+            self._without_room.add(view.number)
+            view.rest(now)
+        elif made.claims and self._without_room:
+            self._without_room.discard(view.number)
+            self._without_room &= self.candidates.views.keys()  # others may be gone
+            if self._is_told and not self._without_room:
+                self._is_told = False
+                logger.warning("there is room for claims again")
 
     def _permit(self, view: PlanView, now: float, name: str) -> tuple[str, ...] | None:
         names = name.split("~")[1:]
