@@ -181,6 +181,25 @@ def test_a_look_takes_few_requests_however_many_plans_and_tasks(
     assert cost() <= few + 1 <= 12
 
 
+def test_an_overview_calls_a_plan_failed_as_its_status_does(
+    here: Here, zkplan_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zkplan_client.create_plan("fails") as plan:
+        plan.add_task(str, [plan.add_task(fail, attempts=1)])
+    observer = zkplan_client.observer()
+    assert [each.status.state for each in observer.look().plans] == ["running"]
+    with working(*here):
+        wait_until(lambda: plan.status().state == "failed", "it has failed")
+    assert [each.status for each in observer.look().plans] == [plan.status()]
+    (row,) = (line for line in run("top", "--once").out.splitlines() if " fails " in line)
+    assert " failed " in row
+    with monkeypatch.context() as proved:  # it is proved once, and not at each look
+        proved.setattr(overview, "status_of", None)
+        assert [each.status.state for each in observer.look().plans] == ["failed"]
+    assert plan.retry() == 1
+    assert [each.status.state for each in observer.look().plans] == ["running"]
+
+
 def test_indexes_that_are_too_long_are_counted_and_not_read(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,17 @@ def test_a_wide_picture_says_how_much_of_a_plan_has_finished() -> None:
     assert narrow[3].split()[2:4] == ["running", "2,500"]
 
 
+def test_what_is_still_to_come_is_never_told_as_less() -> None:
+    left = {0.2: "1 s", 119.5: "120 s", 121.0: "3 min"}
+    for seconds, told in left.items():
+        seen = overview(0)._replace(
+            plans=[plan(0, rate=1.0, left=seconds)], late=[Late("forecast", "late", -seconds)]
+        )
+        lines = [line.text for line in picture(seen, "/z", "", 100, 24)]
+        assert lines[3].split("late")[0].strip() == f"in {told}"
+        assert lines[5].rstrip().endswith(f" {told}")
+
+
 def schedule(due: float, paused: bool = False) -> Schedule:
     definition = Definition(
         *("nightly", "uid", "@daily", "UTC", "skip", "latest", 10.0),

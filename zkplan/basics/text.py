@@ -7,6 +7,7 @@ lines.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import datetime
@@ -47,17 +48,20 @@ def size_from(text: str | int) -> int:
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit or " "))
 
 
-def duration(seconds: float) -> str:
-    """
-    >>> duration(3), duration(5000), duration(400_000)
+def duration(seconds: float, up: bool = False) -> str:
+    """Rounded down, as for what has passed; `up` for what is still to come.
+
+    >>> duration(3.9), duration(5000), duration(400_000)
     ('3 s', '83 min', '4 days')
+    >>> duration(0.2, up=True), duration(5000, up=True), duration(119.5, up=True)
+    ('1 s', '84 min', '120 s')
     """
     number, unit = seconds, "s"
     for size, larger in ((60, "min"), (60, "h"), (24, "days")):
         if number < 2 * size:
             break
         number, unit = number / size, larger
-    return f"{int(number)} {unit}"
+    return f"{math.ceil(number) if up else int(number)} {unit}"
 
 
 def took(ms: int) -> str:

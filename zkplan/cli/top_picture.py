@@ -140,7 +140,7 @@ def _plan(plan: PlanNow) -> list[str]:
         f"{seen.tasks:,}",
         *(f"{plan.running:,}", f"{plan.ahead:,}", f"{seen.runnable:,}", f"{seen.dead:,}"),
         "" if plan.rate is None else _rate(plan.rate),
-        "" if plan.left is None else duration(plan.left),
+        "" if plan.left is None else duration(plan.left, up=True),
     ]
 
 
@@ -156,7 +156,7 @@ def _task(task: TaskNow, now: float) -> list[str]:
 def _by(seconds: float | None) -> str:
     if seconds is None:
         return ""
-    return duration(seconds) if seconds >= 0 else f"in {duration(-seconds)}"
+    return duration(seconds) if seconds >= 0 else f"in {duration(-seconds, up=True)}"
 
 
 def _rate(rate: float) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..connection import Connection
-from ..errors import ZkplanError
+from ..errors import PlanNotFound, ZkplanError
 from ..protocol.control import PlanStatus, status
 from ..protocol.layout import DEFAULT_QUEUE, parse_delayed, parse_gate, parse_plan
 from ..protocol.queues import read_queues
@@ -19,6 +20,7 @@ from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
 from ..protocol.schedules import Schedule, list_schedules, read_schedule
 from ..protocol.worker_record import WorkerRecord
 from .across import task_names
+from .deadlock import may_stand, status_of
 from .held import AHEAD, LEFT, RUNNING, Held, HeldTasks, Known, held_tasks
 from .late import Late, late_things
 from .together import together
@@ -110,6 +112,8 @@ class Observer:
         self._client = client
         self._claims: Known = {}
         self._names: dict[tuple[str, str], str | None] = {}
+        #: The plans that were proved to have failed, as they were read: as running ones.
+        self._failed: dict[str, PlanStatus] = {}
         #: When it looked, and how many tasks of each plan had finished then.
         self._looks: deque[tuple[float, dict[str, int]]] = deque()
 
@@ -117,9 +121,11 @@ class Observer:
         """Look once. It reads the names of the `names` tasks that are held longest.
 
         The number of requests grows with plans and workers, by about one for each thousand znodes
-        that it reads, and not with the number of tasks.
+        that it reads, and not with the number of tasks. A plan that may have failed takes a few
+        more, in each look until that is proved.
         """
         seen = self._client.transport.run(_see(self._client, self._claims))
+        seen = seen._replace(statuses=self._proved(seen.statuses))
         now = time.time()
         rates = self._rates({n: each.finished for n, each in seen.statuses.items()})
         plans = _plans(seen, rates)
@@ -139,6 +145,24 @@ class Observer:
             seen.unreadable,
             sum(rates.values()) if rates is not None else None,
         )
+
+    def _proved(self, statuses: dict[str, PlanStatus]) -> dict[str, PlanStatus]:
+        """The same, with `failed` as Plan.status says it: where it is proved that nothing can run.
+
+        What was proved holds as long as the status stays the same: whatever lets a task run takes
+        one from the dead ones, or adds one.
+        """
+        found = {}
+        for number, seen in statuses.items():
+            is_failed = seen == self._failed.get(number)
+            if not is_failed and may_stand(seen) and seen.dead:
+                with suppress(PlanNotFound):  # removed meanwhile
+                    seen = status_of(self._client, seen.path)
+                    is_failed = seen.state == "failed"
+            found[number] = seen._replace(state="failed") if is_failed else seen
+        failed = {number: each for number, each in found.items() if each.state == "failed"}
+        self._failed = {number: each._replace(state="running") for number, each in failed.items()}
+        return found
 
     def _named(self, held: list[Held]) -> list[TaskNow]:
         new = [(each.plan, each.task) for each in held]
