@@ -26,7 +26,6 @@ from ..protocol.requests import (
     ReadData,
     ReadMany,
     Reason,
-    Request,
     Send,
     SetData,
     Step,
@@ -87,7 +86,7 @@ class Guard:
 
     def step(self, step: Step[T]) -> Step[T]:
         """The same step, whose requests and answers are sealed and opened."""
-        sent: dict[Ticket, Request] = {}
+        sent: dict[Ticket, Any] = {}
         answer: Any = None
         failure: Exception | None = None
         try:
@@ -102,14 +101,15 @@ class Guard:
                     if type(request) is Send:
                         asked = request.request
                         if type(asked) is Multi:
-                            request = Send((yield from self._sealed(asked)))
+                            sealed, asked = yield from self._sealed(asked)
+                            request = Send(sealed)
                         answer = yield request
                         sent[answer] = asked
                         continue
                     if type(request) is Await:
                         asked = sent.pop(request.ticket)
                     elif type(request) is Multi:
-                        request = yield from self._sealed(request)
+                        request, asked = yield from self._sealed(request)
                     answer = yield request
                     if type(asked) is not ReadChildren:
                         answer = yield from self._opened(asked, answer)
@@ -123,8 +123,10 @@ class Guard:
     # Most operations and answers need nothing that is not known yet. Those ask nobody, and take no
     # generator: each would cost them as much as the proof itself.
 
-    def _sealed(self, request: Multi) -> Step[Multi]:
+    def _sealed(self, request: Multi) -> Step[tuple[Multi, list[Create]]]:
+        """The transaction as it is sent; and the states of plans in it that are begun only then."""
         ops: list[Op] | None = None
+        begun: list[Create] = []
         #: The name of a plan that this very transaction makes.
         born = ""
         for at, op in enumerate(request.ops):
@@ -135,7 +137,10 @@ class Guard:
             else:
                 continue
             data = op.data
-            if not data and not self._places.is_state(path):
+            if path.endswith("/ready"):
+                if not self._places.is_state(path):  # that of a task
+                    continue
+            elif not data:
                 continue
             place = self._places.of(path)
             if place is None:
@@ -148,6 +153,8 @@ class Guard:
                     raise InvariantViolated(f"{path} is sealed for a number nobody has predicted")
                 if not plan and op.becomes:
                     born = rest
+                if kind.ordered:
+                    begun.append(op)
             life, ring = self._lives.get(plan), self._ring
             if life is None or ring is None or kind.ordered or plan == born:
                 sealed = yield from self._seal(place, path, op, born)
@@ -157,7 +164,7 @@ class Guard:
             if ops is None:
                 ops = list(request.ops)
             ops[at] = type(op)._make((op.path, sealed, *op[2:]))
-        return request if ops is None else Multi(ops)
+        return (request if ops is None else Multi(ops)), begun
 
     def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
@@ -214,6 +221,7 @@ class Guard:
     # ---- in
 
     def _opened(self, request: Any, answer: Any) -> Step[Any]:
+        """`request` is one that reads, or the states that a transaction has begun."""
         kind = type(request)
         if kind is ReadData and answer is not None:
             now = self._open_now(request.path, answer)
@@ -224,10 +232,9 @@ class Guard:
                 if node is not None and type(read) is ReadData:
                     now = self._open_now(read.path, node)
                     answer[at] = now or (yield from self._open(read.path, node))
-        elif kind is Multi:
-            for op in request.ops:
-                if type(op) is Create and self._places.is_state(op.path):
-                    yield from self._start(op, answer)
+        elif kind is list:
+            for begun in request:
+                yield from self._start(begun, answer)
         return answer
 
     def _open_now(self, path: str, node: Node) -> Node | None:
@@ -338,7 +345,8 @@ class Guard:
         if node is None or node.version or node.data != starting_control(op.data):
             return
         state = SetData(op.path, op.data, 0)
-        yield (yield from self._sealed(Multi([state])))
+        sealed, _ = yield from self._sealed(Multi([state]))
+        yield sealed
 
 
 @contextmanager

@@ -68,8 +68,8 @@ class Places:
         self._depth = self._prefix.count("/") + 1
 
     def is_state(self, path: str) -> bool:
-        """Whether it may be the `ready` of a plan, and is not one of the many of tasks."""
-        return path.endswith("/ready") and path.count("/") == self._depth
+        """Whether a `ready` is that of a plan, and not one of the many of tasks."""
+        return path.count("/") == self._depth
 
     def of(self, path: str) -> Place | None:
         """The place of a znode; None where no key covers its data."""
