@@ -249,6 +249,27 @@ def test_names_of_any_length_are_read_by_kazoo(names: list[str]) -> None:
     assert kazoo.GetChildren.deserialize(body, 0) == names
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        ["abcd"],
+        ["abc"],
+        ["abcde"],
+        ["abc", "abcde"],
+        ["äbcd"],
+        ["äb"],
+        [""],
+        ["\0abc"],
+        ["a" * 200],
+    ],
+)
+def test_long_lists_of_names_of_one_length_and_not_quite_are_read_by_kazoo(last: list[str]) -> None:
+    for names in ([*["wxyz"] * 300, *last], [*last, *["wxyz"] * 300]):
+        body = wire_answers.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
+        assert kazoo.GetChildren.deserialize(body, 0) == names
+        assert len(body) == 4 + sum(4 + len(name.encode()) for name in names)
+
+
 def test_half_of_a_surrogate_pair_is_written_as_a_question_mark() -> None:
     assert wire_answers.reply(3, 4, Create("/a"), "/\ud800x")[20:] == packed("/?x")
     names = ["/\ud800x", "/b"]

@@ -148,16 +148,41 @@ def pack_buffer(data: bytes | None) -> bytes:
 
 
 _SHORT: Final = tuple(map(INT.pack, range(256)))
+#: A list of so many strings is long; an ASCII character is below the other number.
+_LONG_LIST, _ASCII_END = 256, 128
 
 
 def pack_texts(texts: Collection[str]) -> bytes:
-    """A list of strings; 100 000 names take about 15 ms, while a server answers nobody else."""
+    """A list of strings. 100 000 names take about 30 ms, while a server answers nobody else; 7 ms
+    where all have one length, as the names of tasks do."""
+    if len(texts) >= _LONG_LIST and (packed := _pack_alike(texts)) is not None:
+        return INT.pack(len(texts)) + packed
     lengths = _SHORT
     try:
         packed = b"".join([lengths[len(raw)] + raw for raw in map(str.encode, texts)])
     except (IndexError, UnicodeEncodeError):  # a long string, or half of a surrogate pair
         packed = b"".join(map(pack_text, texts))
     return INT.pack(len(texts)) + packed
+
+
+def _pack_alike(texts: Collection[str]) -> bytes | None:
+    """Strings of one length, packed by one join; None where they are not alike.
+
+    A length has three nulls and one byte. If there are no other nulls than those, and some of
+    them stand at equal distances, each length stands where it should.
+    """
+    count, size = len(texts), len(next(iter(texts)))
+    if not 0 < size < _ASCII_END:
+        return None
+    before = f"\0\0\0{chr(size)}"
+    try:
+        packed = (before + before.join(texts)).encode("ascii")
+    except UnicodeEncodeError:
+        return None
+    step = INT.size + size
+    if len(packed) != count * step or packed.count(0) != 3 * count:
+        return None
+    return packed if packed[::step] == packed[2::step] == bytes(count) else None
 
 
 def pack_acl(acl: Collection[Acl]) -> bytes:

@@ -56,9 +56,9 @@ class Reads:
         if self._is_tree_small():
             return self._tree.children(path, watcher, peer.identities)
         answer = self._tree.children(path, None, peer.identities)
-        self._judge(path, _size_of_texts(answer[0]))
+        self._judge_texts(path, answer[0])
         if watcher is not None:
-            self._tree.children(path, watcher, peer.identities)
+            self._tree.watches.arm_child(path, watcher)
         return answer
 
     def get_acl(self, peer: Peer, request: ask.GetAcl) -> Any:
@@ -96,7 +96,7 @@ class Reads:
         prefix = "" if request.prefix.strip() in {"", "/"} else request.prefix
         owned = self._tree.ephemerals(peer.session_id)
         paths = sorted(path for path in owned if path.startswith(prefix))
-        self._judge(request.prefix, _size_of_texts(paths))
+        self._judge_texts(request.prefix, paths)
         return paths
 
     def _is_tree_small(self) -> bool:
@@ -104,6 +104,12 @@ class Reads:
         # of a tree like this fit into one: each has a character at least, and a length before it.
         bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.znodes.bytes
         return bytes_at_most + _AROUND_BYTES <= self._answer_bytes
+
+    def _judge_texts(self, path: str, texts: Sequence[str]) -> None:
+        # First by a bound: each look at all of a huge list costs as much as half of the answer.
+        at_most = _CHARACTER_BYTES * sum(map(len, texts)) + _LENGTH_BYTES * len(texts)
+        if at_most + _AROUND_BYTES > self._answer_bytes:
+            self._judge(path, _size_of_texts(texts))
 
     def _judge(self, path: str, size: int) -> None:
         if size + _AROUND_BYTES > self._answer_bytes:
