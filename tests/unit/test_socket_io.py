@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,21 @@ def test_an_answer_that_comes_in_pieces_is_read_whole(ends: tuple[Any, socket.so
     sender.start()
     assert connection._read(50_000, 30) == b"".join(pieces)
     sender.join()
+
+
+def test_a_large_answer_is_in_memory_once(ends: tuple[Any, socket.socket]) -> None:
+    connection, theirs = ends
+    answer = bytes(range(256)) * 32_768  # 8 MiB
+    sender = threading.Thread(target=theirs.sendall, args=(answer,))
+    tracemalloc.start()
+    try:
+        sender.start()
+        assert connection._read(len(answer), 30) == answer
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        sender.join()
+    assert peak < 1.4 * len(answer)
 
 
 def test_a_request_that_finds_no_room_is_written_whole(ends: tuple[Any, socket.socket]) -> None:

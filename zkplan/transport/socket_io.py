@@ -8,6 +8,7 @@ polls in each round trip.
 from __future__ import annotations
 
 import ssl
+from io import BytesIO
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -15,6 +16,8 @@ from kazoo.exceptions import ConnectionDropped
 
 from .kazoo_private import LoopStep, socket_of, wrap
 
+#: So much is asked for at once: what is asked for is taken of memory before it is read.
+_PIECE_BYTES = 1 << 18
 _WANTS_READ = (BlockingIOError, ssl.SSLWantReadError)
 
 
@@ -52,10 +55,11 @@ def read_and_write_at_once(client: KazooClient) -> None:
             raise handler.timeout_exception(f"socket time-out during {what}")
 
     def read(length: int, timeout: float) -> bytes:
-        parts: list[bytes] = []
+        # A long listing is in memory once: neither its pieces beside it, nor a copy of it.
+        whole = BytesIO()
         while length > 0:
             try:
-                chunk = socket_of(client).recv(length)
+                chunk = socket_of(client).recv(min(length, _PIECE_BYTES))
             except _WANTS_READ:
                 wait(timeout, to_read=True, what="read")
                 continue
@@ -66,9 +70,11 @@ def read_and_write_at_once(client: KazooClient) -> None:
                 raise _broken(error) from error
             if not chunk:
                 raise ConnectionDropped("socket connection broken")
-            parts.append(chunk)
             length -= len(chunk)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            if not length and not whole.tell():
+                return chunk
+            whole.write(chunk)
+        return whole.getvalue()
 
     def write(message: bytes, timeout: float) -> None:
         left = memoryview(message)
