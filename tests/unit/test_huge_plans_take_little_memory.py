@@ -15,7 +15,8 @@ from zkplan.protocol.check import Report, check
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook
 from zkplan.protocol.requests import Node, ReadChildren, ReadData, ReadMany, Request
-from zkplan.runtime.listing import CANDIDATES_MAX
+from zkplan.runtime import listing as listings
+from zkplan.runtime.listing import CANDIDATES_MAX, first_of
 from zkplan.runtime.plan_view import STEAL_AFTER_S, STRANGE_MAX, PlanView
 from zkplan.transport.step_runner import run_step
 from zkplan.transport.wire import LONG_LIST, LongList, unpack_names
@@ -108,6 +109,27 @@ def test_long_lists_are_decoded_as_short_ones_are(odd: str) -> None:
     assert isinstance(found, LongList)
     assert (list(found), len(found), end) == (texts, len(texts), len(body))
     assert list(unpack_names(packed(texts[-4:]), 0)[0]) == texts[-4:]
+
+
+@pytest.mark.parametrize("last", [[], ["x"], ["y" * 17], ["x", "y" * 35]])
+def test_long_lists_of_names_of_one_length_and_not_quite_are_decoded(last: list[str]) -> None:
+    texts = [*names(*range(2 * LONG_LIST)), *last]
+    body = packed(texts)
+    found, end = unpack_names(body + b"after", 0)
+    assert (list(found), len(found), end) == (texts, len(texts), len(body))
+
+
+def test_of_a_sorted_listing_the_same_is_chosen_as_of_a_shuffled_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listings, "_BATCH", 64)  # several, also of so few
+    sorted_names = names(*range(1000))
+    shuffled = random.Random(1).sample(sorted_names, 1000)
+    for reverse in (False, True):
+        wanted = sorted(sorted_names[1::2], reverse=reverse)[:10]
+        for found in (sorted_names, sorted_names[::-1], shuffled):
+            odd = set(sorted_names[1::2]).__contains__
+            assert first_of(found, 10, reverse=reverse, keep=odd) == wanted
 
 
 @pytest.mark.slow

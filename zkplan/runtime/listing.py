@@ -50,9 +50,8 @@ def has_limits(limits: str, name: str) -> bool:
 def share_of(names: Iterable[str], me: int, count: int, *, newest_first: bool) -> list[str]:
     """The first entries of this worker's share, sorted."""
     order = (lambda name: -_number(name)) if newest_first else None
-    if count > 1:
-        names = (name for name in names if _number(name) % count == me)
-    return first_of(names, CANDIDATES_MAX, order)
+    keep = (lambda name: _number(name) % count == me) if count > 1 else None
+    return first_of(names, CANDIDATES_MAX, order, keep=keep)
 
 
 def first_of(
@@ -61,11 +60,19 @@ def first_of(
     order: Callable[[str], int] | None = None,
     *,
     reverse: bool = False,
+    keep: Callable[[str], bool] | None = None,
 ) -> list[str]:
-    """The first `most` names in that order. Holds one batch more than that at a time, not all."""
+    """The first `most` names in that order that `keep` lets pass. Holds one batch more than that
+    at a time, not all."""
     first: list[str] = []
     names = iter(names)
     while batch := list(islice(names, _BATCH)):
+        if len(first) == most and order is None:
+            # Of a sorted listing nothing is left then: neither kept, nor sorted in.
+            last = first[-1]
+            batch = [name for name in batch if (name > last if reverse else name < last)]
+        if keep is not None:
+            batch = list(filter(keep, batch))
         first += batch
         first.sort(key=order, reverse=reverse)
         del first[most:]

@@ -245,13 +245,30 @@ def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
             end = start + unpack(buffer, end)[0]
             names.append(buffer[start:end].decode())
         return names, end
-    longest = 0
+    size = unpack(buffer, start)[0]
+    end = start + count * (4 + size)
+    if _are_alike(buffer, start, end, count):
+        return LongList(buffer, start, end, count, size), end
+    longest, end = 0, start
     for _ in range(count):
         size = unpack(buffer, end)[0]
         if size > longest:  # not `max`: this goes over each name of a huge list
             longest = size
         end += 4 + size
     return LongList(buffer, start, end, count, longest), end
+
+
+def _are_alike(buffer: bytes, start: int, end: int, count: int) -> bool:
+    """Whether the length of the first name stands before each of so many, up to `end`, which it
+    does where all are of that length. To see that takes no loop over a huge list."""
+    step = (end - start) // count
+    return (
+        step > 4
+        and end <= len(buffer)
+        and all(
+            buffer[at:end:step] == buffer[at : at + 1] * count for at in range(start, start + 4)
+        )
+    )
 
 
 class LongList(Sequence[str]):
