@@ -336,9 +336,11 @@ def faults(browser: Chrome) -> list[str]:
     ]
 
 
-#: An unknown token, and the three moments at which a killed service can leave a request: before it
-#: is accepted, before the answer begins, and within the answer.
-EXPECTED = re.compile(r"401 \(Unauthorized\)|ERR_CONNECTION|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE")
+#: An unknown token, and the four moments at which a killed service can leave a request: before it
+#: is accepted, before it is written, before the answer begins, and within the answer.
+EXPECTED = re.compile(
+    r"401 \(Unauthorized\)|ERR_(CONNECTION|SOCKET_NOT_CONNECTED|EMPTY_RESPONSE|INCOMPLETE)"
+)
 
 
 def unexpected(browser: Chrome) -> list[str]:
