@@ -86,6 +86,32 @@ def test_an_array_of_any_layout_arrives_with_the_same_values(array: Any) -> None
     assert arrived.tolist() == array.tolist()
 
 
+@pytest.mark.parametrize(
+    "array",
+    [
+        numpy.broadcast_to(numpy.arange(500), (10_000, 500)),
+        numpy.broadcast_to(numpy.arange(500)[:, None], (500, 10_000)),
+        numpy.broadcast_to(numpy.arange(500)[::-1], (100, 100, 500)).T,
+        numpy.broadcast_to(numpy.float64(1), (3000, 3000)),
+    ],
+    ids=["rows", "columns", "turned", "one number"],
+)
+def test_an_array_that_repeats_its_data_travels_as_what_it_repeats(array: Any) -> None:
+    chunks = blob_of([array])
+    (arrived,) = loaded(load, read(chunks), ())
+    assert sum(map(len, chunks)) < 6000
+    assert (arrived.dtype, arrived.shape) == (array.dtype, array.shape)
+    assert (arrived == array).all()
+    assert not arrived.flags.writeable
+
+
+def test_rows_that_may_be_written_to_arrive_as_rows_of_their_own() -> None:
+    rows = numpy.lib.stride_tricks.as_strided(numpy.zeros(3), (2, 3), (0, 8))
+    arrived = loaded(load, read(blob_of(rows)), ())
+    arrived[0] = 1
+    assert arrived.tolist() == [[1, 1, 1], [0, 0, 0]]
+
+
 class Strided:
     """Gives a buffer that is not contiguous, which numpy never does."""
 

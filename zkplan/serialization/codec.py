@@ -24,6 +24,7 @@ from ..protocol.fields import as_text, from_json
 from ..protocol.options import TaskOptions
 from ..protocol.records import Serializer, TaskRecord
 from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
+from .arrays import reduce_repeating
 from .by_name import AllowList, load_by_name
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
@@ -104,7 +105,8 @@ class _CPickler(pickle.Pickler):
             return NotImplemented
         if is_importable_module(obj):
             return importlib.import_module, (obj.__name__,)
-        return reduce_by_value(obj)
+        found = reduce_repeating(obj)
+        return reduce_by_value(obj) if found is NotImplemented else found
 
 
 def dump(
