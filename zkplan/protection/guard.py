@@ -137,10 +137,7 @@ class Guard:
             else:
                 continue
             data = op.data
-            if path.endswith("/ready"):
-                if not self._places.is_state(path):  # that of a task
-                    continue
-            elif not data:
+            if not (data or path.endswith("/ready")):
                 continue
             place = self._places.of(path)
             if place is None:

@@ -65,11 +65,6 @@ class Places:
         self.root = root
         self._prefix = f"{root}/"
         self._cut = len(root) + 1
-        self._depth = self._prefix.count("/") + 1
-
-    def is_state(self, path: str) -> bool:
-        """Whether a `ready` is that of a plan, and not one of the many of tasks."""
-        return path.count("/") == self._depth
 
     def of(self, path: str) -> Place | None:
         """The place of a znode; None where no key covers its data."""
