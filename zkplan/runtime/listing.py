@@ -65,17 +65,20 @@ def first_of(
     """The first `most` names in that order that `keep` lets pass. Holds one batch more than that
     at a time, not all."""
     first: list[str] = []
-    names = iter(names)
-    while batch := list(islice(names, _BATCH)):
-        if len(first) == most and order is None:
-            # Of a sorted listing nothing is left then: neither kept, nor sorted in.
-            last = first[-1]
-            batch = [name for name in batch if (name > last if reverse else name < last)]
-        if keep is not None:
-            batch = list(filter(keep, batch))
+    # Where there are enough, what goes behind them is neither kept nor sorted in: of a sorted
+    # listing that is all the rest.
+    last: str | None = None
+    passing = (
+        name
+        for name in names
+        if (last is None or (name > last) is reverse) and (keep is None or keep(name))
+    )
+    while batch := list(islice(passing, _BATCH)):
         first += batch
         first.sort(key=order, reverse=reverse)
         del first[most:]
+        if order is None and len(first) == most > 0:
+            last = first[-1]
     return first
 
 
