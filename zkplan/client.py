@@ -33,7 +33,7 @@ from .retention.bounded import Bounded
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
 from .settings import Settings, resolve
 from .settings.login import with_password
-from .store.files import INLINE_LIMIT, Store
+from .store.files import Store
 from .transport import open_transport
 from .transport.access import access_options
 from .transport.addresses import folder_of, is_embedded, lease
@@ -267,7 +267,7 @@ def connect(
     verify_hostname: bool | None = None,
     access: str | None = None,
     store: str | None = None,
-    inline_limit: int = INLINE_LIMIT,
+    inline_limit: int | str | None = None,
     serializer: str | None = None,
     **kazoo_options: Any,
 ) -> Client:
@@ -299,8 +299,8 @@ def connect(
     certificate of a server must be signed by `ca` (with `system_ca=True` by an authority of the
     system), and name the host of `hosts` (or `server_name`), unless `verify_hostname` is False.
 
-    `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
-    and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the store of an
+    `store` is where values of more than `inline_limit` bytes (32 KiB by default) lie: the URL of a
+    folder that authors and workers reach, such as `file:///FOLDER`. Without it the store of an
     `embedded:` address counts. Where there is none, a value of more than about 1 MB raises
     PayloadTooLarge. With `serializer` "json" nothing is unpickled: functions go by name.
 
@@ -314,6 +314,7 @@ def connect(
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
     given |= {"session_timeout": session_timeout, "connect_timeout": connect_timeout}
     given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
+    given |= {"inline_limit": inline_limit}
     settings = resolve(given | {"serializer": serializer}, profile)
     if verify_hostname is not None:
         kazoo_options["verify_hostname"] = verify_hostname
@@ -321,7 +322,6 @@ def connect(
         settings,
         client=hosts if is_made else None,
         patience=patience,
-        inline_limit=inline_limit,
         **kazoo_options,
     )
 
@@ -331,7 +331,6 @@ def connect_with(
     *,
     client: KazooClient | None = None,
     patience: float = 30.0,
-    inline_limit: int = INLINE_LIMIT,
     **kazoo_options: Any,
 ) -> Client:
     """Connect as these settings say, and nothing else: neither the environment nor a file counts.
@@ -361,7 +360,7 @@ def connect_with(
             parse_keys(server.secret, "the server") if server and server.secret and not keys else []
         )
         at = settings.store or (server.store if server else "")
-        kept = Store(at, inline_limit) if at else None
+        kept = Store(at, settings.inline_limit) if at else None
         written: Serializer = "json" if settings.serializer == "json" else "pickle"
         hosts_told = settings.hosts if named else ""
         made = Client(transport, settings.root, keys or own, hosts_told, kept, written)

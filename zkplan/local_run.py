@@ -17,7 +17,7 @@ from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
 from .functions.definition import memory_bytes
 from .protection.keys import keys_of
-from .settings import Settings
+from .settings import Settings, one_setting
 from .transport.addresses import PREFIX, lease_folder, lease_in_memory
 from .transport.leases import Lease
 from .worker import THREADS_MAX, Worker, check_isolation
@@ -67,8 +67,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     Other users of the machine can find none of them, and the server refuses everything without its
     login. Payloads are always signed: without a `secret` with a random one.
 
-    Values of more than 32 KiB lie in a folder beside the data of the server, or in the `store` (see
-    `connect`) if one is given.
+    Values of more than `inline_limit` bytes (32 KiB by default) lie in a folder beside the data of
+    the server, or in the `store` (see `connect`) if one is given.
 
     With `page` the plans can be looked at in a browser. The address is printed to standard error,
     unless `output` is False, and `page` of the object is the address, too. It has a token for this
@@ -91,6 +91,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         log: str | Path | None = None,
         output: bool = True,
         store: str | None = None,
+        inline_limit: int | str | None = None,
         isolation: Literal["thread", "process"] = "thread",
         memory_limit: str | int | None = None,
         page: bool = False,
@@ -121,6 +122,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         self.root, self._given = root, secret
         self._log, self._output = None if log is None else Path(log), output
         self._store = store or os.environ.get("ZKPLAN_STORE")
+        self._inline_limit: int = one_setting("inline_limit", inline_limit)
         self._opened: ExitStack | None = None
         self._client: Client | None = None
         self._server: Lease | None = None
@@ -230,6 +232,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             secret=secret.encode() if isinstance(secret, str) else secret,
             session_timeout=SESSION_TIMEOUT_S,
             store=self._store or server.store,
+            inline_limit=self._inline_limit,
         )
 
     def _crew(self, server: Lease, stack: ExitStack) -> Crew:

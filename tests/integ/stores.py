@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +12,10 @@ from zkplan import Client, Plan
 
 from .support import Here, wait_until, working
 
-#: For processes: no option of a command sets the limit.
-_CUSTOMIZE = """
-import zkplan.client
-for connect in (zkplan.client.connect, zkplan.client.connect_with):
-    connect.__kwdefaults__["inline_limit"] = 0
-"""
 
-
-def environment(store: Path, code: Path) -> dict[str, str]:
-    """The variables with which a process puts every value into `store`; `code` is a new folder."""
-    code.mkdir()
-    (code / "sitecustomize.py").write_text(_CUSTOMIZE)
-    paths = [str(code), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"ZKPLAN_STORE": f"file://{store}", "PYTHONPATH": os.pathsep.join(paths)}
+def environment(store: Path) -> dict[str, str]:
+    """The variables with which a process puts every value into `store`."""
+    return {"ZKPLAN_STORE": f"file://{store}", "ZKPLAN_INLINE_LIMIT": "0"}
 
 
 class Place:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from zkplan.client import connect, connect_with
-
 from . import test_a_plan_grows_while_it_runs as growing
 from . import test_failures_are_reported as failing
 from . import test_no_work_is_lost as lost
@@ -26,11 +24,8 @@ from .test_plans_move_between_servers import (  # noqa: F401 - fixtures
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "all values"
-    for name, value in environment(folder, tmp_path / "code").items():
+    for name, value in environment(folder).items():
         monkeypatch.setenv(name, value)
-    for connects in (connect, connect_with):
-        assert connects.__kwdefaults__ is not None
-        monkeypatch.setitem(connects.__kwdefaults__, "inline_limit", 0)
     yield folder
     assert folder.exists(), "nothing of this scenario went to the store"
 

@@ -46,6 +46,18 @@ def test_every_value_lies_in_the_store_and_arrives(place: Place, client: Client)
     ] == [True, True]
 
 
+def test_a_limit_of_the_environment_says_which_values_lie_in_the_store(
+    place: Place, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZKPLAN_INLINE_LIMIT", "100")
+    with zkplan.connect(*here, store=place.options["store"]) as client:
+        plan = client.create_plan()
+        plan.add_task(len, ["x" * 50])
+        assert place.keys(plan) == []
+        plan.add_task(len, ["x" * 200])
+        assert place.keys(plan) == ["add"]
+
+
 def test_a_plan_that_is_done_keeps_only_the_blobs_of_kept_results(
     place: Place, client: Client
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from kazoo.protocol.serialization import SASL, Auth
 
 import zkplan
 from zkplan.errors import InvalidSettings
-from zkplan.settings import Settings, resolve
+from zkplan.settings import Settings, one_setting, resolve
 from zkplan.settings.handing import Handed, take_handed
 from zkplan.settings.login import with_password
 from zkplan.transport.complaints import ComplaintLogger
@@ -90,6 +91,27 @@ def test_an_argument_goes_before_a_variable_and_that_before_the_profile(place: P
     assert found.origins["root"] == "root="
     assert found.origins["store"] == "ZKPLAN_STORE"
     assert found.by_profile >= {"hosts", "login_user"}
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [("64KiB", 65536), ("1000", 1000), ("0", 0), (0, 0), (524_288, 524_288)]
+)
+def test_a_limit_for_the_store_comes_from_each_source(
+    place: Place, monkeypatch: pytest.MonkeyPatch, given: str | int, size: int
+) -> None:
+    place.write(f"[profiles.a]\ninline-limit = {json.dumps(given)}\n")
+    assert place.resolve(profile="a").inline_limit == size
+    assert place.resolve(ZKPLAN_INLINE_LIMIT=str(given)).inline_limit == size
+    assert place.resolve({"inline_limit": given}, ZKPLAN_INLINE_LIMIT="7").inline_limit == size
+    monkeypatch.setenv("ZKPLAN_INLINE_LIMIT", str(given))
+    assert one_setting("inline_limit") == size
+    assert one_setting("inline_limit", 7) == 7
+
+
+@pytest.mark.parametrize("given", ["513KiB", "-1", "much", True, 1.5])
+def test_a_limit_for_the_store_that_is_no_size_is_refused(place: Place, given: object) -> None:
+    with pytest.raises(InvalidSettings, match="inline-limit must be a size of at most 512KiB"):
+        place.resolve({"inline_limit": given})
 
 
 def test_the_default_profile_counts_only_where_no_hosts_are_given(place: Place) -> None:

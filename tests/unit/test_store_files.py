@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from zkplan.errors import StoredValueLost, StoreUnavailable, ZkplanError
-from zkplan.store.files import INLINE_LIMIT_MAX, Store
+from zkplan.settings.settings import INLINE_LIMIT_MAX
+from zkplan.store.files import Store
 from zkplan.testing.loopback import free_port
 
 

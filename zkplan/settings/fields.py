@@ -11,7 +11,7 @@ from typing import Any
 from ..basics.text import size_from
 from ..errors import InvalidSettings
 from .access import check_access
-from .settings import LOGIN_TYPES, OUTPUT_MAX, POLICIES, SERIALIZERS
+from .settings import INLINE_LIMIT_MAX, LOGIN_TYPES, OUTPUT_MAX, POLICIES, SERIALIZERS
 
 _TIME_MAX_S = 3600.0
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -162,11 +162,17 @@ def _policy(given: Any, _: Path) -> str:
     return str(given)
 
 
-def _output(given: Any, _: Path) -> int:
-    found = size_from(given) if isinstance(given, str | int) else -1
-    if not 0 <= found <= OUTPUT_MAX:
-        raise ValueError(f"a size of at most {OUTPUT_MAX // 1024}KiB, or 0")
-    return found
+def _size_up_to(most: int) -> Callable[[Any, Path], int]:
+    def size(given: Any, _: Path) -> int:
+        try:
+            found = size_from(given) if isinstance(given, str | int) else -1
+        except ValueError:
+            found = -1
+        if not 0 <= found <= most:
+            raise ValueError(f"a size of at most {most // 1024}KiB, or 0")
+        return found
+
+    return size
 
 
 _TEXT, _PATH, _FLAG = Kind("text", _text), Kind("path", _path), Kind("flag", _flag)
@@ -256,6 +262,13 @@ FIELDS = (
         metavar="URL",
     ),
     Field(
+        "inline-limit",
+        Kind("size", _size_up_to(INLINE_LIMIT_MAX)),
+        f"Values of more bytes lie in the store: at most {INLINE_LIMIT_MAX // 1024}KiB.",
+        is_common=True,
+        metavar="SIZE",
+    ),
+    Field(
         "serializer",
         Kind("serializer", _serializer),
         "What tasks are written as: pickle, or json. With json nothing is unpickled, and functions "
@@ -277,7 +290,7 @@ FIELDS = (
     ),
     Field(
         "task-output",
-        Kind("size", _output),
+        Kind("size", _size_up_to(OUTPUT_MAX)),
         "How much `zkplan worker` keeps of what each attempt prints and logs, the last of it: at "
         "most 64KiB; 0 keeps nothing.",
         has_option=False,

@@ -70,6 +70,19 @@ def resolve(
     return merging.settings(found.name if found is not None else "")
 
 
+def one_setting(name: str, given: Any = None) -> Any:
+    """One field where no profile counts: what is given, else its variable, else the default.
+
+    Raises InvalidSettings.
+    """
+    field = BY_ATTRIBUTE[name]
+    if given is not None:
+        return field.read(given, f"{name}=", _current_folder())
+    if variable := os.environ.get(field.variable):
+        return field.read(variable, field.variable, _current_folder())
+    return getattr(Settings, name)
+
+
 def _may_be_set(field: Field) -> bool:
     """Raises InvalidSettings for a variable that counts no more: nobody must believe it does."""
     if not field.has_variable:

@@ -15,6 +15,8 @@ GREEDY, BALANCED, WEIGHTED = "greedy", "balanced", "weighted"
 POLICIES = (GREEDY, BALANCED, WEIGHTED)
 #: What `task-output` may be at most, and is by default, in bytes.
 OUTPUT_MAX, OUTPUT_DEFAULT = 64 * 1024, 16 * 1024
+#: A larger value goes to the store, unless another limit is given; and the largest limit.
+INLINE_LIMIT, INLINE_LIMIT_MAX = 32 * 1024, 512 * 1024
 LOGIN_TYPES = (DIGEST, SASL_DIGEST, SASL_GSSAPI)
 
 
@@ -46,6 +48,7 @@ class Settings:
     secret: bytes = field(default=b"", repr=False)
     secret_files: tuple[str, ...] = ()
     store: str = ""
+    inline_limit: int = INLINE_LIMIT
     serializer: str = PICKLE
     queue: tuple[str, ...] = ()
     share: str = WEIGHTED

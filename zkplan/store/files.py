@@ -11,12 +11,11 @@ from typing import Any
 from ..basics.text import without_login
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from ..protocol import failpoints
+from ..settings.settings import INLINE_LIMIT, INLINE_LIMIT_MAX
 from ..transport.passing_folder import is_passing
 from .blob import Bytes, Digest
 from .reference import HISTORY, ID_BYTES, PART, key_of
 
-#: A larger value goes to the store, unless another limit is given; and the largest limit.
-INLINE_LIMIT, INLINE_LIMIT_MAX = 32 * 1024, 512 * 1024
 #: Bytes that are handed to the file system at once: some copy what they are given.
 CHUNK_BYTES = 8 * 1024 * 1024
 #: The folder of a store whose files are named by its IDs, and what they say to people.

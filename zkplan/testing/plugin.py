@@ -179,7 +179,7 @@ def zkplan_client(
     Both are ended after the test; running tasks have a few seconds to end.
     """
     from zkplan.client import connect_with
-    from zkplan.settings import Settings
+    from zkplan.settings import Settings, one_setting
     from zkplan.worker import Worker
 
     settings = Settings(
@@ -187,6 +187,7 @@ def zkplan_client(
         root=zkplan_root,
         secret=zkplan_secret.encode(),
         store=os.environ.get("ZKPLAN_STORE", ""),
+        inline_limit=one_setting("inline_limit"),
     )
 
     def connected() -> Client:

@@ -159,7 +159,7 @@ class Cluster:
         self.store_disk = Disk.mounted(place, stack)
         self.store = Place((self.servers.hosts, ROOT), place / "values")
         self.store.folder.mkdir()
-        self.with_store = environment(self.store.folder, self.folder / "code")
+        self.with_store = environment(self.store.folder)
 
     def connect(self, **options: Any) -> zkplan.Client:
         """A client of this process; with the store, if the run has one."""
