@@ -153,11 +153,13 @@ class BlobLost(Fault):
         if self._plan is None:
             return False
         with suppress(zkplan.ZooKeeperUnavailable):
+            # Asked first: the task may fail between the two, and a dead task is done as well.
+            is_done = self._task.done()
             for _, letter in self._plan.dead():
                 if "reader needs a value that is gone" in letter.error:
                     return True
                 cluster.violations.append(f"S10 {self.name}: its task failed with {letter.error}")
-            if self._task.done():
+            if is_done:
                 cluster.violations.append(f"S10 {self.name}: its task has finished all the same")
         return False
 
