@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from .support import Here, Run, key_file, secret_of
 pytestmark = pytest.mark.either
 
 
-@pytest.mark.parametrize("state", ["running", "paused", "cancelled"])
+@pytest.mark.parametrize("state", ["defining", "running", "paused", "cancelled"])
 @pytest.mark.parametrize("key", ["theirs", ""])
 def test_a_state_is_not_changed_with_another_key_or_with_none(
     key: str,
@@ -26,18 +27,20 @@ def test_a_state_is_not_changed_with_another_key_or_with_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with zkplan.connect(*here, secret=secret_of("ours")) as client:
-        with client.create_plan() as plan:
-            plan.add_task(int)
-        for change in {"paused": [plan.pause], "cancelled": [plan.cancel]}.get(state, []):
+        plan = client.create_plan()
+        plan.add_task(int)
+        changes = {"paused": [plan.pause], "cancelled": [plan.cancel]}
+        for change in [] if state == "defining" else [plan.mark_ready, *changes.get(state, [])]:
             change()
-        before = znodes.get(f"{plan.path}/ready")
+        before = znodes.exists(f"{plan.path}/ready") and znodes.get(f"{plan.path}/ready")
         if key:
             monkeypatch.setenv("ZKPLAN_SECRET_FILES", str(key_file(tmp_path, key)))
-        for words in ("pause", "resume", "set --priority 4", "mark-ready"):
+        of_ready_ones = [] if state == "defining" else ["set --priority 4"]
+        for words in ("pause", "resume", "mark-ready", "cancel", *of_ready_ones):
             command, *options = words.split()
             refused = run("plan", command, plan.number, *options)
             assert refused.code == 2, words
-            assert f"{plan.path}/ready is not used: it is sealed with" in refused.err
+            assert re.search(f"{plan.path}(/ready)? is not used: it is sealed with", refused.err)
             assert "(secret-files)" in refused.err
-        assert znodes.get(f"{plan.path}/ready") == before
+        assert before == (znodes.exists(f"{plan.path}/ready") and znodes.get(f"{plan.path}/ready"))
         assert plan.status().state == state

@@ -12,7 +12,7 @@ import pytest
 import zkplan
 from zkplan import Client
 from zkplan.errors import PlanNotFound, StoreUnavailable, ZooKeeperUnavailable
-from zkplan.protocol import control
+from zkplan.protocol import removal
 from zkplan.store.files import Store
 
 from .stores import Place
@@ -78,13 +78,13 @@ def test_a_removal_without_an_answer_deletes_the_folder_when_it_is_repeated(
 ) -> None:
     with client.create_plan() as plan:
         plan.add_task(operator.add, [[1], [2]])
-    folder, real = place.folder_of(plan), control.remove
+    folder, real = place.folder_of(plan), removal.remove
 
     def unanswered(plan_path: str) -> Any:
         yield from real(plan_path)
         raise ZooKeeperUnavailable("no answer")
 
-    monkeypatch.setattr(control, "remove", unanswered)
+    monkeypatch.setattr(removal, "remove", unanswered)
     with pytest.raises(ZooKeeperUnavailable):
         plan.remove()
     monkeypatch.undo()

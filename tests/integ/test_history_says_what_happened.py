@@ -16,7 +16,7 @@ import zkplan
 from zkplan import Client, Event, HistoryNotKept, PlanNotFound
 from zkplan.history.reading import missing, read
 from zkplan.leases import Leases
-from zkplan.protocol import control
+from zkplan.protocol import removal
 from zkplan.protocol.compaction import compact, read_history
 from zkplan.protocol.layout import HISTORY
 from zkplan.protocol.requests import Create, Multi, Request, Step
@@ -299,5 +299,5 @@ def test_a_removal_deletes_the_history_first_though_a_worker_still_writes(
                 order.extend(deleted)
                 answer = yield request
 
-    zkplan_client.transport.run(watched(control.remove(plan.path)))
+    zkplan_client.transport.run(watched(removal.remove(plan.path)))
     assert order == [history, history, task.path]

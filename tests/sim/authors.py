@@ -16,7 +16,7 @@ from zkplan.errors import (
     TaskError,
 )
 from zkplan.protocol import author as authoring
-from zkplan.protocol import control
+from zkplan.protocol import control, removal
 from zkplan.protocol import retry as retrying
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import DEFAULT_QUEUE, PLAN_FIXED, QUEUES
@@ -253,7 +253,7 @@ def retry(world: World, plan: Plan, task: str) -> Script:
 
 def remove(world: World, plan: Plan) -> Script:
     try:
-        yield from control.remove(world.paths.plan(plan.number))
+        yield from removal.remove(world.paths.plan(plan.number))
     except PlanNotFound:
         if not world.expires:
             raise  # nobody else removes it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zkplan.protocol import control
+from zkplan.protocol import removal
 from zkplan.protocol.author import create_plan
 from zkplan.protocol.requests import Multi, Op, SetData
 
@@ -13,7 +13,7 @@ from .network import Fiber
 from .world import ROOT, World
 
 _KEYS = f"{ROOT}/keys/"
-_real_remove = control._remove
+_real_remove = removal.delete_all
 
 
 def not_compared(world: World, fiber: Fiber, op: Op) -> Op:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanError, PlanNotFound
-from zkplan.protocol import bounds, control
+from zkplan.protocol import bounds, control, removal
 from zkplan.protocol.records import control_from_bytes
 
 from . import authors
@@ -73,7 +73,7 @@ def expire(world: World, number: str) -> authors.Script:
         return
     next(plan for plan in world.plans if plan.number == number).removed = True
     try:
-        yield from control.remove(found.path)
+        yield from removal.remove(found.path)
     except PlanNotFound:
         pass  # another worker was faster
 

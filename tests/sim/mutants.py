@@ -15,6 +15,7 @@ from zkplan.protocol import (
     control,
     keys,
     publish,
+    removal,
     retry,
     wide_delivery,
     wide_join,
@@ -370,7 +371,7 @@ SIMULATION_ONLY = (
     Mutant("next time moved without compare", broken_keys.next_not_compared),
     Mutant(
         "removal that deletes results early",
-        patches=((control, "_remove", broken_keys.holds_nothing),),
+        patches=((removal, "delete_all", broken_keys.holds_nothing),),
     ),
     Mutant("share changed without compare", _share_not_compared),
     Mutant(

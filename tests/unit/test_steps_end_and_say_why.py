@@ -15,7 +15,7 @@ from zkplan.errors import (
     ResultNotKept,
     TransactionRejected,
 )
-from zkplan.protocol import control
+from zkplan.protocol import control, removal
 from zkplan.protocol.adding import NewTask, settle_finished
 from zkplan.protocol.author import Author
 from zkplan.protocol.claim import new_claim
@@ -90,7 +90,7 @@ def test_a_removal_ends(state: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a plan that the server shows as running, or as half removed."""
     monkeypatch.setitem(DATA, f"{PATH}/ready", state)
     with pytest.raises(TransactionRejected, match="docs/operate/operating"):
-        on_a_diverged_server(control.remove(PATH), no_node)
+        on_a_diverged_server(removal.remove(PATH), no_node)
 
 
 def test_a_worker_that_would_end_the_plan_goes_on_with_others() -> None:

@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..log import get_logger
 from ..plan import Plan
-from ..protocol import control
+from ..protocol import removal
 from ..protocol.clearing import clear_claims, orphaned_claims
 from ..protocol.layout import Paths, number_of
 from ..protocol.records import PlanRecord
@@ -234,7 +234,7 @@ def import_plan(
 def _remove_half(client: Connection, number: str, unpacker: Unpacker | None) -> None:
     path = client.paths.plan(number)
     try:
-        client.transport.run(control.remove(path))
+        client.transport.run(removal.remove(path))
         if unpacker is not None:
             unpacker.undo()
     except ZkplanError as error:

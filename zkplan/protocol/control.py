@@ -1,5 +1,4 @@
-"""The life of a plan: mark it ready, pause, resume, cancel, finish or remove it, read its
-status."""
+"""The life of a plan: mark it ready, pause, resume, cancel or finish it, read its status."""
 
 from __future__ import annotations
 
@@ -12,18 +11,14 @@ from ..errors import (
     PlanDrained,
     PlanError,
     PlanNotFound,
-    ServerFull,
 )
 from ..notebook import status_html
 from . import failpoints
 from .active import cleared, leaving
 from .adding import task_count
 from .fields import to_json
-from .foreign import below, delete_below
-from .gates import remove_waiting
-from .keys import freeing
+from .foreign import below
 from .layout import HISTORY, PLAN_FIXED, QUEUES, active_entry
-from .limits import remove_own_limit
 from .queues import read_queues
 from .records import (
     PlanRecord,
@@ -50,15 +45,11 @@ from .requests import (
     Step,
 )
 from .share import share_of
-from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
+from .shared import REFUSALS_MAX, rejected, too_busy
 from .unproven import Unproven, require_opened, require_proven
 
-#: How many tasks one round of `remove` deletes.
-REMOVED_PER_ROUND = 100
 #: Why a worker cancels a plan.
 DEADLINE_PASSED = "its deadline has passed"
-#: How many rounds of `remove` may fail. A worker that is still busy with the plan can cause a few.
-REMOVALS_MAX = 100
 #: Refusals that another client's change explains: read again. Any other refusal would repeat for
 #: ever.
 _RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
@@ -164,8 +155,11 @@ def mark_ready(plan_path: str) -> Step[None]:
     """Let the plan run, and put it into the index for workers. Repeating it does no harm.
 
     Raises PlanNotFound, PlanCancelled. Raises TransactionRejected or ServerFull; then the plan does
-    not run.
+    not run. Raises PayloadUndecodable if the plan's record cannot be read here: workers that have
+    its key would not believe this client.
     """
+    plan = yield ReadData(plan_path)
+    require_opened(plan_path, plan.data if plan is not None else b"")
     entry = active_entry(plan_path)
     start = Create(f"{plan_path}/ready", control_to_bytes("running"))
     enter: Op = Create(entry)
@@ -189,12 +183,16 @@ def mark_ready(plan_path: str) -> Step[None]:
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
 
-def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
+def change_state(
+    plan_path: str, state: State, reason: str = "", *, of_any_key: bool = False
+) -> Step[None]:
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index. `reason` is for people. Raises PayloadUndecodable if the state cannot be read here, or
-    was not sealed for its place: only a cancel goes on.
+    index. `reason` is for people. Raises PayloadUndecodable if the plan's record cannot be read
+    here: those who have its key would not believe this client. `of_any_key`: go on, because the
+    plan is removed next. A state that was not sealed for its place is refused as well, but for a
+    cancel, which replaces it.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -204,6 +202,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
         if done is not None:
             raise PlanDrained(plan_path, f"{plan_path} is done: there is nothing to change")
+        if not of_any_key:
+            require_opened(plan_path, plan.data)
         ops: list[Op] = []
         if ready is None:
             if state != "cancelled":
@@ -302,99 +302,3 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         if answer.reason not in _RACES:
             raise rejected(f"ending {plan_path}", answer)
     return False
-
-
-def remove(plan_path: str) -> Step[int]:
-    """Cancel the plan, then delete it task by task. Returns the number of tasks deleted.
-
-    If this is interrupted, the plan is cancelled and can be removed again. `add-count` is deleted
-    first, so that no task is added, and `ready` last, so that no task is claimed meanwhile.
-    """
-    try:
-        yield from change_state(plan_path, "cancelled")
-    except PlanDrained:
-        pass
-    except ServerFull:
-        # There is no room to write that it is cancelled. A plan that is not ready has no claims,
-        # and without `add-count` no task can be added.
-        if (yield ReadData(f"{plan_path}/ready")) is not None:
-            raise
-    removed, root = 0, plan_path.rpartition("/")[0]
-    yield Multi([Delete(f"{plan_path}/add-count")])
-    yield from _remove_history(f"{plan_path}/{HISTORY}")
-    for _ in range(REMOVALS_MAX):
-        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
-        if plan is None or names is None:
-            return removed
-        tasks = [f"{plan_path}/{name}" for name in names if name.startswith("task-")]
-        if not tasks:
-            break
-        for start in range(0, len(tasks), REMOVED_PER_ROUND):
-            removed += yield from _remove(tasks[start : start + REMOVED_PER_ROUND])
-    else:
-        raise too_busy(f"removing {plan_path}")
-    yield from remove_waiting(plan_path)
-    yield from remove_own_limit(plan_path)
-    yield from _remove([active_entry(plan_path)])  # somebody else's, after the plan had ended
-    for _ in range(REMOVALS_MAX):
-        # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
-        # another client, and would be put into the index.
-        ends = [name for name in ("done", "ready") if name in names]
-        if QUEUES in names:
-            made = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()
-            yield from _remove([f"{plan_path}/{QUEUES}/{queue}" for queue in made])
-        doomed = [f"{plan_path}/{name}" for name in names if name not in ends]
-        # `results` stays until then, empty: who creates a plan and predicts this number meanwhile
-        # must be refused.
-        held = f"{plan_path}/results"
-        yield from _remove(doomed, held)
-        last: list[Op] = [Delete(held)] if held in doomed else []
-        for name in ends:
-            last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
-            last.append(Delete(f"{plan_path}/{name}"))
-        last += yield from freeing(plan_path, plan)
-        answer = yield Multi(last)
-        if isinstance(answer, Applied):
-            return removed
-        if answer.reason is Reason.NOT_EMPTY and answer.path.startswith(f"{root}/keys/"):
-            yield from delete_below(answer.path)
-        # A commit or a release wrote meanwhile. The plan is cancelled, so such writes come to an
-        # end.
-        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
-        if plan is None or names is None:
-            return removed
-    raise too_busy(f"removing {plan_path}")
-
-
-def _remove_history(path: str) -> Step[None]:
-    # First of all: else it would tell of tasks as gone whose results still stand. The deletion is
-    # refused where a worker that ends a claim meanwhile tells of it.
-    for _ in range(REMOVALS_MAX):
-        if (yield from _remove([path])) or (yield ReadChildren(path)) is None:
-            return
-    raise too_busy(f"removing {path}")
-
-
-def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
-    """Delete these znodes with their children, of `held` only the children. Returns how many were
-    deleted.
-
-    What others change meanwhile is left for the next round. Raises TransactionRejected.
-    """
-    children = yield ReadMany([ReadChildren(path) for path in paths])
-    doomed: list[str] = []
-    for path, names in zip(paths, children, strict=True):
-        if names is not None:
-            doomed += [f"{path}/{name}" for name in names]
-            doomed += [path] if path != held else []
-    wanted, removed = set(paths), 0
-    for start in range(0, len(doomed), GROUP_OPS_MAX):
-        batch = doomed[start : start + GROUP_OPS_MAX]
-        answer = yield Multi([Delete(path) for path in batch])
-        if isinstance(answer, Applied):
-            removed += len(wanted.intersection(batch))
-        elif answer.reason is Reason.NOT_EMPTY and answer.path not in wanted:
-            yield from delete_below(answer.path)
-        elif answer.reason not in (Reason.NOT_EMPTY, Reason.NO_NODE):
-            raise rejected(f"removing {answer.path}", answer)
-    return removed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ..errors import PlanNotFound, ZkplanError
 from ..log import get_logger
-from ..protocol import control
+from ..protocol import removal
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..transport import Transport
 from .parts import keep_oldest
@@ -31,7 +31,7 @@ def remove(transport: Transport, values: Values, plan_path: str) -> int:
     """
     folder = values.known_folder_of(plan_path)
     try:
-        removed = int(transport.run(control.remove(plan_path)))
+        removed = int(transport.run(removal.remove(plan_path)))
     except PlanNotFound:
         # The folder is known all the same: an earlier removal here had no answer.
         _delete_folder(values, plan_path, folder)
