@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,17 @@ def test_a_folder_that_was_there_and_is_gone_is_not_made_anew(tmp_path: Path) ->
     (tmp_path / "unmounted").rename(tmp_path / "store")
     store.write("plan-1", "b-00", [b"two"])
     assert store.names("plan-1") == ["a-00", "b-00"]
+
+
+def test_a_write_says_that_the_folder_of_its_plan_was_deleted_meanwhile(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    store.write("plan-1", "a-00", [b"data"])
+
+    def removed_meanwhile() -> Iterator[bytes]:
+        yield b"one"
+        store.delete_folder("plan-1")
+        yield b"two"
+
+    with pytest.raises(StoreUnavailable, match=r"b-00 is not written .* plan-1 was deleted"):
+        store.write("plan-1", "b-00", removed_meanwhile())
+    assert store.names("plan-1") == []

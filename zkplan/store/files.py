@@ -94,6 +94,12 @@ class Store:
                 self._write_object(path, chunks)
         except StoreUnavailable:
             raise
+        except FileNotFoundError as error:
+            self._must_stand(f"{name} cannot be written")
+            raise StoreUnavailable(
+                f"{name} is not written to the store {self.url}: its folder {folder} was deleted "
+                "meanwhile, most likely with its plan"
+            ) from error
         except Exception as error:
             raise self._unavailable(f"{name} cannot be written", error) from error
 

@@ -285,7 +285,11 @@ class RunHistory(History[Execution]):
         execution.planned = line.get("planned", False)
         execution.handed_back = line.get("handed_back", False)
         if not execution.planned:
-            told = {"execution": str(execution), "pid": execution.pid}
+            of_key = (
+                (name, plan.executions.get(execution.key, ())) for name, plan in self.plans.items()
+            )
+            plan = next((name for name, runs in of_key if execution in runs), "")
+            told = {"execution": str(execution), "pid": execution.pid, "plan": plan}
             self.unplanned.append({**line, **told})
 
     def _plan(self, seed: int) -> PlanHistory:

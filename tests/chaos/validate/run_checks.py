@@ -10,6 +10,8 @@ from zkplan.stress.validate.values import wrong_arguments
 from .evidence import expected_of
 from .history import RunHistory
 
+#: What a write to the store says whose folder was deleted meanwhile.
+_NO_FOLDER = "is not written to the store"
 #: As `repr` tells it; what wraps an OSError says its number in another way.
 _NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
 #: Of a task whose author was lost within the steps of a wide join: it never runs.
@@ -125,7 +127,9 @@ def _told(line: Line) -> str:
 def _is_explained(history: RunHistory, line: Line) -> bool:
     error, at = line["error"], line["at"]
     if line["event"] == "raised" and error.startswith("StoreUnavailable"):
-        return history.store_fails(at, at)
+        # A removal deletes the folder of the plan, also while a task writes to it.
+        is_removed = history.operations.ending(line["plan"]) == "removed"
+        return history.store_fails(at, at) or (is_removed and _NO_FOLDER in error)
     if line["event"] == "raised":
         return history.lacked_memory(at, at, line["pid"]) and any(
             each in error for each in _NO_MEMORY
