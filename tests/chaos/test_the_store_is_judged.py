@@ -6,6 +6,7 @@ import operator
 import os
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from zkplan.store.parts import keep_oldest
 from zkplan.store.reference import HISTORY, key_of
 
 from .faults.target import EVERYBODY, Target
-from .validate.blobs import Blobs
+from .validate.blobs import Blobs, told_by_workers
 from .validate.history import RunHistory
 from .validate.removals import Removed
 from .validate.snapshot import remains_at_end
@@ -192,3 +193,14 @@ def test_a_folder_that_a_removal_leaves_needs_an_excuse(
     os.utime(folder / "blob", (at, at))
     told = list(blobs.left(client, removed, history))
     assert [found in text for text in told] == [True] * bool(found), told
+
+
+def test_what_a_worker_tells_of_a_folder_it_leaves_is_known(tmp_path: Path) -> None:
+    at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    line = (
+        f"{at} WARNING zkplan.store: /z/plan-0000000025 is removed, but not its folder plan-25-ab"
+    )
+    (tmp_path / "worker3-2.log").write_text(f"worker ready\n{line}, which may be deleted by hand\n")
+    (found,) = told_by_workers(tmp_path).values()
+    assert found.name == "/z/plan-0000000025"
+    assert found.at == found.begun == pytest.approx(time.monotonic(), abs=10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from .history import RunHistory
 from .removals import Removed
 
 _BATCH = 300
+_LEFT = re.compile(
+    r"^(?P<at>\S+) WARNING \S+ (?P<path>\S+) is removed, but not its folder", re.MULTILINE
+)
 
 
 class Blobs:
@@ -83,6 +88,20 @@ class Blobs:
                 old = [each.name for each in folder.iterdir() if _written(each) < since]
                 if old:
                     yield f"S10 {removal.name} was removed, and not its {old[:5]} in {folder.name}"
+
+
+def told_by_workers(folder: Path) -> dict[str, Removed]:
+    """By path, the plans of which a worker told in its log that it could not delete their folder.
+
+    Workers remove what a schedule has made, and tell the history of the run nothing of it.
+    """
+    found: dict[str, Removed] = {}
+    wall = time.time() - time.monotonic()
+    for log in folder.glob("worker*.log"):
+        for told in _LEFT.finditer(log.read_text(errors="replace")):
+            at = datetime.fromisoformat(told["at"]).timestamp() - wall
+            found[told["path"]] = Removed(told["path"], at, at)
+    return found
 
 
 def _names(plan: zkplan.Plan) -> list[str]:

@@ -16,7 +16,7 @@ from ..cluster.cluster import Cluster
 from ..traffic.controls import swing
 from ..traffic.operator import GOING, Operator
 from ..traffic.workloads import workloads_in
-from .blobs import Blobs
+from .blobs import Blobs, told_by_workers
 from .checks import committed_numbers, violations
 from .evidence import PlanEvidence
 from .history import RunHistory
@@ -386,4 +386,5 @@ class Validator:
         """What removals have left there; asked once nobody is left who may write."""
         if self.cluster.store is None:
             return []
-        return [*self.blobs.left(self._client, self._removals.done, self.history)]
+        removed = {**told_by_workers(self.cluster.folder), **self._removals.done}
+        return [*self.blobs.left(self._client, removed, self.history)]
