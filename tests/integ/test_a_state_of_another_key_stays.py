@@ -44,3 +44,16 @@ def test_a_state_is_not_changed_with_another_key_or_with_none(
             assert "(secret-files)" in refused.err
         assert before == (znodes.exists(f"{plan.path}/ready") and znodes.get(f"{plan.path}/ready"))
         assert plan.status().state == state
+
+
+def test_a_plan_whose_record_was_overwritten_can_be_paused_and_cancelled(
+    here: Here, znodes: KazooClient
+) -> None:
+    with zkplan.connect(*here, secret=secret_of("ours")) as client:
+        with client.create_plan() as plan:
+            plan.add_task(int)
+        znodes.set(plan.path, b"{}")
+        plan.pause()
+        assert plan.status().state == "paused"
+        plan.cancel()
+        assert plan.status().state == "cancelled"

@@ -46,7 +46,7 @@ from .requests import (
 )
 from .share import share_of
 from .shared import REFUSALS_MAX, rejected, too_busy
-from .unproven import Unproven, require_opened, require_proven
+from .unproven import Unproven, require_known_key, require_opened, require_proven
 
 #: Why a worker cancels a plan.
 DEADLINE_PASSED = "its deadline has passed"
@@ -189,10 +189,10 @@ def change_state(
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index. `reason` is for people. Raises PayloadUndecodable if the plan's record cannot be read
-    here: those who have its key would not believe this client. `of_any_key`: go on, because the
-    plan is removed next. A state that was not sealed for its place is refused as well, but for a
-    cancel, which replaces it.
+    index. `reason` is for people. Raises PayloadUndecodable if the plan's record is sealed with a
+    key that is not known here: those who have it would not believe this client. `of_any_key`: go
+    on, because the plan is removed next. A state that was not sealed for its place is refused as
+    well, but for a cancel, which replaces it.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -203,7 +203,7 @@ def change_state(
         if done is not None:
             raise PlanDrained(plan_path, f"{plan_path} is done: there is nothing to change")
         if not of_any_key:
-            require_opened(plan_path, plan.data)
+            require_known_key(plan_path, plan.data)
         ops: list[Op] = []
         if ready is None:
             if state != "cancelled":

@@ -101,7 +101,7 @@ def plan_record(plan_path: str) -> Step[PlanRecord]:
 def readable_record(data: bytes) -> PlanRecord | None:
     """The record of a plan, or None if it is damaged or of a later format.
 
-    Such a plan is listed too, and can be cancelled and removed.
+    Such a plan is listed too, and can be removed.
     """
     try:
         return PlanRecord.from_bytes(data)

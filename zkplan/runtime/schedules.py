@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from ..basics.cron import Cron
-from ..errors import PlanError, ZkplanError
+from ..errors import PayloadUndecodable, PlanError, ZkplanError
 from ..log import get_logger
 from ..protocol.control import change_state
 from ..protocol.layout import Paths
@@ -225,3 +225,7 @@ def _cancel(plan_path: str) -> Step[None]:
         yield from change_state(plan_path, "cancelled", "its schedule is due again")
     except PlanError:
         pass  # it has ended meanwhile
+    except PayloadUndecodable as error:  # with a key that was taken away since
+        logger.warning(
+            "%s goes on beside the next one, as nobody can cancel it: %s", plan_path, error
+        )

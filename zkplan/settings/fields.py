@@ -264,7 +264,8 @@ FIELDS = (
     Field(
         "inline-limit",
         Kind("size", _size_up_to(INLINE_LIMIT_MAX)),
-        f"Values of more bytes lie in the store: at most {INLINE_LIMIT_MAX // 1024}KiB.",
+        "Values that are larger than this lie in the store: a size of at most "
+        f"{INLINE_LIMIT_MAX // 1024}KiB, 0 for all.",
         is_common=True,
         metavar="SIZE",
     ),

@@ -96,9 +96,11 @@ class Store:
             raise
         except FileNotFoundError as error:
             self._must_stand(f"{name} cannot be written")
+            if not self._is_local or os.path.isdir(os.path.dirname(path)):
+                raise self._unavailable(f"{name} cannot be written", error) from error
             raise StoreUnavailable(
                 f"{name} is not written to the store {self.url}: its folder {folder} was deleted "
-                "meanwhile, most likely with its plan"
+                "meanwhile, as the removal of a plan does"
             ) from error
         except Exception as error:
             raise self._unavailable(f"{name} cannot be written", error) from error
