@@ -6,10 +6,11 @@ from typing import Any
 
 from zkplan.protocol import claim as claiming
 from zkplan.protocol import decide as deciding
+from zkplan.protocol import late_copies
 from zkplan.protocol import part as parts
 from zkplan.protocol.layout import Entry, parse_entry
 from zkplan.protocol.part import Part
-from zkplan.protocol.requests import Create, Delete, Op, Refused
+from zkplan.protocol.requests import Await, Create, Delete, Op, Refused
 
 from . import mixes
 from .auditor import DECIDES
@@ -30,11 +31,26 @@ def _decision_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
     return Create(f"{head}/{Entry(entry.rank, entry.task, entry.n - 1, entry.a).name}")
 
 
-def _first_stands(claims: Any, names: Any) -> bool:
+def _first_stands(names: Any, standing: Any) -> bool:
     """A batch counts as applied by its first claim alone, which an operator may have taken."""
-    return bool(claims) and claims[0].name in (names or ())
+    return names[0] in standing
 
 
+def _read_before(*arguments: Any, **options: Any) -> Answers:
+    """A batch that is found applied is run from what was read behind its first try."""
+    step, answer, read = _real_claim(*arguments, **options), None, None
+    while True:
+        try:
+            request = step.send(answer)
+        except StopIteration as stop:
+            found = stop.value
+            return found._replace(read=found.read or read) if found.claims else found
+        answer = yield request
+        if type(answer) is list and type(request) is Await:
+            read = answer
+
+
+_real_claim = claiming.claim
 _real_decide = deciding.decide
 
 
@@ -91,7 +107,12 @@ OF_DECISIONS = (
         ),
         Mutant(
             "batch of claims known by its first one",
-            patches=((claiming, "stands_any", _first_stands),),
+            patches=((late_copies, "stands_any", _first_stands),),
+            mix=mixes.decided_meanwhile,
+        ),
+        Mutant(
+            "batch of claims found applied and not read anew",
+            patches=((claiming, "claim", _read_before),),
             mix=mixes.decided_meanwhile,
         ),
     ),

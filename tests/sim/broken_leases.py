@@ -7,6 +7,7 @@ from typing import Any
 
 from zkplan.protocol import leases
 from zkplan.protocol.clearing import clear_claims
+from zkplan.protocol.late_copies import LateCopies
 from zkplan.protocol.layout import Paths, parse_claim, parse_lease
 from zkplan.protocol.leases import Renewed
 from zkplan.protocol.requests import (
@@ -23,7 +24,7 @@ from zkplan.protocol.requests import (
 )
 
 from . import leases as of_world
-from . import maintenance
+from . import maintenance, mixes
 from .mutant import Mutant, only
 from .network import Fiber
 from .world import ROOT, World
@@ -88,6 +89,15 @@ def _never(world: World) -> Step[None]:
     yield from ()
 
 
+_applied = LateCopies.applied
+
+
+def _look_once(copies: Any, *arguments: Any) -> Step[Any]:
+    """Only the transaction that was refused last may have been applied."""
+    copies._sent.clear()
+    return (yield from _applied(copies, *arguments))
+
+
 OF_LEASES = only(
     lambda world: world.leases is not None,
     Mutant("lease released at any version", _release_at_any_version),
@@ -101,6 +111,11 @@ OF_LEASES = only(
     ),
     Mutant("lease renewed after it lapsed", patches=((leases, "renew", _renew_what_is_gone),)),
     Mutant("renewal that tells what was", patches=((leases, "renew", _trust_what_was_known),)),
+    Mutant(
+        "late copy of a commit looked for once",
+        patches=((LateCopies, "applied", _look_once),),
+        mix=mixes.mostly_late,
+    ),
     Mutant("completion without the fence", _end_whoever_claims),
     Mutant("lapsed leases left alone", patches=((of_world, "expire_all", _never),)),
 )

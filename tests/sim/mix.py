@@ -74,8 +74,8 @@ def draw_mix(rng: random.Random) -> Mix:
     faults = Faults(some(strength), some(strength), some(strength), some(0.2, 0.2))
     if faults.full:
         # A leader refuses the late copy of what it has answered another server for (session moved).
-        # Any other reason to refuse holds for the copy too, or its entry gets another name
-        # (`claim.rename_blocked`); that a server is full may pass.
+        # Any other reason to refuse holds for the copy too, or its sender looks for what it made
+        # (`late_copies`), or its entry gets another name (`claim.rename_blocked`).
         faults = faults._replace(late=0.0)
     return Mix(
         faults=faults,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from .mix import Mix, draw_mix
+from .network import CALM
 
 
 def retried(rng: random.Random) -> Mix:
@@ -45,6 +46,12 @@ def late_copies(rng: random.Random) -> Mix:
     """Many copies stay in the network, and come after what was sent later."""
     mix = draw_mix(rng)
     return mix._replace(faults=mix.faults._replace(late=0.12, full=0.0))
+
+
+def mostly_late(rng: random.Random) -> Mix:
+    """Copies come late, and there is no other fault."""
+    mix = draw_mix(rng)._replace(lateness=0.1, expiries=0, crashes=0, wide=0)
+    return mix._replace(faults=CALM._replace(late=0.3))
 
 
 def wide_joins(rng: random.Random) -> Mix:

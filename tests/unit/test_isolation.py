@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,22 @@ import pytest
 
 import zkplan
 from zkplan.errors import InvalidTask, ZkplanError
+from zkplan.isolation import processes as processes_module
 from zkplan.isolation import wire
 from zkplan.isolation.adds import from_plain, to_plain
 from zkplan.isolation.machine import fair_share, memory_available
+from zkplan.isolation.processes import Processes
+from zkplan.isolation.slot import Slot
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
+from zkplan.protocol.records import TaskRecord
+from zkplan.runtime.isolated import Work
+from zkplan.runtime.job import Ended
 from zkplan.serialization.codec import TASK, Codec
 from zkplan.tasks import TaskSpec
 from zkplan.worker import check_isolation
 
-from .attempts import CODEC
+from .attempts import CODEC, job_of
 
 
 @pytest.fixture
@@ -183,3 +190,28 @@ def test_a_worker_refuses_wrong_options_of_processes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(ZkplanError, match="needs Linux"):
         check_isolation("process")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")
+def test_a_slot_whose_task_ends_while_its_worker_ends_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Slot] = []
+
+    def new_slot() -> Slot:
+        made.append(Slot())
+        return made[-1]
+
+    monkeypatch.setattr(processes_module, "Slot", new_slot)
+    processes, job = Processes(CODEC, 1, True), job_of(abs, (-1,))
+    record = TaskRecord.from_bytes(CODEC.open(TASK, job.loaded.record)[1])
+
+    def ends_meanwhile() -> Ended:
+        processes.close()
+        return Ended(job, stopped=True)
+
+    bodies: list[tuple[bool, wire.Bytes]] = [(False, record.function), (False, record.arguments)]
+    came = processes.run(Work(job, bodies, [], None), ends_meanwhile, lambda body: None)
+    assert came.refused is not None
+    assert [slot._control.fileno() for slot in made] == [-1]
+    assert [slot._guard.poll() for slot in made] != [None]

@@ -142,6 +142,9 @@ class Processes:
         with self._lock:
             if not self._closed:
                 self._free.append(slot)
+                return
+        # Its task ended while `close` told the slots in use to end: nobody else closes it.
+        self._drop(slot)
 
     def _drop(self, slot: Slot) -> None:
         with self._lock:

@@ -56,7 +56,8 @@ class Slot:
 
     def __init__(self) -> None:
         self._control, theirs = pair()
-        with theirs:
+        with contextlib.ExitStack() as undo, theirs:
+            undo.callback(self._control.close)
             self._guard = subprocess.Popen(
                 [sys.executable, "-c", _GUARD, json.dumps(sys.path), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -64,6 +65,7 @@ class Slot:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+            undo.pop_all()
         self._data: socket.socket | None = None
         self._output = -1
         self._child = 0

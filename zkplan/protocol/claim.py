@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
+from .late_copies import LateCopies
 from .layout import DEFAULT_QUEUE, Entry, entry_path, parse_entry, queue_path
 from .load import FirstReads, first_reads
 from .requests import (
@@ -112,15 +113,6 @@ def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> l
     return ops
 
 
-def stands_any(claims: Sequence[Claim], names: Sequence[str] | None) -> bool:
-    """Whether a transaction was applied that made all of `claims`, by the names on the claims node.
-
-    An operator may have taken some of them since. Where all were taken, nothing is left to do.
-    """
-    standing = set(names or ())
-    return any(claim.name in standing for claim in claims)
-
-
 def send_taking(
     me: Registration, ops: list[Op], claims: list[Claim]
 ) -> Step[tuple[Applied | Refused, FirstReads | None]]:
@@ -163,6 +155,7 @@ def claim(
     )
     claimed: list[Claim] = []
     read: FirstReads | None = None
+    late = LateCopies[list[Claim]](me.claims_path)
     while todo.wanted:
         draft = _draft(me, runnable, todo.wanted, todo.standing, permits)
         draft.guard(me, {plan_path: ready_version})
@@ -173,9 +166,12 @@ def claim(
             failpoints.reach("claim.made")
             claimed = made
             break
-        if answer.repeated and stands_any(made, (yield ReadChildren(me.claims_path))):
-            # The first copy was applied: our claims have unique names, and the session is the same.
-            claimed = made
+        before = yield from late.applied(answer, [each.name for each in made], made)
+        if before is not None:
+            # A copy was applied: our claims have unique names, and the session is the same. What
+            # was read behind it is older than these names: an operator may have taken some since.
+            claimed, read = before, None
+            todo.blocked = [item for item in todo.blocked if item[1] not in before]
             break
         stopped = _stopped(me, plan_path, answer, draft.owners[answer.at])
         if stopped is not None:
@@ -184,8 +180,8 @@ def claim(
     yield from _drop_orphans(runnable, todo.orphans)
     blocked = [name for name, _ in todo.blocked]
     if blocked and todo.repeated:
-        late, blocked = yield from rename_blocked(me, runnable, todo.blocked)
-        read, claimed = (None, claimed + late) if late else (read, claimed)
+        found, blocked = yield from rename_blocked(me, runnable, todo.blocked)
+        read, claimed = (None, claimed + found) if found else (read, claimed)
     read = read if claimed else None
     return Claimed(
         *(claimed, todo.conflicts), read=read, barred=tuple(todo.barred), blocked=tuple(blocked)

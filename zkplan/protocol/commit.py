@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from ..errors import PayloadTooLarge, ZkplanError
 from . import failpoints
 from .adding import added_ops, being_removed, names_of, next_number, settle_all
-from .claim import new_claim, stands_any, take_ops
+from .claim import new_claim, take_ops
 from .edges import delivery_ops, is_added, publish_ops
 from .foreign import with_below
+from .late_copies import LateCopies
 from .layout import PENDING
 from .part import Part
 from .publish import still_full
@@ -23,7 +24,6 @@ from .requests import (
     Applied,
     Create,
     Delete,
-    ReadChildren,
     Reason,
     Refused,
     SetData,
@@ -76,6 +76,8 @@ class _Commit(Draft):
     def __init__(self, me: Registration, parts: Sequence[Part], allowance: Allowance) -> None:
         super().__init__()
         self.me, self.pending = me, ""
+        #: A run may be dropped before a copy of this transaction is found to be applied.
+        self.parts = [(part, part.run) for part in parts]
         #: Dependents with more than one edge, and the operation that counts the arrival.
         self.deliveries: dict[tuple[str, str], tuple[Dependent, int]] = {}
         self.inherited: list[Claim] = []
@@ -148,6 +150,13 @@ class _Commit(Draft):
             self.own(_PENDING)
 
     @property
+    def made(self) -> list[str]:
+        """The names on the claims node that only this transaction makes, and that are owed
+        something."""
+        made = [self.pending] if self.pending else [claim.path for claim in self.inherited]
+        return [path.rpartition("/")[2] for path in made]
+
+    @property
     def named(self) -> list[Dependent]:
         return [dependent for dependent, _ in self.deliveries.values()]
 
@@ -172,6 +181,7 @@ def commit(
     report = Committed()
     rest, pending_records = list(parts), list(old_pending)
     next_tasks: dict[str, int] = {}
+    late = LateCopies[_Commit](me.claims_path)
     while rest:
         yield from _learn_numbers(report, rest, next_tasks)
         if not rest:
@@ -192,14 +202,12 @@ def commit(
             continue
         if isinstance(answer, Applied):
             failpoints.reach("commit.made")
-            return _settled(report, draft, rest, draft.full(answer.results))
+            return _settled(report, draft, draft.full(answer.results))
         report.refusals += 1
-        if answer.repeated:
-            names = (yield ReadChildren(me.claims_path)) or ()
-            is_owed = bool(draft.pending) and draft.pending.rpartition("/")[2] in names
-            if is_owed or (not draft.pending and stands_any(draft.inherited, names)):
-                # The versions in the answer are lost: whatever is at K now must be published.
-                return _settled(report, draft, rest, (yield from still_full(me, draft.named)))
+        before = yield from late.applied(answer, draft.made, draft)
+        if before is not None:
+            # The versions in the answer are lost: whatever is at K now must be published.
+            return _settled(report, before, (yield from still_full(me, before.named)))
         if answer.reason is Reason.FULL:
             # Parts that free more than they take go on, and make room for the others.
             allowance, error = NO_ALLOWANCE, rejected("committing results", answer)
@@ -233,10 +241,14 @@ def _drop_runs(parts: list[Part], allowance: Allowance) -> None:
             part.cut()
 
 
-def _settled(
-    report: Committed, draft: _Commit, parts: list[Part], full: list[Dependent]
-) -> Committed:
-    report.done += parts
+def _settled(report: Committed, draft: _Commit, full: list[Dependent]) -> Committed:
+    """The report, once `draft` was applied: with all its parts, whatever was said of them since."""
+    for part, run in draft.parts:
+        part.run = run
+        report.done.append(part)
+    report.stale = [part for part in report.stale if part not in report.done]
+    report.poison = [item for item in report.poison if item[0] not in report.done]
+    report.no_room = [item for item in report.no_room if item[0] not in report.done]
     report.inherited, report.pending, report.full = draft.inherited, draft.pending, full
     return report
 

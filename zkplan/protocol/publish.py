@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
-from .claim import new_claim, send_taking, stands_any, take_ops
+from .claim import new_claim, send_taking, take_ops
 from .edges import publish_ops
 from .foreign import below
+from .late_copies import LateCopies
 from .load import FirstReads
-from .requests import Applied, Check, Delete, Op, ReadChildren, ReadData, ReadMany, Reason, Step
+from .requests import Applied, Check, Delete, Op, ReadData, ReadMany, Reason, Step
 from .shared import (
     GUARD,
     NO_ALLOWANCE,
@@ -57,6 +58,7 @@ def publish(
     shut: ZkplanError | None = None
     standing: set[str] = set()
     strange: list[str] = []
+    late = LateCopies[list[Claim]](me.claims_path)
     while rest or (pending and shut is None):
         failpoints.reach("publish.before")
         draft, claims = _draft(me, rest, allowance, standing, guard)
@@ -69,10 +71,10 @@ def publish(
                 break
             return Published(claims, refusals, read)
         refusals += 1
-        if answer.repeated and claims:
-            names = yield ReadChildren(me.claims_path)
-            if stands_any(claims, names):
-                return Published(claims, refusals, read)
+        before = yield from late.applied(answer, [claim.name for claim in claims], claims)
+        if before is not None:
+            # What was read behind it is older than the names that say so.
+            return Published(before, refusals)
         if answer.reason is Reason.FULL and claims:
             allowance = NO_ALLOWANCE  # an entry takes less room than a claim and its mark
             continue
