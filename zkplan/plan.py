@@ -322,8 +322,11 @@ class Plan(WatchedPlan):
     # ---- control
 
     def mark_ready(self) -> None:
-        """Let the plan run. Tasks may be added before and after. Repeating the call does no
-        harm."""
+        """Let the plan run. Tasks may be added before and after. Repeating the call does no harm.
+
+        Raises PayloadUndecodable if the plan's record is sealed with a key that is not known here;
+        so do `pause`, `resume` and `cancel`.
+        """
         self.flush()
         self._client.transport.run(control.mark_ready(self.path))
         self._new = False
@@ -332,8 +335,7 @@ class Plan(WatchedPlan):
         """Stop claiming tasks of this plan until `resume`. Running tasks go on.
 
         Raises PlanDrained, PlanCancelled, PlanNotFound, and PlanError if the plan is not marked
-        ready. Raises PayloadUndecodable if its record is sealed with a key that is not known here;
-        so do `resume` and `cancel`. Repeating the call does no harm.
+        ready. Repeating the call does no harm.
         """
         self._client.transport.run(control.change_state(self.path, "paused"))
 

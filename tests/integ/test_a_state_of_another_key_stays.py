@@ -35,8 +35,8 @@ def test_a_state_is_not_changed_with_another_key_or_with_none(
         before = znodes.exists(f"{plan.path}/ready") and znodes.get(f"{plan.path}/ready")
         if key:
             monkeypatch.setenv("ZKPLAN_SECRET_FILES", str(key_file(tmp_path, key)))
-        of_ready_ones = [] if state == "defining" else ["set --priority 4", "mark-ready"]
-        for words in ("pause", "resume", "cancel", *of_ready_ones):
+        of_ready_ones = [] if state == "defining" else ["set --priority 4"]
+        for words in ("pause", "resume", "mark-ready", "cancel", *of_ready_ones):
             command, *options = words.split()
             refused = run("plan", command, plan.number, *options)
             assert refused.code == 2, words

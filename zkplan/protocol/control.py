@@ -155,8 +155,11 @@ def mark_ready(plan_path: str) -> Step[None]:
     """Let the plan run, and put it into the index for workers. Repeating it does no harm.
 
     Raises PlanNotFound, PlanCancelled. Raises TransactionRejected or ServerFull; then the plan does
-    not run.
+    not run. Raises PayloadUndecodable if the plan's record cannot be read here: workers that have
+    its key would not believe this client.
     """
+    plan = yield ReadData(plan_path)
+    require_opened(plan_path, plan.data if plan is not None else b"")
     entry = active_entry(plan_path)
     start = Create(f"{plan_path}/ready", control_to_bytes("running"))
     enter: Op = Create(entry)
