@@ -38,18 +38,23 @@ class Crew(threading.Thread):
         return queue, subprocess.Popen(command, env={**os.environ, "SERVES": queue})
 
     def run(self):
-        while not self.over.wait(1):
-            there = {worker.pid for worker in self.client.workers()}
-            up = [each for each in self.workers if each[1].pid in there]
-            for queue, worker in up[:1] if len(up) > 2 else ():
-                self.workers.remove((queue, worker))
+        try:
+            while not self.over.wait(1):
+                self.replace_the_oldest()
+        finally:
+            for _, worker in self.workers:
                 worker.kill()
                 worker.wait()
-                self.died_at[worker.pid] = time.time()
-                self.workers.append(self.begin(queue))
-        for _, worker in self.workers:
+
+    def replace_the_oldest(self):
+        there = {worker.pid for worker in self.client.workers()}
+        up = [each for each in self.workers if each[1].pid in there]
+        for queue, worker in up[:1] if len(up) > 2 else ():
+            self.workers.remove((queue, worker))
             worker.kill()
             worker.wait()
+            self.died_at[worker.pid] = time.time()
+            self.workers.append(self.begin(queue))
 
 
 # ---- what the tasks do
