@@ -16,7 +16,7 @@ from zkplan.protocol.fields import from_json
 from zkplan.protocol.gates import open_gates
 from zkplan.runtime import gates as keeping
 
-from .support import Here, note, notes, wait_until, working
+from .support import Here, described, note, notes, wait_until, working
 
 
 @pytest.fixture
@@ -146,6 +146,10 @@ def test_a_znode_that_may_not_be_read_is_named_with_the_right(
 
         wait_until(told, "why names the path and the right")
         assert f"worker {worker.id} cannot look at it" in str(plan.why())
+        gate = next(each for each in plan.tasks() if each.state == "gated")
+        shown = described(plan.task(gate.number))
+        assert shown["gate"] == zkplan.when(path).condition.told
+        assert shown["gate_error"].startswith(f"{worker.id}: an access list")
         znodes.add_auth("digest", "other:word")
         znodes.set_acls(path, zkplan_client.transport.client.get_acls(outside)[0])
         assert task.result(30) == 0

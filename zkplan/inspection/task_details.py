@@ -16,6 +16,7 @@ from ..serialization.codec import FAILURE, LOG, VALUE, Codec
 from ..serialization.functions import is_skipped, split_name
 from ..store.reference import value_size
 from ..store.values import Values
+from .gates import gates_of
 from .neighbours import dependencies, dependents
 from .task_info import TaskInfo, TaskRead, info_of, read_task
 from .unfinished import TaskSummary, summaries
@@ -54,6 +55,8 @@ def describe_task(
         if not neighbours:
             return describe_task(client, task_path, people, values)  # finished meanwhile
         facts |= _definition(info) | _state(info, people) | neighbours
+        if info.state == "gated":
+            facts |= _gate(client, plan_path, number)
         facts["arrived"] = info.arrived
         facts["log"] = [_entry(codec, found, people, shown) for found in read.logs]
     if outcome is not None:
@@ -118,6 +121,15 @@ def _state(info: TaskInfo, people: bool) -> dict[str, Any]:
     if info.since is not None:
         facts["since"] = date_time(info.since, people)
     return facts
+
+
+def _gate(client: Connection, plan_path: str, number: str) -> dict[str, Any]:
+    """What a gate waits for, and what keeps workers from looking; nothing if it has just opened."""
+    found = next(iter(gates_of(client, plan_path, [number])), None)
+    if found is None:
+        return {}
+    error = {"gate_error": f"{found.worker}: {found.error}"} if found.error else {}
+    return {"gate": found.waits_for, **error}
 
 
 def neighbours_of(
