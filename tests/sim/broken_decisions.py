@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from zkplan.protocol import adding, late_copies
 from zkplan.protocol import claim as claiming
+from zkplan.protocol import commit as committing
 from zkplan.protocol import decide as deciding
-from zkplan.protocol import late_copies
 from zkplan.protocol import part as parts
+from zkplan.protocol import update as updating
 from zkplan.protocol.layout import Entry, parse_entry
 from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Await, Create, Delete, Op, Refused
@@ -68,7 +70,13 @@ def _tell_all(part: Part) -> list[Any]:
     return part.loaded.edges
 
 
+def _lend_all(plan_path: str, tasks: Any, first: int, finishing: Any, _dying: Any) -> list[Op]:
+    """A dead task tells of its failure whoever is added in the same transaction."""
+    return _real_added(plan_path, tasks, first, finishing)
+
+
 _PART: Any = parts.Part
+_real_added = adding.added_ops
 
 #: Found by the simulation alone: real operators seldom meet a task at that moment.
 OF_DECISIONS = (
@@ -121,5 +129,10 @@ OF_DECISIONS = (
         "dead task that tells everybody",
         patches=((_PART, "edges", property(_tell_all)),),
         mix=mixes.told_of_failures,
+    ),
+    Mutant(
+        "dead task that tells all that are added",
+        patches=((committing, "added_ops", _lend_all), (updating, "added_ops", _lend_all)),
+        mix=mixes.dying,
     ),
 )

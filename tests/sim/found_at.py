@@ -15,6 +15,7 @@ FOUND_AT = {
     "clearer without guard": 74,
     "commit fenced by owner only": 204,
     "completion without the fence": 361,
+    "dead task that tells all that are added": 687,
     "dead task that tells everybody": 174,
     "delivery without argument": 3,
     "edge on a task of the same commit": 4,

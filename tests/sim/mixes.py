@@ -21,6 +21,13 @@ def told_of_failures(rng: random.Random) -> Mix:
     return draw_mix(rng)._replace(failing=0.4, retries=4, handlers=0.4)
 
 
+def dying(rng: random.Random) -> Mix:
+    """Nothing is lost. Most tasks die, and tasks are added that wait for them."""
+    mix = draw_mix(rng)._replace(failing=0.7, handlers=0.6, adds=0.5, ahead=0.0, retries=0)
+    mix = mix._replace(expiries=0, crashes=0, author_crashes=0, pauses=0, decisions=0, removes=0)
+    return mix._replace(faults=CALM, wide=0)
+
+
 def expiring(rng: random.Random) -> Mix:
     """Many sessions end, and each task is committed by itself."""
     return draw_mix(rng)._replace(expiries=4, ahead=0.0, wide=0)

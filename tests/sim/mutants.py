@@ -199,7 +199,7 @@ def _mark_with_the_result(part: Part) -> Answers:
         answer = yield request
 
 
-def _lend_nothing(plan_path: str, tasks: Any, first: int, _finishing: object) -> list[Op]:
+def _lend_nothing(plan_path: str, tasks: Any, first: int, *_: object) -> list[Op]:
     """Added tasks wait for a task that ends in the same transaction."""
     return _real_added(plan_path, tasks, first, {})
 

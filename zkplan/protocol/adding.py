@@ -6,7 +6,7 @@ so the whole transaction is refused. So a half-defined task never exists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
@@ -136,12 +136,17 @@ def _first_place(plan_path: str, task: NewTask, number: str) -> str:
 
 
 def added_ops(
-    plan_path: str, tasks: list[NewTask], first: int, finishing: dict[str, bytes]
+    plan_path: str,
+    tasks: Sequence[NewTask],
+    first: int,
+    finishing: Mapping[str, bytes],
+    dying: Container[str] = (),
 ) -> list[Op]:
     """Create the tasks that a function added, numbered from `first`. See `names_of`.
 
     `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
-    more edges, so their dependents get the value at once.
+    more edges, so their dependents get the value at once. Those of `dying` are dead then, and
+    stay: only who takes failures gets theirs, others wait for a retry (S19).
     """
     ops: list[Op] = []
     numbers: dict[NewTask, str] = {}
@@ -150,7 +155,9 @@ def added_ops(
         lent = [
             position
             for position, dep in enumerate(task.deps)
-            if position not in task.known and dep_number(dep) in finishing
+            if position not in task.known
+            and (source := dep_number(dep)) in finishing
+            and (task.takes_failures or source not in dying)
         ]
         for position in lent:
             task.known[position] = finishing[dep_number(task.deps[position])]

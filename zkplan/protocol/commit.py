@@ -17,7 +17,7 @@ from .edges import delivery_ops, is_added, publish_ops
 from .foreign import with_below
 from .late_copies import LateCopies
 from .layout import PENDING
-from .part import Part
+from .part import Part, outcomes
 from .publish import still_full
 from .queues import make_and_count
 from .requests import (
@@ -129,13 +129,13 @@ class _Commit(Draft):
         for index, part in enumerate(parts):
             if part.adds:
                 path = part.loaded.claim.plan_path
-                finishing = {
-                    other.loaded.claim.task: other.outcome
+                ending = [
+                    other
                     for first in parts
                     for other in (first, *first.run)
                     if other.loaded.claim.plan_path == path
-                }
-                self.ops += added_ops(path, part.adds, counts[path], finishing)
+                ]
+                self.ops += added_ops(path, part.adds, counts[path], *outcomes(ending))
                 self.facts |= names_of(path, part.adds, counts[path])
                 self.own(index)
                 counts[path] += len(part.adds)

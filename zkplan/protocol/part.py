@@ -174,3 +174,9 @@ class Part:
             # What goes along the edges that are left is another outcome.
             ops.append(Delete(f"{path}/{DELIVERED}"))
         return ops
+
+
+def outcomes(parts: Sequence[Part]) -> tuple[dict[str, bytes], set[str]]:
+    """By task, the outcomes of the tasks that end with `parts`, and which of these stay, dead."""
+    dying = {part.loaded.claim.task for part in parts if part.holds}
+    return {part.loaded.claim.task: part.outcome for part in parts}, dying

@@ -23,6 +23,7 @@ from .fields import from_json, to_json
 from .foreign import skip_number
 from .layout import DEFAULT_QUEUE, PENDING, queue_in, task_key
 from .load import load, read_all
+from .part import outcomes
 from .places import find_place, placed
 from .publish import still_full
 from .queues import make_queues
@@ -307,8 +308,7 @@ class Update:
         before = len(draft.ops)
         draft.ops += body.ops
         draft.owners += [completed[owner] for owner in body.owners]
-        ended = {part.loaded.claim.task: part.outcome for part in parts}
-        draft.ops += added_ops(self._path, new, first, ended)
+        draft.ops += added_ops(self._path, new, first, *outcomes(parts))
         draft.own(_ADDS)
         draft.facts |= body.facts | names_of(self._path, new, first)
         if body.named:
