@@ -38,7 +38,10 @@ def begin(service: Service, rng: random.Random) -> bool:
     """Update some of what the service holds; False where it holds nothing for that."""
     world, first = service.world, service.finished[0].loaded.claim
     plan = next((each for each in world.plans if each.number == first.plan), None)
-    parts = [part for part in service.finished if _fits(world, part, first.plan)]
+    # A service may have taken on its own lease: it holds a claim twice then. An update names each
+    # task once, and the other part is committed or fenced as any.
+    fit = (part for part in service.finished if _fits(world, part, first.plan))
+    parts = list({part.loaded.claim.path: part for part in fit}.values())
     if plan is None or not parts or service.me is None:
         return False
     parts = parts[: rng.randint(1, len(parts))]
