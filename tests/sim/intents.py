@@ -11,7 +11,7 @@ from zkplan.protocol.requests import Create, Delete, Op
 
 from . import keyed
 from .network import Fiber
-from .story import Meant, Violation
+from .story import FAILED, Meant, Violation
 
 _ROOMS = {"claimed": "claims/", "delayed": "delayed/", "gated": "gates/"}
 
@@ -40,8 +40,11 @@ class Auditor(keyed.Auditor):
         made = [op for op in ops if type(op) is Create]
         marks = [op.path for op in made if f"/add-ids/{UPDATE}" in op.path]
         data = {op.data for op in made if op.path.endswith(("/task-", "/result"))}
+        again = _told_again(ops)
         for mark, intent in self.intents.items():
             pieces = intent.decided.keys() | intent.added
+            if intent.applied:
+                pieces -= again
             if mark not in marks and pieces & data:
                 raise Violation(f"S24 a part of {mark} is applied without it")
         for mark in marks:
@@ -59,6 +62,21 @@ class Auditor(keyed.Auditor):
             if not _stands_as(self.tasks[task], version, own):
                 raise Violation(f"S24 {mark} demands {version} of {task}, which is elsewhere")
         intent.applied = True
+
+
+def _told_again(ops: Sequence[Op]) -> set[bytes]:
+    """The failures of dead tasks that become their outcomes once more (`decide.tell_failure`).
+
+    No update does that: a cancel takes no task from there, and a skip is no failure.
+    """
+    letters = {op.path for op in ops if type(op) is Delete and "/dead/" in op.path}
+    results = [op for op in ops if type(op) is Create and op.path.endswith("/result")]
+    return {
+        op.data
+        for op in results
+        if op.data.startswith(FAILED)
+        and op.path.removesuffix("/result").replace("/task-", "/dead/") in letters
+    }
 
 
 def _stands_as(task: Meant, version: str, own: set[str]) -> bool:
