@@ -75,6 +75,7 @@ def _done(folder: Path, shape: str, seed: int) -> PlanEvidence:
         if fate == "finished" and (workload.growing or item.key not in needed):
             digest, uid = workload.digests[item.key], _uid(workload, item.key)
             remains.kept.append(Kept(item.key, digest, uid, _number(item.key)))
+    plan.path = "/z/plan-1"
     plan.waited.append({"state": "done", "failed": bool(remains.letters), "at": at + 1})
     return PlanEvidence(plan, remains, history, SESSION_S)
 
@@ -138,6 +139,14 @@ def cancelled(folder: Path) -> PlanEvidence:
         evidence, ending="cancelled", standing=standing, unready=set(), snapshot=resting()
     )
     remains.added = len(found.certain)
+    return found
+
+
+def checked(folder: Path) -> PlanEvidence:
+    """Beside a plan that was checked, and removed then."""
+    found = adding(folder)
+    other = replace(found.plan, path="/z/plan-2", committed={})
+    found.history.plans["chaos-12"] = other
     return found
 
 

@@ -19,6 +19,7 @@ from .honest import (
     again,
     cancelled,
     chain,
+    checked,
     dead_key,
     defined_late,
     diamonds,
@@ -49,6 +50,7 @@ HALF = f"{STUCK}is still being defined (a join too wide for one transaction)"
 NOWHERE = "is complete, and nowhere"
 NO_MEMORY = repr(OSError(12, "Cannot allocate memory"))
 NO_THREAD = repr(RuntimeError(f"no thread: {NO_MEMORY}"))
+GONE = "PlanNotFound('there is no plan /z/plan-1')"
 NO_FOLDER = 'StoreUnavailable("add-1 is not written to the store: its folder plan-1 was deleted")'
 NO_ANSWER = "heard ZooKeeperUnavailable"
 LOST = "nothing had disturbed"
@@ -356,6 +358,10 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: to.fail_unplanned(e, "MemoryError()", "memory", later_s=60.0), "Memory"),
         (removed, lambda e: to.fail_unplanned(e, NO_FOLDER), ""),
         (cancelled, lambda e: to.fail_unplanned(e, NO_FOLDER), "its folder plan-1 was deleted"),
+        (removed, lambda e: to.fail_unplanned(e, GONE), ""),
+        (cancelled, lambda e: to.fail_unplanned(e, GONE), "PlanNotFound"),
+        (adding, lambda e: to.fail_unplanned(e, GONE), "PlanNotFound"),
+        (checked, lambda e: to.fail_unplanned(e, GONE.replace("1", "2")), ""),
     ],
     "- a wait for chaos-11 broke": [
         (adding, lambda e: to.break_a_wait(e, HALF), "PlanStuck: /z/plan-1 can never drain"),

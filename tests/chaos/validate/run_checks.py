@@ -130,6 +130,13 @@ def _is_explained(history: RunHistory, line: Line) -> bool:
         # A removal deletes the folder of the plan, also while a task writes to it.
         is_removed = history.operations.ending(line["plan"]) == "removed"
         return history.store_fails(at, at) or (is_removed and _NO_FOLDER in error)
+    if line["event"] == "raised" and error.startswith("PlanNotFound"):
+        # It lost its claim before, asked for its plan, and had the answer once that was removed.
+        return any(
+            error.endswith(f"there is no plan {plan.path}')")
+            and (plan.committed is not None or history.operations.ending(name) == "removed")
+            for name, plan in list(history.plans.items())
+        )
     if line["event"] == "raised":
         return history.lacked_memory(at, at, line["pid"]) and any(
             each in error for each in _NO_MEMORY
