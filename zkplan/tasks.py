@@ -252,6 +252,7 @@ class Task:
         self._outcome, self._reads = outcome, read
 
     def _is_taken(self) -> bool:
+        """Whether no outcome is held here: none has come, or it was handed out."""
         return self._outcome is None
 
     def _watch(self, callback: Callback) -> Callable[[], None]:

@@ -134,7 +134,7 @@ def _nothing_is_full(*_: object) -> Answers:
 
 _real_load = loading.load
 _real_commit = committing.commit
-_real_settle = adding.settle_finished
+_real_settle = adding.read_finished
 _real_added = adding.added_ops
 _real_fix = wide_delivery._fix_result
 
@@ -266,7 +266,7 @@ MUTANTS = (
     ),
     Mutant(
         "wide join that settles all its positions",
-        patches=((wide_join, "settle_finished", _settle_all),),
+        patches=((wide_join, "read_finished", _settle_all),),
         mix=mixes.wide_joins,
     ),
     Mutant(

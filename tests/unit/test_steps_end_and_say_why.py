@@ -16,7 +16,7 @@ from zkplan.errors import (
     TransactionRejected,
 )
 from zkplan.protocol import control, removal
-from zkplan.protocol.adding import NewTask, settle_finished
+from zkplan.protocol.adding import NewTask, read_finished
 from zkplan.protocol.author import Author
 from zkplan.protocol.claim import new_claim
 from zkplan.protocol.control import change_state
@@ -147,7 +147,7 @@ def test_a_plan_that_was_resumed_meanwhile_is_paused_again() -> None:
 def test_what_is_gone_is_told_apart(
     plan: Node | None, ready: Node | None, adds: Node | None, error: type[Exception]
 ) -> None:
-    step = settle_finished(PATH, NewTask("task 'b'", "5000", b"", ["0000000005"]))
+    step = read_finished(PATH, NewTask("task 'b'", "5000", b"", ["0000000005"]))
     asked = next(step)
     assert isinstance(asked, ReadMany)
     assert [read.path for read in asked.reads] == [

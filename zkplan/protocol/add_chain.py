@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
-from .adding import NewTask, next_number, settle_finished
+from .adding import NewTask, next_number, read_finished
 from .foreign import skip_number
 from .gates import is_gate_entry
 from .layout import TASK_KEY
@@ -69,7 +69,7 @@ class AddChain:
             if self.previous and answer.path.endswith(self.previous):
                 self.previous = ""
         elif answer.path.endswith("/prov-") and task is not None:
-            yield from settle_finished(self.plan_path, task)
+            yield from read_finished(self.plan_path, task)
         elif answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:
             yield from skip_number(self.plan_path)
         yield from self.learn(again=True)

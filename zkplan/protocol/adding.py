@@ -192,15 +192,13 @@ def task_count(plan: Node, *others: Node | None) -> int:
     return plan.child_count - len(PLAN_FIXED) - sum(each is not None for each in others)
 
 
-def settle_all(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:
-    """As `settle_finished`, for each of `tasks`."""
+def read_all_finished(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:
+    """As `read_finished`, for each of `tasks`."""
     for task in tasks:
-        yield from settle_finished(plan_path, task)
+        yield from read_finished(plan_path, task)
 
 
-def settle_finished(
-    plan_path: str, task: NewTask, among: Sequence[int] | None = None
-) -> Step[None]:
+def read_finished(plan_path: str, task: NewTask, among: Sequence[int] | None = None) -> Step[None]:
     """Read the kept results of finished dependencies of `task` into `known`.
 
     `among` limits this to these positions. Raises ResultNotKept if a dependency is gone and has

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, ZkplanError
 from . import failpoints
-from .adding import added_ops, being_removed, names_of, next_number, settle_all
+from .adding import added_ops, being_removed, names_of, next_number, read_all_finished
 from .claim import new_claim, take_ops
 from .edges import delivery_ops, is_added, publish_ops
 from .foreign import with_below
@@ -302,7 +302,7 @@ def _sort_out(
     elif part.adds and missing and is_added(answer.path, claim.plan_path, loaded.edges):
         next_tasks.pop(claim.plan_path, None)
         if answer.path.endswith("/prov-"):
-            error = yield from or_error(settle_all(claim.plan_path, part.adds))
+            error = yield from or_error(read_all_finished(claim.plan_path, part.adds))
     elif part.adds and missing and answer.path == f"{claim.plan_path}/add-count":
         error = being_removed(claim.plan_path)
     elif missing or answer.reason in (Reason.NODE_EXISTS, Reason.NOT_EMPTY, Reason.BAD_VERSION):

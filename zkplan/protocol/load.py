@@ -24,8 +24,9 @@ class Loaded:
     """A claimed task and everything that was read of it.
 
     `edges` maps each `prov-` to the dependent that it leads to. `others` are the other children
-    that its commit deletes, and `below` what somebody else made below those. `result` is set if a
-    wide delivery had begun. `damage` says what the protocol would never leave like that.
+    that its commit deletes, and `below` what somebody else made below those. `result` is set if the
+    outcome is fixed already, by a wide delivery that has begun or by an operator: then the function
+    does not run. `damage` says what the protocol would never leave like that.
     """
 
     claim: Claim

@@ -74,7 +74,11 @@ class Registration(NamedTuple):
 
 @dataclass(slots=True)
 class Claim:
-    """One worker's hold on one attempt of one task. `path` is the fence: the commit deletes it."""
+    """One worker's hold on one attempt of one task. `path` is the fence: the commit deletes it.
+
+    `n` counts the claims of the task before this one, `a` the attempts that are used up. So with
+    `n` above `a` an earlier claim has ended without an outcome.
+    """
 
     plan: str
     task: str

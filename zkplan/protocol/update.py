@@ -16,7 +16,7 @@ from ..errors import (
 )
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, added_ops, names_of, next_number, settle_finished
+from .adding import NewTask, added_ops, names_of, next_number, read_finished
 from .commit import commit_draft
 from .decide import CUT, RACES, decide_facts
 from .fields import from_json, to_json
@@ -252,7 +252,7 @@ class Update:
             if task.existed or not task.deps:
                 continue
             try:
-                yield from settle_finished(self._path, task)
+                yield from read_finished(self._path, task)
             except ResultNotKept as error:
                 against.append(Against(index, FINISHED, str(error)))
         return against

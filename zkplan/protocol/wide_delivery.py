@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected, ZkplanError
 from . import failpoints
-from .adding import added_ops, being_removed, names_of, next_number, settle_all
+from .adding import added_ops, being_removed, names_of, next_number, read_all_finished
 from .edges import Edge, delivery_ops
 from .foreign import with_below
 from .layout import DELIVERED, PENDING
@@ -144,7 +144,7 @@ def _fix_result(part: Part) -> Step[bool]:
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"storing the result of {claim.task_path}", answer)
         if answer.path.endswith("/prov-"):
-            yield from settle_all(claim.plan_path, part.adds)
+            yield from read_all_finished(claim.plan_path, part.adds)
 
 
 def _chunk_size(part: Part) -> int:

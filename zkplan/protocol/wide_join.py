@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..errors import PlanNotFound
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, dep_number, key_ops, names_of, settle_finished
+from .adding import NewTask, dep_number, key_ops, names_of, read_finished
 from .edges import edge_ops, publish_ops
 from .layout import TAKES_FAILURES
 from .records import ready_to_bytes
@@ -105,7 +105,7 @@ def _edges(
             )
         # Only these positions: a dependency of an earlier step may have delivered and finished
         # since. If this raises, the incomplete task stays, and the check reports it.
-        yield from settle_finished(plan_path, task, positions)
+        yield from read_finished(plan_path, task, positions)
 
 
 def _release(

@@ -107,8 +107,11 @@ class Job:
 
 @dataclass(slots=True)
 class Ended:
-    """How an attempt ended. Exactly one of the fields from `outcome` (sealed) on is set,
-    and with it `run`."""
+    """How an attempt ended.
+
+    One of `outcome` (sealed), `failure`, `cannot_run`, `server_full`, `store_away`, `needs_claim`,
+    `fenced`, `not_before` and `stopped` says how. The other fields say more about that one.
+    """
 
     job: Job
     seconds: float = 0.0

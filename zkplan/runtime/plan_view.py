@@ -139,7 +139,7 @@ class PlanView:
         *,
         spare: int = 0,
         newest_first: bool = False,
-        is_full: IsFull = bool,
+        is_full: IsFull = lambda _limits: False,
     ) -> None:
         """Take a new listing. `share` is (this worker's place, number of workers).
 

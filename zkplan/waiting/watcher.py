@@ -28,7 +28,8 @@ class Watcher(Generic[T]):
         self._callbacks: dict[str, list[Callback]] = {}
 
     def add(self, task: T, callback: Callback) -> None:
-        """Call back once when `task` completes, at once if it has. Raises as `waited_for`."""
+        """Call back once when `task` completes, at once if it has. Raises PlanError where a
+        wait for it would never end."""
         _, _, number = task._waited_for()
         with self._lock:
             self._fresh.append(task)
