@@ -324,8 +324,8 @@ class Plan(WatchedPlan):
     def mark_ready(self) -> None:
         """Let the plan run. Tasks may be added before and after. Repeating the call does no harm.
 
-        Raises PayloadUndecodable if the plan's record is sealed with a key that is not known here;
-        so do `pause`, `resume` and `cancel`.
+        Raises PlanNotFound, PlanCancelled, and PayloadUndecodable if the plan's record is sealed
+        with a key that is not known here, or with none that is known.
         """
         self.flush()
         self._client.transport.run(control.mark_ready(self.path))
@@ -334,8 +334,9 @@ class Plan(WatchedPlan):
     def pause(self) -> None:
         """Stop claiming tasks of this plan until `resume`. Running tasks go on.
 
-        Raises PlanDrained, PlanCancelled, PlanNotFound, and PlanError if the plan is not marked
-        ready. Repeating the call does no harm.
+        Raises PlanDrained, PlanCancelled, PlanNotFound, PlanError if the plan is not marked ready,
+        and PayloadUndecodable if its record is sealed with a key that is not known here. Repeating
+        the call does no harm.
         """
         self._client.transport.run(control.change_state(self.path, "paused"))
 

@@ -143,10 +143,11 @@ def cancelled(folder: Path) -> PlanEvidence:
 
 
 def checked(folder: Path) -> PlanEvidence:
-    """Beside a plan that was checked, and removed then."""
+    """Beside two plans, one checked and removed before it began, and one when it had ended."""
     found = adding(folder)
-    other = replace(found.plan, path="/z/plan-2", committed={})
-    found.history.plans["chaos-12"] = other
+    for number, checked_at in ((2, 0.0), (3, NOW)):
+        other = replace(found.plan, path=f"/z/plan-{number}", checked_at=checked_at)
+        found.history.plans[f"chaos-{number + 10}"] = other
     return found
 
 

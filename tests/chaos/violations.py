@@ -360,8 +360,8 @@ TABLE: dict[str, list[Row]] = {
         (cancelled, lambda e: to.fail_unplanned(e, NO_FOLDER), "its folder plan-1 was deleted"),
         (removed, lambda e: to.fail_unplanned(e, GONE), ""),
         (cancelled, lambda e: to.fail_unplanned(e, GONE), "PlanNotFound"),
-        (adding, lambda e: to.fail_unplanned(e, GONE), "PlanNotFound"),
         (checked, lambda e: to.fail_unplanned(e, GONE.replace("1", "2")), ""),
+        (checked, lambda e: to.fail_unplanned(e, GONE.replace("1", "3")), "PlanNotFound"),
     ],
     "- a wait for chaos-11 broke": [
         (adding, lambda e: to.break_a_wait(e, HALF), "PlanStuck: /z/plan-1 can never drain"),

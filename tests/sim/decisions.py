@@ -9,6 +9,7 @@ from zkplan.errors import PayloadUndecodable, PlanError, TaskError
 from zkplan.protocol import decide as deciding
 from zkplan.protocol import places, priority
 from zkplan.protocol import retry as retrying
+from zkplan.protocol.requests import Refused, Step
 
 from .authors import Plan
 from .story import FAILED, SKIPPED, Meant, Violation
@@ -26,14 +27,28 @@ def decide(world: World, plan: Plan, task: Meant) -> Script:
     sealed = (SKIPPED if skips else FAILED + b"by ") + call
     task.decisions.append(sealed)
     step = deciding.decide(world.paths, plan.number, task.number, sealed, skips=skips)
+    repeated = [False]
     try:
-        stood = yield from step
+        stood = yield from _noting_repeats(step, repeated)
     except (PlanError, TaskError, PayloadUndecodable):
         stood = ""  # cancelled, removed, or still being defined
-    if not stood and task.removed and task.verdict == sealed:
+    if not stood and repeated[-1] and task.removed and task.verdict == sealed:
         return  # its answer was lost, and a removal took the task, as decided, before the next read
     if bool(stood) != (sealed in task.accepted):
         raise Violation(f"S18 {task.name}: {sealed!r} is answered with {stood!r}, and is not so")
+
+
+def _noting_repeats(step: Step[str], repeated: list[bool]) -> Generator[Any, Any, str]:
+    """The step; `repeated` gets whether the last transaction that was refused had been repeated."""
+    answer: Any = None
+    while True:
+        try:
+            request = step.send(answer)
+        except StopIteration as stop:
+            return str(stop.value)
+        answer = yield request
+        if type(answer) is Refused:
+            repeated.append(answer.repeated)
 
 
 def move(world: World, plan: Plan, task: Meant) -> Script:

@@ -146,7 +146,7 @@ def added_ops(
 
     `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
     more edges, so their dependents get the value at once. Those of `dying` are dead then, and
-    stay: only who takes failures gets theirs, others wait for a retry (S19).
+    stay: only tasks that take failures get their outcome, the others wait for a retry (S19).
     """
     ops: list[Op] = []
     numbers: dict[NewTask, str] = {}

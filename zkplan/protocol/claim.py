@@ -170,8 +170,9 @@ def claim(
         if before is not None:
             # A copy was applied: our claims have unique names, and the session is the same. What
             # was read behind it is older than these names: an operator may have taken some since.
-            claimed, read = before, None
-            todo.blocked = [item for item in todo.blocked if item[1] not in before]
+            # All tries have the same claims, and the copy may be one of a later try with fewer.
+            claimed, read = [each for each in before if each.name in late.standing], None
+            todo.blocked = [item for item in todo.blocked if item[1] not in claimed]
             break
         stopped = _stopped(me, plan_path, answer, draft.owners[answer.at])
         if stopped is not None:

@@ -151,8 +151,8 @@ class _Commit(Draft):
 
     @property
     def made(self) -> list[str]:
-        """The names on the claims node that only this transaction makes, and that are owed
-        something."""
+        """The names that only this transaction makes on the claims node. While one stands,
+        something is owed."""
         made = [self.pending] if self.pending else [claim.path for claim in self.inherited]
         return [path.rpartition("/")[2] for path in made]
 

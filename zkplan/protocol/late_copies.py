@@ -21,20 +21,23 @@ class LateCopies(Generic[T]):
     def __init__(self, claims_path: str) -> None:
         """`claims_path` is the claims node of the worker that sends them."""
         self._claims_path = claims_path
+        #: The names on the claims node when it was read last.
+        self.standing: Sequence[str] = ()
         self._sent: list[tuple[Sequence[str], T]] = []
 
     def applied(self, answer: Refused, names: Sequence[str], sent: T) -> Step[T | None]:
         """Which transaction was applied: `sent`, which `answer` refuses, or one before it.
 
-        To be asked after every refusal. `names` are what only `sent` makes on the claims node; with
-        none, nothing is owed if it was applied.
+        To be asked after every refusal. `names` are those that `sent` makes on the claims node, and
+        nobody but this step. Without names nobody is owed anything if it was applied, and it is not
+        looked for. Where several make the same name, the first comes back: see `standing`.
         """
         if answer.repeated and names:
             self._sent.append((names, sent))
         if not self._sent:
             return None
-        standing = (yield ReadChildren(self._claims_path)) or ()
-        return next((sent for names, sent in self._sent if stands_any(names, standing)), None)
+        self.standing = (yield ReadChildren(self._claims_path)) or ()
+        return next((sent for names, sent in self._sent if stands_any(names, self.standing)), None)
 
 
 def stands_any(names: Sequence[str], standing: Sequence[str]) -> bool:

@@ -73,7 +73,7 @@ def publish(
         refusals += 1
         before = yield from late.applied(answer, [claim.name for claim in claims], claims)
         if before is not None:
-            # What was read behind it is older than the names that say so.
+            # It settled the pending record, too. What was read behind it is older than it.
             return Published(before, refusals)
         if answer.reason is Reason.FULL and claims:
             allowance = NO_ALLOWANCE  # an entry takes less room than a claim and its mark
@@ -88,7 +88,7 @@ def publish(
         elif owner == _PENDING and answer.reason is Reason.NOT_EMPTY and not strange:
             found = yield from or_error(below(pending))
             if isinstance(found, ZkplanError):
-                shut = found
+                shut, allowance = found, NO_ALLOWANCE  # the error would hide what is claimed
             else:
                 strange = found
         elif owner == _PENDING:

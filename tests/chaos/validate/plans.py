@@ -79,6 +79,7 @@ class PlanHistory:
     #: Once it was checked: the attempt number under which each task was committed, and the number
     #: of the last claim of each that is dead.
     committed: dict[str, int] | None = None
+    checked_at: float = float("inf")
     died: dict[str, int] = field(default_factory=dict)
 
     @property

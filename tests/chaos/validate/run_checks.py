@@ -131,10 +131,10 @@ def _is_explained(history: RunHistory, line: Line) -> bool:
         is_removed = history.operations.ending(line["plan"]) == "removed"
         return history.store_fails(at, at) or (is_removed and _NO_FOLDER in error)
     if line["event"] == "raised" and error.startswith("PlanNotFound"):
-        # It lost its claim before, asked for its plan, and had the answer once that was removed.
+        # Its claim was lost, and its plan was checked and removed while the answer was under way.
         return any(
             error.endswith(f"there is no plan {plan.path}')")
-            and (plan.committed is not None or history.operations.ending(name) == "removed")
+            and (at > plan.checked_at or history.operations.ending(name) == "removed")
             for name, plan in list(history.plans.items())
         )
     if line["event"] == "raised":

@@ -293,7 +293,7 @@ class Validator:
         )
         self.violations += violations(evidence)
         self.history.operations.forget(history.workload.name)
-        history.committed = committed_numbers(evidence)
+        history.committed, history.checked_at = committed_numbers(evidence), time.monotonic()
         history.died = {key: letter.n for key, letter in evidence.remains.letters.items()}
         self.effects.add(evidence)
         self.coverage.add(evidence)
