@@ -74,7 +74,7 @@ def large() -> bytes:
     return bytes(20_000)
 
 
-KEPT = "results are kept here until there is room"
+KEPT = "this worker keeps results until ZooKeeper has room"
 
 
 @contextmanager
@@ -110,14 +110,14 @@ def test_results_without_room_wait_and_cost_no_attempt(told: Told) -> None:
                     taken.add(task.number)
         status = plan.wait(timeout=60)
         assert (status.dead, status.tasks) == (0, 0)
-    told("no results are kept here any more")
+    told("this worker keeps no results any more")
 
 
 def test_what_was_kept_is_forgotten_with_its_plan(told: Told) -> None:
     with overfull() as (_, plan, *_):
         told(KEPT)
         plan.remove()
-        told("no results are kept here any more")
+        told("this worker keeps no results any more")
 
 
 def test_claims_without_room_are_told_of_once(

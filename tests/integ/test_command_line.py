@@ -148,7 +148,7 @@ def test_a_plan_that_its_author_left_is_marked_ready_by_hand(
     assert "mark-ready" in ran.err
     assert plan.status().state == "defining"
     ran = run("plan", "mark-ready", "left")
-    assert (ran.code, ran.err) == (0, f"{plan.path} (left) may run\n")
+    assert (ran.code, ran.err) == (0, f"{plan.path} (left) is ready: workers can claim its tasks\n")
     assert plan.status().state == "running"
 
 
@@ -171,7 +171,7 @@ def test_who_marks_a_plan_ready_that_does_not_run_all_the_same_is_told(
     plan.pause()
     ran = run("plan", "mark-ready", "nightly")
     assert ran.code == 0
-    assert "may run" not in ran.err
+    assert "is ready" not in ran.err
     assert f"{plan.path} (nightly) was marked ready before, and is paused" in ran.err
     hosts = zkplan_client.transport.hosts
     assert f"zkplan plan resume {int(plan.number)} --hosts {hosts} --root " in ran.err

@@ -150,7 +150,7 @@ def test_a_cascade_hands_the_failure_down_and_the_plan_drains(zkplan_client: Cli
         good = plan.add_task(lambda: 1, name="good")
         middle = plan.add_task(lambda a, b: a, [bad, good], name="middle")
         end = plan.add_task(lambda a: a, [middle], name="end")
-    with pytest.raises(PlanFailed, match="is drained, 3 of its tasks failed") as caught:
+    with pytest.raises(PlanFailed, match="is done; 3 of its tasks failed") as caught:
         plan.wait(30)
     assert set(caught.value.failures) == {"bad", "middle", "end"}
     assert "Refused" in caught.value.failures["end"]

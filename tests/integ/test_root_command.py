@@ -41,7 +41,7 @@ def test_a_root_is_open_then_locked_then_closed(here: Here, run: Run, run_as_ali
         with working(*here):
             refused = run_as_alice("root", "lock")
             assert refused.code == 2
-            assert "1 worker without a login would be shut out" in refused.err
+            assert "1 worker without a login would lose access" in refused.err
         locked = run_as_alice("root", "lock")
         assert locked.code == 0
         assert "is closed: " in locked.out

@@ -50,7 +50,7 @@ def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signa
         server.send_signal(number)
         output, errors = server.communicate(timeout=DEADLINE_S)
     assert (server.returncode, output) == (0, "")
-    assert errors.startswith("note: it lets in whoever logs in")
+    assert errors.startswith("note: this server asks for a login")
 
 
 def test_in_memory_it_brings_a_store_that_ends_with_it(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_it_refuses_other_machines_without_tls_and_login_unless_open(tmp_path: P
         first_line(server)
         server.send_signal(signal.SIGTERM)
         _, errors = server.communicate(timeout=DEADLINE_S)
-    assert "warning: it is open: anyone who can reach 0.0.0.0" in errors
+    assert "warning: this server is open: anyone who can reach 0.0.0.0" in errors
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_znode_that_may_not_be_read_is_named_with_the_right(
         gate = next(each for each in plan.tasks() if each.state == "gated")
         shown = described(plan.task(gate.number))
         assert shown["gate"] == zkplan.when(path).condition.told
-        assert shown["gate_error"].startswith(f"{worker.id}: an access list")
+        assert shown["gate_error"].startswith(f"worker {worker.id}: an access list")
         znodes.add_auth("digest", "other:word")
         znodes.set_acls(path, zkplan_client.transport.client.get_acls(outside)[0])
         assert task.result(30) == 0

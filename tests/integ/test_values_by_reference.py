@@ -204,7 +204,7 @@ def test_a_worker_whose_store_is_away_hands_back_and_goes_on_when_it_is_there(
         folder = place.folder_of(plan)
         folder.rename(tmp_path / "elsewhere")
     with place.working():
-        wait_until(lambda: "go back and run later" in caplog.text, "tasks go back")
+        wait_until(lambda: "are handed back, and run when" in caplog.text, "tasks go back")
         wait_until(lambda: task.state() == "runnable", "the task is runnable again")
         if how == "away":
             place.bring_back()

@@ -36,7 +36,7 @@ def _confirmed(yes: bool, what: str) -> None:
 
 @click.group(short_help="How long finished plans stay, and whether they are archived.")
 def retention() -> None:
-    """How long finished plans stay whose authors say nothing, and whether they are archived.
+    """How long finished plans stay without a retention of their own, and if they are archived.
 
     Workers remove a plan that is done or cancelled when its retention is over.
     """
@@ -62,8 +62,9 @@ def set_retention(
         if time < before.retention:
             _confirmed(
                 yes,
-                f"Workers remove the plans under {client.root} that are done or cancelled for "
-                f"{_told(time)}, and whose authors said nothing (now: {_told(before.retention)}).",
+                f"Workers remove each plan under {client.root} that ended more than {_told(time)} "
+                f"ago and has no retention of its own. Now such plans stay for "
+                f"{_told(before.retention)}.",
             )
         kept = before.archive if archive is None else archive
         print_facts(_retention_facts(client.set_retention(time, archive=kept), output), output)
@@ -89,8 +90,8 @@ def remove_retention(yes: bool, output: str, settings: Settings) -> None:
         if before.archive or before.retention > RETENTION_S:
             _confirmed(
                 yes,
-                f"Workers remove the plans under {client.root} that are done or cancelled for "
-                "30 days, and whose authors said nothing, and archive none.",
+                f"Workers remove each plan under {client.root} that ended more than 30 days ago "
+                "and has no retention of its own. They archive none.",
             )
         print_facts(_retention_facts(client.set_retention(), output), output)
 

@@ -127,8 +127,8 @@ _profile_option = click.option(
     metavar="NAME",
     envvar="ZKPLAN_PROFILE",
     show_envvar=True,
-    help="The profile that says how to connect. Other options go before what it sets; those for "
-    "login and TLS are told by `zkplan config show --help`.",
+    help="A named set of connection settings. Options on the command line override it. For the "
+    "options for login and TLS see `zkplan config show --help`.",
 )
 
 

@@ -65,7 +65,10 @@ class WithEnded:
             return None if least is None else lambda _: least
         times = self._times
         if self._wanted.state not in (None, RUNNING, *ENDED):
-            raise click.UsageError(f"of tasks that are {self._wanted.state} none runs: leave out x")
+            raise click.UsageError(
+                f"no task that is {self._wanted.state} runs, so no factor such as 3x fits: give "
+                "--longer-than a time such as 90s"
+            )
         across = Across(self._client.values, list(self._names))
         known = usual(across)
         self._read.append(across)

@@ -23,13 +23,15 @@ _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
     "--older-than",
     metavar="TIME",
     callback=seconds,
-    help="Those that ended so long ago: 90s, 30m, 12h, 7d, 2w.",
+    help="Plans that ended longer ago than TIME: 90s, 30m, 12h, 7d, 2w.",
 )
-@click.option("--keep", type=click.IntRange(0), help="All but so many that ended last.")
+@click.option(
+    "--keep", type=click.IntRange(0), metavar="N", help="All but the N plans that ended last."
+)
 @click.option(
     "--max-znodes",
     type=click.IntRange(0),
-    help="The oldest ones, until finished plans have at most so many znodes.",
+    help="The oldest plans, until finished plans have at most N znodes.",
 )
 @click.option(
     "--state",
@@ -59,8 +61,8 @@ def gc(
     output: str,
     settings: Settings,
 ) -> None:
-    """Remove finished plans. A plan goes if all rules given here let it go, or if its retention is
-    over; without any rule, only such plans go. A plan that runs is never removed."""
+    """Remove finished plans whose retention is over. With rules, remove also the finished plans
+    without a retention of their own that match each rule. A plan that runs is never removed."""
     with open_client(settings) as client:
         found = client.gc(
             older_than=older_than, keep=keep, max_znodes=max_znodes, states=states, dry_run=True

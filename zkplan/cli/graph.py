@@ -56,9 +56,9 @@ _COLOURS = {
 @output_option
 @connection_options
 def graph(plan: str, form: str, sample: int | None, output: str, settings: Settings) -> None:
-    """Draw the unfinished tasks of a plan. Those of one function in one state and on one level are
-    one box; in a graph with more than 50 boxes, those of all levels, and if that does not do, rare
-    functions share a box. Of many edges the strongest are drawn; -o json has all.
+    """Draw the unfinished tasks of a plan. Tasks with the same function, state and level share a
+    box. With more than 50 boxes, the levels are merged, and then rare functions. Of many edges only
+    those that stand for the most dependencies are drawn; -o json has all.
 
     On a terminal a large plan is first drawn from a sample, within a second, while the rest is
     read.

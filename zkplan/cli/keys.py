@@ -28,14 +28,18 @@ _PRIVATE = 0o600
     type=click.Choice([SECRET, AES, SIGNING]),
     default=SECRET,
     show_default=True,
-    help="secret proves who wrote; aes encrypts besides; with ed25519 others may read who cannot "
-    "write. The last two need `zkplan[crypto]`.",
+    help="secret: seals with a shared key. aes: also encrypts. ed25519: seals with a private key, "
+    "and the public half is enough to read. The last two need `zkplan[crypto]`.",
 )
-@click.option("--add", is_flag=True, help="Add it to the file, as its last key: it opens only.")
+@click.option(
+    "--add",
+    is_flag=True,
+    help="Add it to the file as its last key, which reads and does not seal yet.",
+)
 @click.option(
     "--public",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the public half of an ed25519 key to this file: with it one only reads.",
+    help="Write the public half of an ed25519 key to this file. A client with it can only read.",
 )
 def new_key_command(
     file: Path, identity: str | None, kind: str, add: bool, public: Path | None
@@ -72,7 +76,7 @@ def _write(file: Path, line: str, add: bool) -> None:
 @output_option
 @connection_options
 def rotate_key(anyway: bool, output: str, settings: Settings) -> None:
-    """Seal anew what stands under the root with the first key of this client. Plans go on.
+    """Seal all data under the root anew with the first key of this client. Plans go on.
 
     Give the new key to all authors and workers first: as the last key, then, when all have it, as
     the first. `zkplan worker ls` shows which keys a worker has, the one that it seals with first.

@@ -79,7 +79,8 @@ def metrics_options(function: F) -> F:
     is_open = click.option(
         "--metrics-open",
         is_flag=True,
-        help="Also serve --metrics where other machines reach it. Nobody logs in there.",
+        help="Allow an address that other machines can reach. There is no login: whoever reaches "
+        "it can read the metrics.",
     )
     place = click.option(
         "--metrics",

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     "--open",
     "is_open",
     is_flag=True,
-    help="Also listen where other machines reach it. Nobody logs in there.",
+    help="Allow an address that other machines can reach. There is no login: whoever reaches it "
+    "can read the metrics.",
 )
 @log_options
 @connection_options

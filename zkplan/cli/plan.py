@@ -133,7 +133,7 @@ def why(plan: str, output: str, settings: Settings) -> None:
 def wait(
     plan: str, timeout: float | None, fail_fast: bool, output: str, settings: Settings
 ) -> None:
-    """Wait until a plan is drained. A terminal shows a progress bar."""
+    """Wait until a plan is done. A terminal shows a progress bar."""
     with open_client(settings) as client:
         found = client.plan(plan)
         status = found.wait(timeout, progress=True, fail_fast=fail_fast)
@@ -191,7 +191,8 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
 def export(
     plan: str, out: str, pause: bool, wait: float, remove: bool, output: str, settings: Settings
 ) -> None:
-    """Write a plan to a file, to move it to another server. None of its tasks may be claimed."""
+    """Write a plan to a file, to move it to another server. It fails while tasks of the plan are
+    claimed: see --pause and --wait."""
     with open_client(settings) as client:
         found = client.plan(plan)
         label, rm = label_of(found), client.command(f"plan rm {int(found.number)}")
@@ -218,7 +219,9 @@ def export(
 @click.option(
     "--archived", is_flag=True, help="FILE names an archive in the store, as `plan archived` says."
 )
-@click.option("--any-secret", is_flag=True, help="Do not check the signatures of the payloads.")
+@click.option(
+    "--any-secret", is_flag=True, help="Import also what is not sealed with a key of this client."
+)
 @output_option
 @connection_options
 def import_(
@@ -301,7 +304,10 @@ def mark_ready(plan: str, settings: Settings) -> None:
         told = f"{label} was marked ready before, and is paused. To resume it:"
         click.echo(f"{told}\n{_resume(found)}", err=True)
     else:
-        click.echo(f"{label} {'is done' if state == 'done' else 'may run'}", err=True)
+        click.echo(
+            f"{label} {'is done' if state == 'done' else 'is ready: workers can claim its tasks'}",
+            err=True,
+        )
 
 
 _control("pause", Plan.pause, "Stop claiming tasks of a plan until it is resumed.", "paused")

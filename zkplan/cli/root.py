@@ -41,8 +41,8 @@ root.add_command(rotate_key)
 def init(settings: Settings) -> None:
     """Create the root, closed to all but this login.
 
-    A root that exists stays as it is. On a closed server of yours the server itself keeps others
-    out, and no login is needed. Exit codes: 0 it is there and closed, 1 it is open, or not all of
+    A root that exists stays as it is. A `zkplan server` without --open keeps others out by itself:
+    then no login is needed. Exit codes: 0 it is there and closed, 1 it is open, or not all of
     it may be read.
     """
     with open_client(settings, creates=True) as client:
@@ -83,8 +83,9 @@ def lock(anyway: bool, settings: Settings) -> None:
 
     Start the workers and authors with a login first: what they create then is closed already, and
     they can go on. The command may be run again, also after it was interrupted. Znodes with lists
-    of other logins keep them. Where a closed server of yours keeps others out, and you give no
-    login, nothing is changed. Exit codes: 0 nothing is open, 1 not all of the root may be read.
+    of other logins keep them. Where a `zkplan server` without --open keeps others out, and you
+    give no login, nothing is changed. Exit codes: 0 nothing is open, 1 not all of the root may be
+    read.
     """
     with open_client(settings) as client:
         if client.transport.server_is_closed and not client.transport.logs_in:
@@ -96,9 +97,10 @@ def lock(anyway: bool, settings: Settings) -> None:
         without = workers_without_login(client)
         if without and not anyway:
             end(
-                f"{count(len(without), 'worker')} without a login would be shut out, and the tasks "
-                f"that they have claimed wait until they end: {', '.join(without[:5])}. Restart "
-                "them with a login first, or close the root all the same with --anyway",
+                f"{count(len(without), 'worker')} without a login would lose access: "
+                f"{', '.join(without[:5])}. The tasks claimed there would wait until these workers "
+                "end. Restart them with a login first, or close the root all the same with "
+                "--anyway",
                 EXIT_USAGE,
             )
         closed = close_root(client)

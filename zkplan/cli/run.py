@@ -34,7 +34,7 @@ from .plan import status_row
     "--wait/--no-wait",
     "waits",
     default=True,
-    help="Wait until the plan is drained. Otherwise print the number of the plan.",
+    help="Wait until the plan is done. Otherwise print the number of the plan.",
 )
 @wait_timeout_option
 @click.option("--check", is_flag=True, help="Only read and check the file; write nothing.")

@@ -47,13 +47,14 @@ def schedule() -> None:
     "--overlap",
     type=click.Choice(OVERLAPS),
     default="skip",
-    help="What follows if the plan before has not ended.",
+    help="If the plan before has not ended: skip this time, queue it behind that plan, cancel that "
+    "plan, or allow both.",
 )
 @click.option(
     "--catch-up",
     type=click.Choice(CATCH_UPS),
     default="latest",
-    help="Which due times count that came while no worker was there.",
+    help="Which times to make up for that came while no worker was there.",
 )
 @click.option("--jitter", type=click.FloatRange(0), default=0.0, help="Seconds of random delay.")
 @click.option(
@@ -143,7 +144,7 @@ def next_times(name: str, count: int, output: str, settings: Settings) -> None:
 @_name
 @connection_options
 def pause(name: str, settings: Settings) -> None:
-    """Let no due time count until it is resumed."""
+    """Make no plans of a schedule until it is resumed."""
     with open_client(settings) as client:
         client.find_schedule(name).pause()
         click.echo(f"{name}: paused")

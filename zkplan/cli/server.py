@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 #: Start of the line that is printed once clients can connect. Programs read the address after it.
 READY = "zkplan server at "
 _OPEN = """\
-warning: it is open: anyone who can reach {host} can read, change and delete every plan, and run
-code in workers, and in authors that read results, where they have no key."""
+warning: this server is open: anyone who can reach {host} can read, change and delete every plan,
+and run code in workers, and in authors that read results, where they have no key."""
 
 _CLOSED = """\
-note: it lets in whoever logs in. Your own zkplan programs on this machine do so by themselves, by
-the address or by embedded:FOLDER. Other clients need a digest login: {login}"""
+note: this server asks for a login. Your own zkplan programs on this machine log in by themselves,
+by the address or by embedded:FOLDER. Other clients need a digest login: {login}"""
 
 _REFUSED = """\
 {host} can be reached from other machines, so {lacks}. Give --tls-cert and --tls-key, and a login by
@@ -243,4 +243,4 @@ def _where(data: Path | None, login_file: Path | None) -> str:
 
     files = [str(data / LOGIN)] if data else []
     files += [str(login_file)] if login_file else []
-    return " or ".join(files) or "give --login-file, and use one of it"
+    return " or ".join(files) or "start it with --login-file FILE"

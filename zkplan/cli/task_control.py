@@ -84,11 +84,11 @@ def _command(function: F) -> F:
 
 @click.command()
 @click.option(
-    "--value", default="null", help="What those that take its result get, as JSON.", metavar="JSON"
+    "--value", default="null", help="The result that their dependents get, as JSON.", metavar="JSON"
 )
 @_command
 def skip(meant: Meant, value: str) -> None:
-    """Let tasks not run: those that take their results get a value."""
+    """Skip tasks: they do not run, and the tasks that take their results get a value."""
     try:
         decoded = json.loads(value)
     except ValueError as error:
@@ -188,8 +188,9 @@ def _show(plan: Plan, act: Act, tasks: list[Task], states: dict[str, str], outpu
         output,
         _COLUMNS,
     )
-    told = f"{count(len(tasks), 'task')} of {label_of(plan)} would be meant"
-    click.echo(told + (f"; {sum(left)} left as they are" if any(left) else ""), err=True)
+    done = count(len(tasks) - sum(left), "task")
+    told = f"{done} of {label_of(plan)} would be {act.done}"
+    click.echo(told + (f"; {sum(left)} would stay as they are" if any(left) else ""), err=True)
 
 
 class _Ended:

@@ -24,7 +24,10 @@ from .terminal import printable
 @click.argument("task", metavar="TASK")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the task has ended, or is dead.")
 @click.option(
-    "--attempt", type=click.IntRange(0), metavar="N", help="That attempt only, by its number."
+    "--attempt",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only the attempt with this number. Numbers begin at 0, and some may be left out.",
 )
 @output_option
 @connection_options
@@ -33,10 +36,10 @@ def logs(
 ) -> None:
     """Print what the function of a task has printed and logged, attempt by attempt.
 
-    Kept is the last of each attempt (--task-output of the worker), for as long as the history of
-    the plan reaches. What a task prints that runs for some seconds is seen while it does. Which
-    attempt it is of, and what is left out, is said on stderr. With --follow and -o json, each piece
-    is one line of JSON.
+    A worker keeps the end of what each attempt prints (its --task-output), for as long as the
+    history of the plan reaches. The output of a running task appears after some seconds. The number
+    of the attempt, and what is left out, goes to stderr. With --follow and -o json, each piece is
+    one line of JSON.
     """
     with open_client(settings) as client:
         found_plan = client.plan(plan)

@@ -58,8 +58,8 @@ def _longer(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     metavar="TIME",
     callback=_longer,
     help="Tasks that have been in their state for longer, or with --all have run for longer: 90s, "
-    "10m, 12h. With --all also 3x: that run, or ran, three times as long as tasks of their name "
-    "usually do, by the median in all plans.",
+    "10m, 12h. With --all also a factor such as 3x: tasks that ran longer than 3 times the median "
+    "of all tasks with their name.",
 )
 @click.option(
     "--limit", type=click.IntRange(1), help="List at most this many tasks; by default all."

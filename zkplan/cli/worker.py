@@ -60,8 +60,8 @@ _ENDS_WITHIN_S = 30
 @click.option(
     "--share",
     type=click.Choice(POLICIES),
-    help="Which plan is next among those whose tasks have the highest priority: the oldest, each "
-    "in turn for as many slot-seconds, or for as many as its weight says. "
+    help="How plans of equal priority share the slots. greedy: the oldest plan goes first. "
+    "balanced: each plan gets equal running time. weighted: each gets running time by its weight. "
     "[env var: ZKPLAN_SHARE; default: weighted]",
 )
 @click.option(
@@ -80,9 +80,9 @@ _ENDS_WITHIN_S = 30
 @click.option(
     "--max-abandoned",
     type=click.IntRange(1),
-    help="End once so many functions have run past their time-outs and hold their threads. By "
-    "default a worker goes on with fewer slots; with 2 or more processes it is --threads, and the "
-    "process is replaced.",
+    help="End the worker when this many functions have passed their time-out and still hold a "
+    "thread. By default one process has no limit, and goes on with fewer slots. With 2 or more "
+    "processes the default is that of --threads, and a process that ends is replaced.",
 )
 @click.option(
     "--grace",
@@ -94,8 +94,8 @@ _ENDS_WITHIN_S = 30
     "--isolation",
     type=click.Choice(["thread", "process"]),
     default="thread",
-    help="Where a task runs that does not say: in a thread of the worker, or in a process of its "
-    "own (Linux), whose death costs one attempt of that task alone.",
+    help="Where tasks run that do not set `isolation`: in a thread of the worker, or each in a "
+    "process of its own (Linux), whose death costs one attempt of that task alone.",
 )
 @click.option(
     "--memory-limit",
@@ -160,7 +160,7 @@ def worker(
     traces: bool,
     settings: Settings,
 ) -> None:
-    """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
+    """Run a worker. It claims and runs the tasks of all ready plans that are in its queues.
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back

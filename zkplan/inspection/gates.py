@@ -1,4 +1,4 @@
-"""What a gate waits for, and who looked at it last: for `why`."""
+"""What a gate waits for, and who looked at it last: for `task why` and `task show`."""
 
 from __future__ import annotations
 

@@ -239,9 +239,9 @@ def keys_differ(view: View, task: TaskInfo) -> Cause | None:
     ours = view.client.keys[0].name if view.client.keys else ""
     if any(keys_fit(view.client, worker) for worker in view.workers):
         return None
-    text = f"no worker has the key {ours} (secret-files), and they leave what it has sealed alone"
+    text = f"no worker has the key {ours} (secret-files), so no worker runs what it has sealed"
     if not ours:
-        text = "its workers use keys (secret-files), and this client has none: they leave it alone"
+        text = "the workers have keys (secret-files) and this client has none: they do not run it"
     advice = "Give them and the author the same keys: `zkplan worker ls` shows who has which."
     return Cause("undecodable", sentence(text), advice, task.number)
 

@@ -56,7 +56,7 @@ def describe_task(
             return describe_task(client, task_path, people, values)  # finished meanwhile
         facts |= _definition(info) | _state(info, people) | neighbours
         if info.state == "gated":
-            facts |= _gate(client, plan_path, number)
+            facts |= _gate(client, plan_path, number, people)
         facts["arrived"] = info.arrived
         facts["log"] = [_entry(codec, found, people, shown) for found in read.logs]
     if outcome is not None:
@@ -123,13 +123,17 @@ def _state(info: TaskInfo, people: bool) -> dict[str, Any]:
     return facts
 
 
-def _gate(client: Connection, plan_path: str, number: str) -> dict[str, Any]:
+def _gate(client: Connection, plan_path: str, number: str, people: bool) -> dict[str, Any]:
     """What a gate waits for, and what keeps workers from looking; nothing if it has just opened."""
     found = next(iter(gates_of(client, plan_path, [number])), None)
     if found is None:
         return {}
-    error = {"gate_error": f"{found.worker}: {found.error}"} if found.error else {}
-    return {"gate": found.waits_for, **error}
+    facts = {"gate": found.waits_for}
+    if found.error and people:
+        facts["gate_error"] = f"worker {found.worker}: {found.error}"
+    elif found.error:
+        facts |= {"gate_error": found.error, "gate_worker": found.worker}
+    return facts
 
 
 def neighbours_of(

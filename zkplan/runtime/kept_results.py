@@ -37,7 +37,7 @@ class KeptResults:
         Returns after how many seconds to try again, or None if too many are kept already.
         """
         if not self._kept:
-            logger.warning("results are kept here until there is room for them: %s", error)
+            logger.warning("this worker keeps results until ZooKeeper has room for them: %s", error)
         if claim.path not in self._kept and self._is_full(size):
             return None
         _, rested_s = self._kept.get(claim.path, (0, 0.0))
@@ -50,7 +50,7 @@ class KeptResults:
         """Forget `claim`: it was committed, lost, or handed back."""
         if self._kept.pop(claim.path, None) is not None and not self._kept:
             self.is_met = False
-            logger.warning("no results are kept here any more: all of them are settled")
+            logger.warning("this worker keeps no results any more: all of them are settled")
 
     def _is_full(self, size: int) -> bool:
         kept = sum(other for other, _ in self._kept.values())

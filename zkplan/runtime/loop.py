@@ -273,7 +273,7 @@ class Loop:
 
     def _told_state(self, state: WorkerState) -> None:
         """Somebody has told this worker, from elsewhere, to drain, to pause or to run on."""
-        logger.info("worker %s was told from elsewhere: %s", self.membership.worker, state)
+        logger.info("worker %s is %s: an operator asked for it", self.membership.worker, state)
         self.claims.paused = state == "paused"
         if state == "draining":
             self.shutdown.begin(PATIENT_S)

@@ -178,7 +178,7 @@ class PlanCheck:
             self.finish(view.path)
         if found:
             published = count(len(report.published), "task")
-            logger.info("%s: the check published %s", view.path, published)
+            logger.info("%s: the check made %s runnable", view.path, published)
             self.candidates.touched(view.number, control=False)
         for problem in report.problems:
             self.steps.complaints.tell(f"{view.path}: {problem}")

@@ -36,5 +36,6 @@ def is_final(
         return not load(base64.b64decode(rule))(error)
     except Exception as wrong:
         # A rule that cannot be asked must not cost the task its attempts.
-        logger.warning("a retry_if cannot be asked, so it is retried: %s", type(wrong).__name__)
+        told = "a function given as retry_if raised %s, so its task is retried as if it had none"
+        logger.warning(told, type(wrong).__name__)
         return False

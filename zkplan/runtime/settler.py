@@ -156,7 +156,9 @@ class Settler:
             return b""  # once, not with every hand-back: so the tasks and the log stay small
         self._without_store.add(plan)
         logger.warning(
-            "%s: tasks with large values go back and run later: %s", job.claim.plan_path, why
+            "%s: tasks with large values are handed back, and run when the store answers: %s",
+            job.claim.plan_path,
+            why,
         )
         return self.codec.seal(FAILURE, failures.store_away(job, why).to_bytes())
 

@@ -248,8 +248,8 @@ FIELDS = (
     Field(
         "secret-files",
         Kind("paths", _paths),
-        "A file with keys, one ID:KEY on each line. What is written is sealed with the first key "
-        "of all files, what is read must be sealed with one of them.",
+        "A file with keys, one ID:KEY on each line. The first key of the first file seals what "
+        "this client writes. It reads only what is sealed with one of the keys.",
         is_common=True,
         metavar="FILE",
     ),

@@ -142,7 +142,9 @@ class Sweeper:
             if store is not None and names:
                 store.delete(folder, self._transport.run(leftovers(plan_path, names)))
         except Exception as error:
-            logger.warning("%s is done, but its blobs are not swept: %s", plan_path, error)
+            logger.warning(
+                "%s is done, but what it left in the store is not deleted: %s", plan_path, error
+            )
 
     def _keep(self, plan_path: str) -> None:
         try:

@@ -195,7 +195,7 @@ def folder_of(address: str) -> Path | None:
     if re.fullmatch(r"\d+(/.*)?", name):
         raise ZkplanError(
             f"{address!r} could be a port or a folder: write {PREFIX}./{name} for the folder, and "
-            "the number of its address for a host of this name"
+            "the IP address for a host of this name"
         )
     if re.search(rf",\s*({PREFIX}|[^/]*:\d+$)", name):
         raise _not_alone(address)
@@ -243,7 +243,7 @@ def lease(hosts: str) -> Lease:
     if re.match(r"\s*embedded\s*([:/]|$)", hosts, re.IGNORECASE):
         raise ZkplanError(
             f"{hosts!r} is no address: write {PREFIX} or {PREFIX}FOLDER, in small letters, for a "
-            "server in this process; for a host of this name, the number of its address"
+            "server in this process; for a host of this name, its IP address"
         )
     own = re.fullmatch(r"\s*(localhost|127\.[\d.]+|\[::1\]):(\d+)\s*(/.*)?", hosts, re.IGNORECASE)
     if own is None:

@@ -56,7 +56,7 @@ def wait_for_plan(
 ) -> PlanStatus:
     """See Plan.wait. It ends soon after `given_up` is set, by WaitTimeout."""
     transport = client.transport
-    patience = Patience(client, plan_path, timeout, f"{plan_path} is not drained")
+    patience = Patience(client, plan_path, timeout, f"{plan_path} is not done")
     name = transport.run(read_status(plan_path)).name if progress else ""
     with patience.told_at_ctrl_c(), progress_bar(name or plan_path, progress) as show:
 
@@ -76,7 +76,7 @@ def wait_for_plan(
                 told = f"{count(status.dead, 'task')} of {plan_path} failed"
                 raise failed(client, plan_path, f"{told}; the others go on")
             if status.state == "done" and status.dead:
-                told = f"{plan_path} is drained, {status.dead} of its tasks failed"
+                told = f"{plan_path} is done; {status.dead} of its tasks failed"
                 raise failed(client, plan_path, told)
             is_empty = status.state == "running" and not status.tasks
             if is_empty and end_if_drained(client, plan_path):
