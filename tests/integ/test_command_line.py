@@ -113,7 +113,7 @@ def test_waiting_for_a_plan_that_drains_prints_its_numbers(
 def test_a_wait_that_times_out_exits_with_four(run: Run, plan: zkplan.Plan) -> None:
     ran = run("plan", "wait", "nightly", "--timeout", "0.1")
     assert ran.code == 4
-    assert "not drained after 0.1 s" in ran.err
+    assert "not done after 0.1 s" in ran.err
 
 
 def test_a_plan_is_paused_resumed_cancelled_and_removed(run: Run, plan: zkplan.Plan) -> None:

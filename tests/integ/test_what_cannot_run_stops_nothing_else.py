@@ -45,7 +45,7 @@ def test_a_wait_without_workers_times_out_and_tells_how_to_start_one(
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(int)
     command = f"zkplan worker --hosts {zkplan_client.transport.hosts} --root {zkplan_client.root}"
-    with pytest.raises(WaitTimeout, match=rf"(?s)not drained after 0\.2 s.*{command}"):
+    with pytest.raises(WaitTimeout, match=rf"(?s)not done after 0\.2 s.*{command}"):
         plan.wait(0.2)
     with pytest.raises(TimeoutError, match="no result of"):
         task.result(0.2)
