@@ -25,7 +25,7 @@ _GONE_S_MAX = 20.0
 _WRITERS = 4
 
 #: How the lines begin that an open server says at its start.
-_EXPECTED = (READY, "warning: it is open", "code in workers, and in authors")
+_EXPECTED = (READY, "warning: this server is open", "and run code in workers")
 
 
 class Load:
