@@ -20,6 +20,7 @@ from zkplan.archive import export_plan, import_plan
 from zkplan.embedded import EmbeddedServer
 from zkplan.protocol.layout import delayed_name, parse_delayed
 from zkplan.protocol.requests import Create, Delete, Multi
+from zkplan.protocol.sources import argument_of
 
 from .moving import facts, half_run
 from .proxy import Proxy, every
@@ -230,7 +231,8 @@ def test_a_publication_that_is_owed_is_not_lost(
         (prov,) = [name for name in znodes.get_children(task.path) if name.startswith("prov-")]
         znodes.delete(f"{task.path}/{prov}")
         znodes.delete(f"{both.path}/dep-{position:010d}")
-        znodes.create(f"{both.path}/arg-{position:010d}", value)
+        argument = argument_of(task.number, value)
+        znodes.create(f"{both.path}/arg-{position:010d}", argument)
         znodes.set(f"{both.path}/ready", b"2")
     znodes.create(f"{zkplan_client.root}/claims/gone")
     znodes.create(

@@ -11,6 +11,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client
 from zkplan.protocol.records import TaskRecord
+from zkplan.protocol.sources import with_sources
 from zkplan.serialization import codec, functions
 
 from .support import blocked_plan, wait_until
@@ -38,6 +39,7 @@ class Builder:
         arguments = codec.dump_call(stand_ins, {}, lambda value: places.get(id(value)))
         record = TaskRecord(len(sources), b"{}", functions.dump_function(function), arguments)
         sealed = self.codec.seal(codec.TASK, record.to_bytes())
+        sealed = with_sources(sealed, [source[5:] for source in sources])
         path: str = self.znodes.create(f"{self.path}/task-", sealed, sequence=True)
         name = path.rpartition("/")[2]
         for place, source in enumerate(sources):

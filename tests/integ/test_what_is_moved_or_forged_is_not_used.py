@@ -46,7 +46,8 @@ def told_once(caplog: pytest.LogCaptureFixture) -> ToldOnce:
 
     def check(*paths: str) -> None:
         lines = [record.getMessage() for record in caplog.records]
-        named = [line.partition(" is not used: ")[0] for line in lines if "is not used" in line]
+        refused = [line.partition(" is not used: ")[0] for line in lines if "is not used" in line]
+        named = [line.rpartition(" ")[2] for line in refused]  # its plan may stand before
         assert sorted(named) == sorted(paths)
 
     return check
@@ -64,7 +65,7 @@ def run_shell(command: str) -> str:
 def failure_of(task: Task) -> str:
     """Why it has failed for good."""
     wait_until(lambda: task.plan.status().dead, f"{task} is dead")
-    with pytest.raises(Exception, match=r"place|any key") as caught:
+    with pytest.raises(Exception, match=r"place|any key|is the outcome of") as caught:
         task.result(WAIT_S)
     return str(caught.value)
 
@@ -137,7 +138,7 @@ def test_a_comment_of_a_user_is_no_command_of_a_signed_shell_function(
         shell = plan.add_task(run_shell, [gate], attempts=1)
     comment.result(WAIT_S)
     value = znodes.get(f"{plan.path}/results/{comment.number}")[0]
-    arrive(plan, znodes, shell, value)
+    arrive(plan, znodes, shell, gate.number.encode() + value)
     assert shell.path in failure_of(shell)
     assert not (tmp_path / "owned").exists()
     told_once(f"{shell.path}/arg-0000000000")
@@ -212,25 +213,27 @@ def test_a_forged_end_is_not_told_to_who_waits(
         znodes.delete(f"{plan.path}/done")
 
 
-def test_swapped_edges_do_not_swap_results(
+def test_swapped_edges_do_not_swap_results_and_a_check_names_them(
     sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path, told_once: ToldOnce
 ) -> None:
     file = str(tmp_path / "paid")
     with sealing.create_plan(attempts=1) as plan:
         small, large = plan.add_task(int, [1]), plan.add_task(int, [1000])
-        to_one = plan.add_task(pay, [file, small])
-        plan.add_task(pay, [file, large])
+        paid = [plan.add_task(pay, [file, task]) for task in (small, large)]
     edges = []
     for task in (small, large):
         (name,) = (each for each in znodes.get_children(task.path) if each.startswith("prov-"))
         edges.append(f"{task.path}/{name}")
     swap(znodes, *edges)
+    problems = plan.check(repair=False).problems
+    assert sorted(each.partition(" is not used: ")[0] for each in problems) == sorted(edges)
     with working(*here, secret=secret_of("ours")):
         wait_until(lambda: plan.status().dead == 2, "both have failed")
-    assert all("prov-" in letter.error for _, letter in plan.dead())
-    assert znodes.exists(to_one.path)
+    arguments = [f"{task.path}/arg-0000000000" for task in paid]
+    errors = [letter.error for _, letter in plan.dead()]
+    assert all(map(str.__contains__, sorted(errors), sorted(arguments)))
     assert notes(file) == []
-    told_once(*edges)
+    told_once(*arguments)
 
 
 @pytest.mark.usefixtures("worker")

@@ -27,7 +27,7 @@ from .queues import judge_place, judge_ready
 from .sealing import Sealing
 from .shares import Controls
 from .store import Blobs, sealed
-from .story import FAILED, Meant, Violation
+from .story import FAILED, Meant, Violation, name_in, outcome_from
 from .transaction import CLEARS, Transaction
 
 #: Kinds of fibers that delete plans, and that fix outcomes for an operator.
@@ -217,7 +217,7 @@ class Auditor:
         if type(op) is Create:
             if "done" in self.nodes[plan_path].children:
                 raise Violation(f"S7 {path} is added to a plan that is done")
-            task = self.names[op.data.decode()]
+            task = self.names[name_in(op.data)]
             task.numbers += 1
             if task.numbers > 1:
                 raise Violation(f"S4 {task.name} is added twice: {task.path} and {path}")
@@ -303,10 +303,11 @@ class Auditor:
         self._prov_of[dep] = prov
 
     def _argument(self, made: Transaction, task: Meant, position: int, data: bytes) -> None:
+        dep = task if task.gate is not None else task.deps[position]
+        data = outcome_from(dep, data)
         if task.gate is not None:
             gates.judge_opening(task, data, gates.seen(self.nodes, task.gate.path))
             return
-        dep = task.deps[position]
         if position in task.given:
             raise Violation(f"S19 {task.name} gets {dep.name} twice, at {position}")
         task.given[position] = data

@@ -21,6 +21,7 @@ from zkplan.protocol import retry as retrying
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import DEFAULT_QUEUE, PLAN_FIXED, QUEUES
 from zkplan.protocol.records import OnFailure, PlanRecord, State, ready_to_bytes
+from zkplan.protocol.sources import with_sources
 
 from . import gates, store
 from .story import Meant, Violation
@@ -208,7 +209,8 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
         put(f"{path}/{name}")
     for task in tasks:
         task.foreign, task.gate = True, None
-        task.path = put(f"{path}/task-", task.record, True)
+        record = with_sources(task.record, [dep.number for dep in task.deps])
+        task.path = put(f"{path}/task-", record, True)
         task.number = task.path[-10:]
         for position, dep in enumerate(task.deps):
             put(f"{task.path}/dep-{position:010d}")

@@ -12,7 +12,7 @@ from zkplan.protocol.requests import Check, Delete, Multi, Op, ReadChildren, Ref
 
 from . import store
 from .network import Fiber
-from .story import Meant
+from .story import Meant, outcomes_in
 from .world import ROOT, World
 
 #: Stands where an operation was taken out: answers are by position.
@@ -72,6 +72,6 @@ def fenced_goes_on(
 
 def write_ahead(task: Meant, item: Loaded) -> Generator[Any, Any, bytes]:
     """A task without a claim writes its result to the store, too."""
-    outcome = store.sealed(task, f"{item.claim.task}.0", task.outcome(item.arguments))
+    outcome = store.sealed(task, f"{item.claim.task}.0", task.outcome(outcomes_in(item)))
     yield from store.writes(item.claim.plan, store.blobs_of(task, outcome))
     return outcome

@@ -16,7 +16,7 @@ from zkplan.store import compare, end
 from . import merging, mixes, store
 from .broken_runs import Answers
 from .mutant import Mutant
-from .story import STORED
+from .story import STORED, outcomes_in
 
 
 def send_first(write: Answers, send: Callable[[], None]) -> Answers:
@@ -29,7 +29,7 @@ def delete_with_the_first_consumer(*arguments: Any) -> Answers:
     """Whoever commits a task deletes the blobs of its arguments."""
     report = yield from commit(*arguments)
     for part in report.done:
-        names = [data[1:].decode() for data in part.loaded.arguments if data[:1] == STORED]
+        names = [data[1:].decode() for data in outcomes_in(part.loaded) if data[:1] == STORED]
         yield store.DeleteBlobs(part.loaded.claim.plan, names)
     return report
 

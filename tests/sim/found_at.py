@@ -39,7 +39,7 @@ FOUND_AT = {
     "permits above the size not counted": 511,
     "publish without compare-and-set": 575,
     "queue lost in a hand-back": 67,
-    "reference before its blob": 2649,
+    "reference before its blob": 6558,
     "refused repetition of a decision taken as refused": 24,
     "refused repetition taken as fenced": 124,
     "removal that deletes results early": 3511,

@@ -11,7 +11,7 @@ from zkplan.protocol.requests import Create, Delete, Op
 
 from . import keyed
 from .network import Fiber
-from .story import FAILED, Meant, Violation
+from .story import FAILED, Meant, Violation, name_in
 
 _ROOMS = {"claimed": "claims/", "delayed": "delayed/", "gated": "gates/"}
 
@@ -39,7 +39,8 @@ class Auditor(keyed.Auditor):
         super().applied(fiber, ops, results)
         made = [op for op in ops if type(op) is Create]
         marks = [op.path for op in made if f"/add-ids/{UPDATE}" in op.path]
-        data = {op.data for op in made if op.path.endswith(("/task-", "/result"))}
+        data = {op.data for op in made if op.path.endswith("/result")}
+        data |= {name_in(op.data).encode() for op in made if op.path.endswith("/task-")}
         again = _told_again(ops)
         for mark, intent in self.intents.items():
             pieces = intent.decided.keys() | intent.added

@@ -9,9 +9,10 @@ from zkplan.protocol import load as loading
 from zkplan.protocol.load import FirstReads, Loaded, Reading
 from zkplan.protocol.part import Part
 from zkplan.protocol.shared import Claim
+from zkplan.protocol.sources import argument_of
 
 from .network import Client
-from .story import Violation
+from .story import Violation, outcomes_in
 
 if TYPE_CHECKING:
     from .world import World
@@ -39,6 +40,8 @@ def judge_loaded(world: World, item: Loaded, learned: bool = False) -> None:
     task = world.auditor.tasks[item.claim.task_path]
     if item.damage:
         raise Violation(f"S3 {task.name} was loaded with damage: {item.damage}")
+    if item.refused is not None:
+        raise Violation(f"S3 {task.name} has an argument of another task: {item.refused}")
     # The edges of a plan of plain creates take reads after that moment, too.
     delayed_reads = learned or any(plan.foreign for plan in world.plans)
     if item.claim.path not in world.nodes and not delayed_reads:
@@ -49,7 +52,7 @@ def judge_loaded(world: World, item: Loaded, learned: bool = False) -> None:
 
 def judge_arguments(world: World, item: Loaded) -> None:
     task = world.auditor.tasks[item.claim.task_path]
-    arguments = item.arguments if task.gate is None else item.arguments[1:]
+    arguments = outcomes_in(item) if task.gate is None else item.arguments[1:]
     if arguments != task.arguments:
         raise Violation(f"S3 {task.name} has the arguments {item.arguments}")
 
@@ -64,3 +67,17 @@ def read_ahead(world: World, parts: list[Part]) -> Generator[Any, Any, dict[str,
             readings = yield from loading.load_ahead(plan_path, tasks)
             found.update({reading.task_path: reading for reading in readings.values()})
     return found
+
+
+def inherited(claim: Claim, reading: Reading | None, done: list[Part]) -> Loaded | None:
+    """The task of a claim that the commit of `done` made, from what was read ahead."""
+    if reading is None:
+        return None
+    for part in [first.last for first in done]:
+        argument = argument_of(part.loaded.claim.task, part.outcome)
+        for _, edge in part.loaded.edges:
+            if (part.loaded.claim.plan, edge.task) == (claim.plan, claim.task):
+                item = reading.inherited(claim, edge.position, argument)
+                if item is not None:
+                    return item
+    return None

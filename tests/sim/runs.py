@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from zkplan.protocol.load import Loaded, following, load_ahead
 from zkplan.protocol.part import Part
+from zkplan.protocol.sources import argument_of
 
 from . import store
-from .story import FAILED, Meant
+from .story import FAILED, Meant, name_in, outcomes_in
 
 if TYPE_CHECKING:
     from .world import World
@@ -37,7 +38,7 @@ def _run_behind(world: World, first: Part, versions: dict[str, int], queues: lis
     while world.rng.random() < GOES_ON:
         part = first.last
         edges = [edge for _, edge in part.loaded.edges]
-        pure = world.names[part.loaded.record.decode()].pure
+        pure = world.names[name_in(part.loaded.record)].pure
         if not pure or len(edges) != 1 or edges[0].k != 1:
             return
         edge = edges[0]
@@ -47,8 +48,9 @@ def _run_behind(world: World, first: Part, versions: dict[str, int], queues: lis
         reading = readings.get(edge.task)
         if reading is None:
             return
-        task = world.names[reading.record.decode()]
-        item = reading.run_ahead(following(claim, edge), edge.position, part.outcome)
+        task = world.names[name_in(reading.record)]
+        argument = argument_of(part.loaded.claim.task, part.outcome)
+        item = reading.run_ahead(following(claim, edge), edge.position, argument)
         if item is None or not task.pure or world.chance(world.mix.failing):
             return  # it is claimed, and its failure counted, in the ordinary way
         if not (yield from store.opened(world, item, task, claim.path)):
@@ -64,5 +66,5 @@ def outcome_ahead(task: Meant, item: Loaded) -> Generator[Any, Any, bytes]:
     """The result of a task without a claim; empty if it is too large for the tree, for then no
     blob is written (S10)."""
     yield from ()
-    outcome = task.outcome(item.arguments)
+    outcome = task.outcome(outcomes_in(item))
     return b"" if task.stored and not outcome.startswith(FAILED) else outcome

@@ -15,7 +15,7 @@ from zkplan.protocol.compaction import Cut
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.store import compare, end
 
-from .story import FAILED, SKIPPED, STORED, Meant, Violation
+from .story import FAILED, SKIPPED, STORED, Meant, Violation, name_in, outcomes_in
 
 if TYPE_CHECKING:
     from zkplan.protocol.load import Loaded
@@ -135,6 +135,8 @@ def sealed(task: Meant, key: str, outcome: bytes) -> bytes:
 
 def names_in(data: bytes, task: Meant | None) -> list[str]:
     """What a znode refers to; `task` if it is the definition of that one."""
+    if data[:10].isdigit():  # an argument
+        data = data[10:]
     if data.startswith(STORED):
         return [data[1:].decode()]
     name = added_by(task) if task is not None else ""
@@ -165,7 +167,7 @@ def opened(world: World, item: Loaded, task: Meant, claim_path: str) -> Generato
     """Read what a task needs. False where it is gone, and with it the claim under which it runs:
     the task is not this worker's any more."""
     names = [added_by(task)] if added_by(task) else []
-    names += [data[1:].decode() for data in item.arguments if data.startswith(STORED)]
+    names += [data[1:].decode() for data in outcomes_in(item) if data.startswith(STORED)]
     for name in names:
         if not (yield ReadBlob(item.claim.plan, name)):
             if claim_path in world.nodes and not task.removed:
@@ -188,6 +190,6 @@ def check(world: World, plan: str) -> Script:
         world.paths,
         plan,
         names,
-        lambda data: names_in(data, world.names.get(data.decode(errors="replace"))),
+        lambda data: names_in(data, world.names.get(name_in(data))),
     )
     yield DeleteBlobs(plan, found.unreferenced)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from zkplan.protocol.layout import lane_of
 from zkplan.protocol.records import Dead
+from zkplan.protocol.sources import NUMBER_BYTES, outcome_in
 
 if TYPE_CHECKING:
+    from zkplan.protocol.load import Loaded
     from zkplan.protocol.shared import Claim
 
 
@@ -24,6 +26,23 @@ STORED = b"S"
 
 class Violation(AssertionError):
     """An invariant is broken; the message starts with its number."""
+
+
+def name_in(record: bytes) -> str:
+    """The name of the task with this definition. Numbers of tasks follow, whose first byte is 0."""
+    return record.partition(b"\0")[0].decode(errors="replace")
+
+
+def outcome_from(dep: Meant, argument: bytes) -> bytes:
+    """The outcome that an argument holds. Raises Violation if it says that it is another one's."""
+    if argument[:NUMBER_BYTES].decode() != dep.number:
+        raise Violation(f"S3 {argument!r} arrives, and it waits for {dep.name} ({dep.number})")
+    return outcome_in(argument)
+
+
+def outcomes_in(item: Loaded) -> list[bytes]:
+    """The arguments of a task, without the numbers of the tasks that they come from."""
+    return list(map(outcome_in, item.arguments))
 
 
 @dataclass(slots=True, eq=False)

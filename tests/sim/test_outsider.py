@@ -13,6 +13,7 @@ from zkplan.protection import guard, places
 from zkplan.protection.guard import Guard, Life
 from zkplan.protection.places import Place, Places
 from zkplan.protection.ring import _Hash, without_proof
+from zkplan.protocol import load
 from zkplan.protocol.requests import Node
 
 from .mix import replaced
@@ -41,7 +42,8 @@ def _used_all_the_same(self: Guard, path: str, node: Node, error: Exception) -> 
 _OF, _PROOF = Places.of, _Hash._proof
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "the place is left out": (_Hash, "_proof", lambda self, _, body: _PROOF(self, b"", body)),
-    "edges are not sealed": (places, "_OPEN_IN_TASK", places._OPEN_IN_TASK | {"prov"}),
+    "arguments are not sealed": (places, "_OPEN_IN_TASK", places._OPEN_IN_TASK | {"/arg-"}),
+    "an argument is taken from any task": (load, "misplaced", lambda *_: ""),
     "the version of a state is left out": (Places, "of", _ordered_by_nothing),
     "the life of a plan is left out": (Guard, "_learn", _one_life),
     "a state runs from its first version on": (guard, "starting_control", lambda data: data),

@@ -23,12 +23,12 @@ from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Re
 
 from . import duties, gates, maintenance, store
 from .limits import choose_entries
-from .loads import judge_arguments, load_judged, read_ahead
+from .loads import inherited, judge_arguments, load_judged, read_ahead
 from .network import Client
 from .parts import part_of, tells
 from .queues import draw_served, served
 from .runs import run_ahead
-from .story import FAILED, Meant
+from .story import FAILED, Meant, name_in, outcomes_in
 
 if TYPE_CHECKING:
     from .world import World
@@ -246,7 +246,7 @@ class Worker:
                 if not (yield from mark_started(item.claim)):
                     continue
                 item.others.append(f"started-{item.claim.n}")
-            task = self.world.names[item.record.decode()]
+            task = self.world.names[name_in(item.record)]
             if item.result is None and not (
                 yield from store.opened(self.world, item, task, item.claim.path)
             ):
@@ -264,7 +264,7 @@ class Worker:
 
     def _run(self, item: Loaded) -> None:
         """The function: takes no time of its own, for the commit may begin any time later."""
-        task = self.world.names[item.record.decode()]
+        task = self.world.names[name_in(item.record)]
         claim = item.claim
         if item.result is None:
             self.world.merging.printing.ran(claim)
@@ -280,7 +280,7 @@ class Worker:
             else:
                 self._hold(item, task, b"")
         else:
-            outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(item.arguments))
+            outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(outcomes_in(item)))
             part = part_of(item, task, outcome)
             if task.adds:
                 part.adds = self.world.new_tasks(task.adds)
@@ -356,17 +356,12 @@ class Worker:
         yield from self._take_on(published.claims, published.read)
 
     def _inherit(self, claim: Claim, ahead: dict[str, Reading], done: list[Part]) -> None:
-        reading = ahead.get(claim.task_path)
-        if reading is not None:
-            for part in [first.last for first in done]:
-                for _, edge in part.loaded.edges:
-                    if (part.loaded.claim.plan, edge.task) == (claim.plan, claim.task):
-                        item = reading.inherited(claim, edge.position, part.outcome)
-                        if item is not None:
-                            judge_arguments(self.world, item)
-                            self._run(item)
-                            return
-        self.to_load.append(claim)
+        item = inherited(claim, ahead.get(claim.task_path), done)
+        if item is None:
+            self.to_load.append(claim)
+            return
+        judge_arguments(self.world, item)
+        self._run(item)
 
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
         try:
@@ -386,7 +381,7 @@ class Worker:
                 yield from maintenance.finish(self.world, part.loaded.claim.plan)
 
     def _fail_later(self, part: Part) -> None:
-        task = self.world.names[part.loaded.record.decode()]
+        task = self.world.names[name_in(part.loaded.record)]
         self.to_fail.append((part.loaded.claim, task, b""))
 
     def _fail(self, claim: Claim, task: Meant, decided: bytes) -> Script:

@@ -12,6 +12,7 @@ from zkplan.protocol.load import Loaded
 from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.shared import Claim
+from zkplan.protocol.sources import argument_of, with_sources
 from zkplan.runtime.failures import VanishedWorkers
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner
@@ -22,7 +23,8 @@ from zkplan.store.values import Values
 from zkplan.transport import Transport
 
 PATHS = Paths("/zkplan")
-PLAN, TASK_NUMBER = "0000000003", "0000000012"
+#: SOURCE is the task whose outcome each argument is.
+PLAN, TASK_NUMBER, SOURCE = "0000000003", "0000000012", "0000000011"
 CODEC = Codec()
 VALUES = Values(cast("Transport", None), CODEC)
 #: It runs all tasks in threads, but for those that want a process.
@@ -89,8 +91,8 @@ def job_of(
         functions.dump_function(function),
         codecs.dump_call(args, kwargs, position_of),
     )
-    sealed = codec.seal(TASK, record.to_bytes())
-    return Job(Loaded(claim(a=a), sealed, list(arguments), []))
+    definition = with_sources(codec.seal(TASK, record.to_bytes()), [SOURCE] * len(arguments))
+    return Job(Loaded(claim(a=a), definition, [argument_of(SOURCE, a) for a in arguments], []))
 
 
 def value(result: Any) -> bytes:

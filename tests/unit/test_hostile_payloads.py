@@ -25,7 +25,7 @@ from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 from zkplan.store.values import Values
 from zkplan.waiting.one_result import open_outcome
 
-from .attempts import THREADS, Edge, job_of
+from .attempts import SOURCE, THREADS, Edge, job_of
 
 OURS = Codec()
 VALUES = Values(None, OURS)  # type: ignore[arg-type]
@@ -70,10 +70,10 @@ def bodies(kind: bytes) -> list[bytes]:
     return plain
 
 
-def opened(sealed: bytes) -> bytes:
-    """What a step gets of these data of its place."""
+def opened(sealed: bytes, source: str = "") -> bytes:
+    """What a step gets of these data of its place; `source`: of an argument from that task."""
     try:
-        return RING.open(HERE, sealed)
+        return source.encode() + RING.open(HERE, sealed)
     except PayloadUndecodable as error:
         return Unproven(error)
 
@@ -143,10 +143,10 @@ def test_what_was_moved_here_fails_for_good_and_an_unknown_key_is_left_to_others
         (value, "any key"),
         (strange, "another secret"),
     ):
-        ended = runner().run(job(arguments=[opened(sealed)]))
+        ended = runner().run(job(arguments=[opened(sealed, SOURCE)]))
         assert told in (ended.failure.message if ended.failure else ended.cannot_run)
         assert (ended.failure is None) == (sealed is strange)
-    assert runner().run(job(arguments=[opened(RING.seal(HERE, value))])).outcome
+    assert runner().run(job(arguments=[opened(RING.seal(HERE, value), SOURCE)])).outcome
 
 
 @pytest.mark.parametrize("envelope", [*forged(VALUE), *forged(FAILURE)])

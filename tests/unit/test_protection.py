@@ -26,9 +26,7 @@ PLAN = "/r/plan-0000000004"
 #: One znode of each kind, and of a kind to come; none may stand for another.
 PLACES = [
     PLAN, "/r/plan-0000000005", f"{PLAN}/ready", f"{PLAN}/done", f"{PLAN}/task-0000000005",
-    f"{PLAN}/task-0000000006", f"{PLAN}/task-0000000005/arg-0000000000",
-    f"{PLAN}/task-0000000005/arg-0000000001", f"{PLAN}/task-0000000006/arg-0000000000",
-    f"{PLAN}/task-0000000005/prov-0000000000", f"{PLAN}/task-0000000006/prov-0000000000",
+    f"{PLAN}/task-0000000006", f"{PLAN}/task-0000000006/log-0000000000",
     f"{PLAN}/task-0000000005/log-0000000000", f"{PLAN}/task-0000000005/result",
     f"{PLAN}/results/0000000005", f"{PLAN}/dead/0000000005", "/r/workers/w",
     f"{PLAN}/task-0000000005/gate", "/r/gates", "/r/gates/0000000004-5000-0000000005.0.0",
@@ -38,7 +36,8 @@ PLACES = [
 OPEN = [
     "/r", f"{PLAN}/queues/gpu", "/r/claims/w/0000000004-0000000005.0.0", "/r/active/0000000004",
     f"{PLAN}/runnable/5000-0000000005.0.0", f"{PLAN}/add-count", f"{PLAN}/task-0000000005/ready",
-    f"{PLAN}/task-0000000005/dep-0000000000", f"{PLAN}/task-0000000005/owner", "/other/plan-1",
+    f"{PLAN}/task-0000000005/dep-0000000000", f"{PLAN}/task-0000000005/prov-0000000000",
+    f"{PLAN}/task-0000000005/owner", "/other/plan-1",
     f"{PLAN}/task-0000000005/takes-failures",
 ]  # fmt: skip
 
@@ -168,6 +167,28 @@ def test_an_order_counts_for_its_worker_and_version_and_no_other() -> None:
         assert opened(path, node._replace(data=data)) == REFUSED
     made: Any = next(Guard(KEYS, "/r").step(ask(Multi([Create("/r/workers/w", b"{}")]))))
     assert (made.ops[0].data, opened("/r/workers/w", first)) == (b"{}", b"{}")
+
+
+def test_an_argument_is_sealed_as_the_outcome_of_the_task_that_it_names() -> None:
+    root, plan = Node(b"", 0, 0, 1, 0, 0, 0, 1), Node(b"", 0, 0, 1, 0, 0, 0, 5)
+    one, other = (f"{PLAN}/task-000000000{n}/arg-0000000000" for n in (6, 7))
+    data = b"0000000005it"
+    step: Any = Guard(KEYS, "/r").step(ask(Multi([Create(one, data), Create(other, data)])))
+    next(step)
+    step.send(plan)
+    first, second = (op.data for op in step.send(root).ops)
+    assert first == second, "one outcome is sealed once for all that get it"
+    assert first[:10] == data[:10]
+    for sealed, found in (
+        (first, data),
+        (b"0000000006" + first[10:], REFUSED),
+        (b"000000000\0" + first[10:], REFUSED),
+        (first[10:], REFUSED),
+        (data, REFUSED),
+    ):
+        node = Node(sealed, 0, 0, 0, 0, 0, 0, 9)
+        answers = [node, plan, root, *([root, plan] if found == REFUSED else [])]
+        assert run(Guard(KEYS, "/r"), ask(ReadData(other)), answers).data == found
 
 
 def test_what_was_read_of_a_plan_that_is_gone_is_not_there_and_no_forgery() -> None:

@@ -29,6 +29,7 @@ from ..protocol.clearing import clear_claims, orphaned_claims
 from ..protocol.layout import Paths, number_of
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
+from ..protocol.sources import outcome_in
 from ..serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
 from ..store.end import remove as remove_plan
 from ..store.reference import HISTORY, key_of
@@ -274,7 +275,8 @@ def _kinds(znode: Znode) -> bytes:
 
 
 def _check_digest(file: Path, codec: Codec, kinds: bytes, znode: Znode) -> None:
+    data = outcome_in(znode.data) if "/arg-" in znode.path else znode.data
     try:
-        codec.open(kinds, znode.data)
+        codec.open(kinds, data)
     except PayloadUndecodable as error:
         raise PayloadUndecodable(f"{file}: {znode.path}: {error}") from None

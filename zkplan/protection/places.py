@@ -4,8 +4,9 @@ A place is text without null bytes, after the uid of the root:
 
     plan-NUMBER                                 the record of a plan
     plan-NUMBER@CZXID/…                         what lies in a plan: the path, with these exceptions
-    plan-NUMBER@CZXID/task-NUMBER/prov          each `prov-` and each `log-` of a task: their
-    plan-NUMBER@CZXID/task-NUMBER/log           numbers are given by the server
+    plan-NUMBER@CZXID/task-NUMBER/outcome       each argument that is the outcome of that task; its
+                                                number stands before what is sealed
+    plan-NUMBER@CZXID/task-NUMBER/log           each `log-` of a task: the server numbers them
     plan-NUMBER@CZXID/history/seg               each segment of its history, likewise
     plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Kind.ordered`
     workers/ID@CZXID.VERSION                    what a worker was told: each version but the first
@@ -19,34 +20,38 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..errors import PayloadRefused
 from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE
+from ..protocol.sources import NUMBER_BYTES
 
 #: Rooms whose names alone count, and whose data no key covers.
 _OPEN_ROOMS = frozenset(("claims", "delayed", "active", "limits"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
+#: Children of a task that no key covers, by the first letters of their names.
 _OPEN_IN_TASK = frozenset(
-    ("ready", "dep", "owner", "incomplete", "delivered", "started", "retry", "cut", "takes")
+    ("/read", "/dep-", "/prov", "/owne", "/inco", "/deli", "/star", "/retr", "/take", "/cut")
 )
-#: Children of a task whose numbers the server gives.
-_UNNUMBERED = frozenset(("prov", "log"))
-#: How their places end, and that of a segment of a history.
-UNNUMBERED = ("/prov", "/log", "/seg")
+#: How the places of children end whose numbers the server gives.
+UNNUMBERED = ("/log", "/seg")
 
 
 class Kind(NamedTuple):
     """`ordered`: the data change, and an older state must not come back. So they are sealed for the
     znode's own CZXID and for the version that the write makes. `needed`: they are never empty.
     `introduces`: in its first version a worker says who it is, to whoever has which keys. That is
-    not sealed, and nobody acts on it; later versions are orders.
+    not sealed, and nobody acts on it; later versions are orders. `outcome`: an argument, whose
+    place is that of the outcome which it is, the same in all tasks that get it.
     """
 
     ordered: bool = False
     needed: bool = True
     introduces: bool = False
+    outcome: bool = False
 
 
 RECORD, _STATE, _OPTIONAL = Kind(), Kind(ordered=True), Kind(needed=False)
 _INTRODUCTION = Kind(ordered=True, introduces=True)
+ARGUMENT = Kind(outcome=True)
 
 #: Children of a plan that are never empty where they stand.
 _IN_PLAN = {"ready": _STATE, "done": RECORD}
@@ -63,30 +68,42 @@ class Places:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._prefix = f"{root}/"
-        self._cut = len(root) + 1
+        self._prefix, self._plans = f"{root}/", f"{root}/plan-"
+        self._cut = cut = len(root) + 1
+        #: Where the name of a task begins in the path of one, and where that ends.
+        self._task, self._task_end = cut + 16, cut + 31
 
     def of(self, path: str) -> Place | None:
         """The place of a znode; None where no key covers its data."""
+        task = self._task
+        if path[task - 1 : task + 5] == "/task-" and path.startswith(self._plans):
+            # Most of what is read and written is this: a task, or a child of one. So it is cut by
+            # its numbers of ten digits: to look for the slashes costs twice as much.
+            end = self._task_end
+            child = path[end : end + 5]
+            if child in _OPEN_IN_TASK:
+                return None
+            plan = path[self._cut : task - 1]
+            if child == "/arg-":
+                return plan, path[task:], ARGUMENT
+            return plan, path[task : end + 4] if child == "/log-" else path[task:], RECORD
         if not path.startswith(self._prefix):
             return None
         inside = path[self._cut :]
         plan, _, rest = inside.partition("/")
-        if rest[:5] == "task-" and plan[:5] == "plan-":
-            # Most of what is read and written is this: a task, or a child of one.
-            task, _, child = rest.partition("/")
-            if child:
-                name = child.partition("-")[0]
-                if name in _OPEN_IN_TASK:
-                    return None
-                if name in _UNNUMBERED:
-                    return plan, f"{task}/{name}", RECORD
-            return plan, rest, RECORD
         if plan[:5] == "plan-":
             return _in_plan(plan, rest)
         if plan in _OPEN_ROOMS:
             return None
         return "", inside, _INTRODUCTION if plan == "workers" and rest else _OPTIONAL
+
+
+def place_of_outcome(argument: bytes) -> bytes:
+    """The place of an argument, below its plan. Raises PayloadRefused if it names no task."""
+    number = argument[:NUMBER_BYTES]
+    if not number.isdigit():
+        raise PayloadRefused("it does not say whose outcome it is")
+    return b"task-" + number + b"/outcome"
 
 
 def _in_plan(plan: str, path: str) -> Place | None:

@@ -25,6 +25,7 @@ from .layout import (
 from .records import control_from_bytes, ready_to_bytes
 from .requests import Create, Fact, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
+from .sources import argument_of, with_sources
 from .unproven import require_proven
 
 
@@ -100,19 +101,20 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     """
     path = f"{plan_path}/task-{number}"
     k, queue = task.k, task.queue
+    sources = [dep if isinstance(dep, str) else numbers.get(dep) or dep.number for dep in task.deps]
+    record = with_sources(task.record, [number] if task.gate else sources)
     ops: list[Op] = [
-        Create(f"{plan_path}/task-", task.record, sequence=True, becomes=path),
+        Create(f"{plan_path}/task-", record, sequence=True, becomes=path),
         Create(f"{path}/ready", ready_to_bytes(k, queue)),
         *key_ops(plan_path, task, number),
     ]
     if task.takes_failures:
         ops.append(Create(f"{path}/{TAKES_FAILURES}"))  # for the check
-    for position, dep in enumerate(task.deps):
+    for position, source in enumerate(sources):
         value = task.known.get(position)
         if value is not None:
-            ops.append(Create(f"{path}/arg-{position:010d}", value))
+            ops.append(Create(f"{path}/arg-{position:010d}", argument_of(source, value)))
             continue
-        source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
         edge = (source, number, position, k, task.rank, queue, task.takes_failures)
         ops += edge_ops(plan_path, *edge)
     if k == 0:

@@ -41,6 +41,7 @@ from .shared import (
     pending_bytes,
     rejected,
 )
+from .sources import argument_of
 
 #: The owners of operations on pending records.
 _OLD_PENDING, _PENDING = -2, -3
@@ -105,8 +106,9 @@ class _Commit(Draft):
             # S9: the tasks after the first are not claimed, so they need the check of a claim.
             guarded[plan_path] = allowance.versions[plan_path]
         claim = part.loaded.claim
+        argument = argument_of(claim.task, part.outcome) if part.edges else b""
         for prov, edge in part.edges:
-            ops += delivery_ops(plan_path, claim.task_path, prov, edge, part.outcome)
+            ops += delivery_ops(plan_path, claim.task_path, prov, edge, argument)
             target = Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue)
             if edge.k > 1:
                 self.deliveries[plan_path, edge.task] = (target, len(ops) - 2)

@@ -91,11 +91,16 @@ def edge_ops(
     ]
 
 
-def delivery_ops(plan_path: str, task_path: str, prov: str, edge: Edge, value: bytes) -> list[Op]:
-    """Deliver `value` along an edge of the task at `task_path`; the third operation counts it."""
+def delivery_ops(
+    plan_path: str, task_path: str, prov: str, edge: Edge, argument: bytes
+) -> list[Op]:
+    """Deliver along an edge of the task at `task_path`; the third operation counts it.
+
+    `argument` is the outcome of that task: see `sources.argument_of`.
+    """
     dependent = f"{plan_path}/task-{edge.task}"
     return [
-        Create(f"{dependent}/arg-{edge.position}", value),
+        Create(f"{dependent}/arg-{edge.position}", argument),
         Delete(f"{dependent}/dep-{edge.position}"),
         SetData(f"{dependent}/ready", ready_to_bytes(edge.k, edge.queue)),
         Delete(f"{task_path}/{prov}"),

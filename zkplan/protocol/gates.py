@@ -41,6 +41,7 @@ from .requests import (
     Step,
 )
 from .shared import READS_PER_REQUEST, rejected
+from .sources import argument_of
 from .unproven import require_proven
 
 #: The position of the only argument of a gate.
@@ -235,7 +236,9 @@ def open_gates(paths: Paths, guard: Sequence[Op], openings: Sequence[Opening]) -
         ops: list[Op] = [*guard]
         for name, gate, argument in todo:
             ops.append(Delete(f"{paths.gates}/{name}"))
-            ops.append(Create(f"{paths.task(gate.plan, gate.entry.task)}/{ARGUMENT}", argument))
+            task = gate.entry.task
+            own = argument_of(task, argument)
+            ops.append(Create(f"{paths.task(gate.plan, task)}/{ARGUMENT}", own))
             ops.append(Create(entry_path(paths.plan(gate.plan), gate.queue, gate.entry)))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):

@@ -12,6 +12,7 @@ from .edges import Edge
 from .records import count_from_bytes, queue_from_bytes
 from .requests import Applied, Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
+from .sources import misplaced
 
 #: How many values a load reads at first, while their sizes are unknown.
 VALUES_FIRST = 32
@@ -26,7 +27,8 @@ class Loaded:
     `edges` maps each `prov-` to the dependent that it leads to. `others` are the other children
     that its commit deletes, and `below` what somebody else made below those. `result` is set if the
     outcome is fixed already, by a wide delivery that has begun or by an operator: then the function
-    does not run. `damage` says what the protocol would never leave like that.
+    does not run. `damage` says what the protocol would never leave like that. `refused`: one of
+    the `arguments`, each of which is as `sources.argument_of` makes it, belongs elsewhere.
     """
 
     claim: Claim
@@ -38,7 +40,6 @@ class Loaded:
     owner: bool = True
     logs: list[bytes] = field(default_factory=list)
     damage: str = ""
-    #: An edge or a log of it was not sealed for its place.
     refused: PayloadRefused | None = None
     below: Sequence[str] = ()
 
@@ -96,8 +97,6 @@ class Reading:
                     self.edges.append((name, Edge.from_bytes(node.data)))
                 except PayloadUndecodable as error:
                     self.damage = f"{name}: {error}"
-                    if isinstance(error, PayloadRefused):
-                        self.refused = error
             elif name.startswith("arg-"):
                 self.arguments[name[4:]] = node.data
             elif name == "result":
@@ -117,10 +116,13 @@ class Reading:
             and all(len(position) == 10 and position.isdecimal() for position in positions)
         ):
             self.damage = f"it has arguments at {', '.join(positions[:5])}, with a gap"
+        arguments = [self.arguments[position] for position in positions]
+        if self.result is None and not self.missing and not self.damage:
+            self.refused = _refused(self.task_path, self.record, arguments)
         return Loaded(
             claim,
             self.record,
-            [self.arguments[position] for position in positions],
+            arguments,
             self.edges,
             self.others,
             self.result,
@@ -130,8 +132,8 @@ class Reading:
             self.refused,
         )
 
-    def inherited(self, claim: Claim, position: str, value: bytes) -> Loaded | None:
-        """The task after the commit that delivered `value`, its last argument, and claimed it.
+    def inherited(self, claim: Claim, position: str, argument: bytes) -> Loaded | None:
+        """The task after the commit that delivered `argument`, its last one, and claimed it.
 
         S3: one transaction created the argument and the claim, and a definition never changes, so
         nothing needs to be read again. Returns None if what was read ahead does not fit.
@@ -141,25 +143,30 @@ class Reading:
         self.others.remove(f"dep-{position}")
         self.others.append(f"arg-{position}")
         self.missing = []
-        self.arguments[position] = value
+        self.arguments[position] = argument
         self.owner = True
         return self.loaded(claim)
 
-    def run_ahead(self, claim: Claim, position: str, value: bytes) -> Loaded | None:
-        """The task with `value` as its last argument, before any transaction delivers that.
+    def run_ahead(self, claim: Claim, position: str, argument: bytes) -> Loaded | None:
+        """The task with `argument` as its last one, before any transaction delivers that.
 
         `claim` says which task it is; it is no znode. The commit deletes the `dep-` of the argument
         with the other children. Returns None if the task cannot be run ahead.
         """
         if "incomplete" in self.others:
             return None
-        loaded = self.inherited(claim, position, value)
+        loaded = self.inherited(claim, position, argument)
         if loaded is None or loaded.damage:
             return None
         loaded.others.remove(f"arg-{position}")
         loaded.others.append(f"dep-{position}")
         loaded.owner = False
         return loaded
+
+
+def _refused(task_path: str, record: bytes, arguments: Sequence[bytes]) -> PayloadRefused | None:
+    told = misplaced(record, arguments) if arguments else ""
+    return PayloadRefused(f"{task_path}/{told}") if told else None
 
 
 def following(before: Claim, edge: Edge) -> Claim:

@@ -30,6 +30,10 @@ OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
 Serializer = Literal["pickle", "json"]
 
+#: What stands before the body of an envelope, and the number of a task behind that of a definition.
+ENVELOPE_BYTES = 2 + 1 + 16
+SOURCE_BYTES = 4
+
 _TASK_HEAD = struct.Struct(">III")
 _FAILURE_HEAD = struct.Struct(">I")
 
@@ -138,6 +142,16 @@ class TaskRecord(NamedTuple):
         if end > len(body):
             raise PayloadUndecodable("a task record is cut short")
         return cls(positions, body[start:middle], body[middle:end], body[end:])
+
+
+def sources_in(definition: bytes) -> bytes:
+    """What stands behind the envelope of a definition: SOURCE_BYTES for each position.
+
+    `TaskRecord.positions` says how many these are. See `protocol.sources`.
+    """
+    positions = int.from_bytes(definition[ENVELOPE_BYTES : ENVELOPE_BYTES + 4], "big")
+    size = positions * SOURCE_BYTES
+    return definition[-size:] if 0 < size <= len(definition) - ENVELOPE_BYTES else b""
 
 
 class Failure(NamedTuple):

@@ -45,6 +45,7 @@ from .shared import (
     pending_bytes,
     rejected,
 )
+from .sources import argument_of
 
 
 class WorkerGone(ZkplanError):
@@ -166,8 +167,9 @@ def _deliver(
     if marks:
         ops.append(Create(f"{claim.task_path}/{DELIVERED}"))
     places: list[tuple[Dependent, int]] = []
+    argument = argument_of(claim.task, loaded.result or b"")
     for prov, edge in edges:
-        ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, loaded.result or b"")
+        ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, argument)
         places.append(
             (Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue), len(ops) - 2)
         )

@@ -23,6 +23,7 @@ from .requests import (
     Step,
 )
 from .shared import Dependent
+from .sources import argument_of, with_sources
 
 #: Edges per transaction while a wide join is defined.
 EDGES_PER_STEP = 600
@@ -52,12 +53,13 @@ def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
 
 
 def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
+    record = with_sources(task.record, list(map(dep_number, task.deps)))
     while True:
         number = f"{(yield from chain.learn()):010d}"
         path = f"{chain.plan_path}/task-{number}"
         identity, ops = chain.begin(chain.previous)
         ops += [
-            Create(f"{chain.plan_path}/task-", task.record, sequence=True, becomes=path),
+            Create(f"{chain.plan_path}/task-", record, sequence=True, becomes=path),
             Create(f"{path}/ready", ready_to_bytes(len(task.deps) + 1, task.queue)),
             Create(f"{path}/incomplete", identity.encode()),
             *key_ops(chain.plan_path, task, number),
@@ -84,13 +86,12 @@ def _edges(
     while True:
         ops: list[Op] = [mark]
         for position in positions:
-            value = task.known.get(position)
+            value, source = task.known.get(position), dep_number(task.deps[position])
             if value is not None:
                 # Count its arrival here, because no delivery will ever count it.
-                ops.append(Create(f"{path}/arg-{position:010d}", value))
+                ops.append(Create(f"{path}/arg-{position:010d}", argument_of(source, value)))
                 ops.append(arrived)
                 continue
-            source = dep_number(task.deps[position])
             edge = (source, number, position, k, task.rank, task.queue, task.takes_failures)
             ops += edge_ops(plan_path, *edge)
         answer = yield Multi(ops)

@@ -16,6 +16,7 @@ from ..errors import (
 )
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.shared import Claim
+from ..protocol.sources import outcome_in
 from ..serialization.codec import FAILURE, TASK, VALUE, Codec, task_options
 from ..serialization.failures import dump_failure
 from ..serialization.functions import is_json, is_skipped
@@ -51,7 +52,8 @@ def before_call(
             return Ended(job, failure=Failure.from_bytes(body), final=True)
         return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
     if loaded.refused is not None:
-        raise loaded.refused
+        told = str(loaded.refused)
+        return Ended(job, failure=describe(loaded.refused, job, codec), final=True, shown=told)
     if loaded.damage or record.positions != len(loaded.arguments):
         raise InvariantViolated(
             f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
@@ -65,8 +67,8 @@ def before_call(
         lost_worker = lost_with(loaded.claim)
         return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
     bodies, failures = [], []
-    for sealed in loaded.arguments:
-        kind, body = codec.open(VALUE + FAILURE, sealed)
+    for argument in loaded.arguments:
+        kind, body = codec.open(VALUE + FAILURE, outcome_in(argument))
         if kind == FAILURE:
             failures.append(Failure.from_bytes(body))
             body = dump_failure(failures[-1])

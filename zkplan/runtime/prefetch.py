@@ -13,6 +13,7 @@ from ..protocol.edges import Edge
 from ..protocol.load import Loaded, Reading, load_ahead
 from ..protocol.part import Part
 from ..protocol.shared import Claim
+from ..protocol.sources import argument_of
 from .steps import Steps
 
 #: The most dependents of one task that are prefetched. A wide fan-out is left to all workers.
@@ -112,10 +113,11 @@ class Prefetch:
             if not report.inherited:
                 continue
             last = part.last
+            argument = argument_of(last.loaded.claim.task, last.outcome)
             for _, edge in last.loaded.edges:
                 if edge.k == 1:
                     path = f"{part.loaded.claim.plan_path}/task-{edge.task}"
-                    sources[path] = (batch, edge.position, last.outcome)
+                    sources[path] = (batch, edge.position, argument)
         ready: list[Loaded] = []
         unread: list[Claim] = []
         on_the_way = 0

@@ -16,6 +16,7 @@ from ..protocol.places import find_place
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.shared import Claim
+from ..protocol.sources import outcome_in
 from ..serialization.codec import FAILURE, TASK, VALUE, task_options
 from ..serialization.failures import dump_failure
 from ..tasks import Task
@@ -61,7 +62,7 @@ def replay(
     record = TaskRecord.from_bytes(client.codec.open(TASK, job.loaded.record)[1])
     job.options, job.function = task_options(record), record.function
     values = client.values
-    bodies = [_opened(client, job, sealed) for sealed in job.loaded.arguments]
+    bodies = [_opened(client, job, outcome_in(each)) for each in job.loaded.arguments]
     function = client.codec.function(record.function, partial(values.load_function, plan.path))
     args, kwargs = values.load_call(plan.path, record.arguments, values.load_all(plan.path, bodies))
     context = Replayed(job, client.transport, client.codec, partial(_plan_within, client, plan))

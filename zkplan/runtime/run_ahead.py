@@ -18,6 +18,7 @@ from ..protocol.options import TaskOptions
 from ..protocol.part import Part
 from ..protocol.records import TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
+from ..protocol.sources import argument_of
 from ..serialization.codec import TASK, Codec, task_options, unsealed
 from ..serialization.functions import split_name
 from ..store.reference import is_stored
@@ -111,7 +112,8 @@ class RunAhead:
             reading = ahead.read(before.claim.task, edge.task)
             if reading is None:
                 return
-            loaded = reading.run_ahead(following(job.claim, edge), edge.position, outcome)
+            argument = argument_of(before.claim.task, outcome)
+            loaded = reading.run_ahead(following(job.claim, edge), edge.position, argument)
             if loaded is None or not self._is_worth(loaded, until) or job.is_unwanted():
                 return
             failpoints.reach("ahead.before")

@@ -22,7 +22,7 @@ import dill
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from ..protocol.fields import as_text, from_json
 from ..protocol.options import TaskOptions
-from ..protocol.records import Serializer, TaskRecord
+from ..protocol.records import ENVELOPE_BYTES, Serializer, TaskRecord, sources_in
 from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
 from .arrays import reduce_repeating
 from .by_name import AllowList, load_by_name
@@ -51,7 +51,7 @@ from .json_values import (
 MAGIC = b"z1"
 TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
 _DIGEST = 16
-_HEAD = len(MAGIC) + 1 + _DIGEST
+_HEAD = ENVELOPE_BYTES
 #: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
 #: value may carry large constants.
 FUNCTIONS_CACHED = 512
@@ -209,7 +209,12 @@ def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
     if sealed[:2] != MAGIC or len(sealed) < _HEAD:
         require_proven(sealed)
         raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
-    return sealed[2:3], sealed[_HEAD:]
+    kind = sealed[2:3]
+    return kind, _body(kind, sealed)
+
+
+def _body(kind: bytes, sealed: bytes) -> bytes:
+    return sealed[_HEAD : len(sealed) - len(sources_in(sealed))] if kind == TASK else sealed[_HEAD:]
 
 
 def seal(kind: bytes, body: bytes) -> bytes:
@@ -287,7 +292,7 @@ class Codec:
             if sealed[:2] == SEALED_MAGIC:
                 raise PayloadUndecodable(SEALED)
             raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
-        body = sealed[_HEAD:]
+        body = _body(kind, sealed)
         if sealed[3:_HEAD] != blake2b(body, digest_size=_DIGEST, person=kind).digest():
             raise PayloadUndecodable("the digest does not fit: the payload is damaged")
         return kind, body

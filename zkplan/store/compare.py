@@ -12,6 +12,7 @@ from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import TaskRecord, control_from_bytes
 from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
+from ..protocol.sources import NUMBER_BYTES
 from ..serialization.codec import TASK, VALUE, seal, task_options, unsealed
 from ..serialization.functions import split_name
 from ..transport import Transport
@@ -44,10 +45,10 @@ class Compared(NamedTuple):
     unreferenced: list[str]
 
 
-def references_in(sealed: bytes) -> list[Reference]:
-    """What an envelope refers to. Its signature is not checked: nothing is decoded."""
+def references_in(data: bytes) -> list[Reference]:
+    """What the data of a znode refer to. No signature is checked: nothing is decoded."""
     try:
-        kind, body = unsealed(sealed)
+        kind, body = unsealed(_envelope(data))
         if kind == TASK:
             record = TaskRecord.from_bytes(body)
             bodies = [split_name(record.function)[1], record.arguments]
@@ -58,24 +59,30 @@ def references_in(sealed: bytes) -> list[Reference]:
         return []  # whoever is to open it says so
 
 
-def moved(sealed: bytes, store: str) -> bytes:
-    """The same envelope, with references to that store. Not only the place of a value moves with an
+def _envelope(data: bytes) -> bytes:
+    """What it is in the data of a znode: those of an argument begin with its source."""
+    return data[NUMBER_BYTES:] if data[:NUMBER_BYTES].isdigit() else data
+
+
+def moved(data: bytes, store: str) -> bytes:
+    """The same data, with references to that store. Not only the place of a value moves with an
     import: who misses it there has to be told that it is lost, and not that it lies elsewhere."""
-    references = references_in(sealed)
+    references = references_in(data)
     if not references:
-        return sealed
-    kind, body = unsealed(sealed)
-    if seal(kind, body) != sealed:
-        return sealed  # a damaged one must stay so
+        return data
+    kind, body = unsealed(_envelope(data))
+    before, found, after = data.partition(seal(kind, body))
+    if not found:
+        return data  # a damaged one must stay so
     for reference in references:
         # Neither is longer than the other, so no length in the body changes.
         body = body.replace(reference.to_bytes(), reference._replace(store=store).to_bytes())
-    return seal(kind, body)
+    return before + seal(kind, body) + after
 
 
-def names_in(sealed: bytes) -> list[str]:
-    """The names of the blobs that an envelope refers to."""
-    return [reference.name for reference in references_in(sealed)]
+def names_in(data: bytes) -> list[str]:
+    """The names of the blobs that the data of a znode refer to."""
+    return [reference.name for reference in references_in(data)]
 
 
 def compare(
