@@ -16,6 +16,7 @@ import zkplan
 from zkplan import Client, NotSerialisable, Plan, PlanError, Task, TaskSpec
 from zkplan.protocol.records import Failure, PlanRecord, TaskRecord
 from zkplan.protocol.requests import Create, Multi, ReadData, SetData
+from zkplan.protocol.sources import argument_of
 from zkplan.serialization import kinds
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, dump
 from zkplan.serialization.functions import HERE, dump_function
@@ -278,7 +279,8 @@ def test_no_worker_decodes_a_planted_pickle(
                 fed = plan.add_task(same, [early, late], keep=True)
             wait_arrived(fed)
             (arrived,) = [each for each in znodes.get_children(fed.path) if each[:4] == "arg-"]
-            plant(author, f"{fed.path}/{arrived}", author.codec.seal(VALUE, body))
+            argument = argument_of(early.number, author.codec.seal(VALUE, body))
+            plant(author, f"{fed.path}/{arrived}", argument)
             gate.touch()
             wait_refused(fed)
             gate.unlink()

@@ -21,7 +21,6 @@ from zkplan.isolation.processes import Processes
 from zkplan.isolation.slot import Slot
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
-from zkplan.protocol.records import TaskRecord
 from zkplan.runtime.isolated import Work
 from zkplan.runtime.job import Ended
 from zkplan.serialization.codec import TASK, Codec
@@ -204,7 +203,7 @@ def test_a_slot_whose_task_ends_while_its_worker_ends_is_closed(
 
     monkeypatch.setattr(processes_module, "Slot", new_slot)
     processes, job = Processes(CODEC, 1, True), job_of(abs, (-1,))
-    record = TaskRecord.from_bytes(CODEC.open(TASK, job.loaded.record)[1])
+    record = CODEC.open_definition(job.loaded.record)
 
     def ends_meanwhile() -> Ended:
         processes.close()

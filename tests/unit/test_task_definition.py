@@ -23,7 +23,6 @@ from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import rank_of
 from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.protocol.records import TaskRecord
-from zkplan.protocol.sources import with_sources
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions
 from zkplan.serialization.codec import TASK, Codec
@@ -61,8 +60,7 @@ def made(
 
 
 def record(new: NewTask) -> TaskRecord:
-    data = with_sources(new.record, ["1"] * len(new.deps))
-    return TaskRecord.from_bytes(CODEC.open(TASK, data)[1])
+    return TaskRecord.from_bytes(CODEC.open(TASK, new.record)[1])
 
 
 def call(new: NewTask, *values: Any) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ from ..plan import Plan
 from ..protocol import removal
 from ..protocol.clearing import clear_claims, orphaned_claims
 from ..protocol.layout import Paths, number_of
-from ..protocol.records import PlanRecord
+from ..protocol.records import PlanRecord, without_sources
 from ..protocol.requests import ReadData, Step
 from ..protocol.sources import outcome_in
 from ..serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
@@ -277,6 +277,6 @@ def _kinds(znode: Znode) -> bytes:
 def _check_digest(file: Path, codec: Codec, kinds: bytes, znode: Znode) -> None:
     data = outcome_in(znode.data) if "/arg-" in znode.path else znode.data
     try:
-        codec.open(kinds, data)
+        codec.open(kinds, without_sources(data) if kinds == TASK else data)
     except PayloadUndecodable as error:
         raise PayloadUndecodable(f"{file}: {znode.path}: {error}") from None

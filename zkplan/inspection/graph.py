@@ -15,7 +15,7 @@ from ..protocol.layout import parse_task
 from ..protocol.load import read_all
 from ..protocol.records import TaskRecord
 from ..protocol.requests import ReadChildren, ReadData
-from ..serialization.codec import TASK, Codec, task_options
+from ..serialization.codec import Codec, task_options
 from ..serialization.functions import describe_function
 from .neighbours import sources_of
 from .unfinished import INDEXES_AGE_S, Place, places_of, state_of
@@ -214,7 +214,7 @@ def _fetch(
 
 def _record(codec: Codec, sealed: bytes) -> TaskRecord | None:
     try:
-        return TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
+        return codec.open_definition(sealed)
     except PayloadUndecodable:
         return None
 

@@ -10,9 +10,9 @@ from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable, PlanNotFound
 from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.load import read_all
-from ..protocol.records import Failure, TaskRecord
+from ..protocol.records import Failure
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, load, task_options
+from ..serialization.codec import FAILURE, LOG, VALUE, Codec, load, task_options
 from ..serialization.functions import describe_function, is_skipped, split_name
 from ..serialization.json_values import load_json
 from .unfinished import TaskSummary, summaries
@@ -180,7 +180,7 @@ def _finished(codec: Codec, number: str, outcome: Node | None) -> TaskInfo:
 def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
     """The text for its function, and its options; none if they cannot be read here."""
     try:
-        record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
+        record = codec.open_definition(sealed)
         options = task_options(record)
     except PayloadUndecodable as error:
         return f"(undecodable: {error})", {}

@@ -19,10 +19,10 @@ from ..protocol.layout import (
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.queues import read_entries
-from ..protocol.records import Dead, TaskRecord
+from ..protocol.records import Dead
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import claim_facts
-from ..serialization.codec import TASK, Codec, task_options
+from ..serialization.codec import Codec, task_options
 
 #: How many tasks are read together. Little time passes between reading them and the indexes.
 TASKS_PER_READ = 100
@@ -148,6 +148,6 @@ def state_of(names: list[str]) -> str:
 
 def name_of(codec: Codec, sealed: bytes) -> str | None:
     try:
-        return task_options(TaskRecord.from_bytes(codec.open(TASK, sealed)[1])).name
+        return task_options(codec.open_definition(sealed)).name
     except PayloadUndecodable:
         return None

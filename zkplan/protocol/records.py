@@ -154,6 +154,12 @@ def sources_in(definition: bytes) -> bytes:
     return definition[-size:] if 0 < size <= len(definition) - ENVELOPE_BYTES else b""
 
 
+def without_sources(definition: bytes) -> bytes:
+    """The envelope of a definition."""
+    sources = sources_in(definition)
+    return definition[: -len(sources)] if sources else definition
+
+
 class Failure(NamedTuple):
     """Why an attempt failed. `exception` is encoded, or empty if it cannot be. `traceparent` is the
     span of the attempt, empty where it was not traced."""

@@ -17,7 +17,7 @@ from ..errors import (
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.shared import Claim
 from ..protocol.sources import outcome_in
-from ..serialization.codec import FAILURE, TASK, VALUE, Codec, task_options
+from ..serialization.codec import FAILURE, VALUE, Codec, task_options
 from ..serialization.failures import dump_failure
 from ..serialization.functions import is_json, is_skipped
 from ..transport.server_clock import ServerClock
@@ -42,7 +42,7 @@ def before_call(
     before, if that is known. Raises what `ended_by` takes.
     """
     loaded = job.loaded
-    record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
+    record = codec.open_definition(loaded.record)
     job.options, job.function = task_options(record), record.function
     options = job.options
     if loaded.result is not None:

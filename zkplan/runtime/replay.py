@@ -13,11 +13,11 @@ from ..errors import TaskError
 from ..plan import Plan
 from ..protocol.load import Reading, read_names
 from ..protocol.places import find_place
-from ..protocol.records import Failure, TaskRecord
+from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.shared import Claim
 from ..protocol.sources import outcome_in
-from ..serialization.codec import FAILURE, TASK, VALUE, task_options
+from ..serialization.codec import FAILURE, VALUE, task_options
 from ..serialization.failures import dump_failure
 from ..tasks import Task
 from .context import Context, running
@@ -59,7 +59,7 @@ def replay(
     """
     client = plan._client
     job = _read(client, plan, task)
-    record = TaskRecord.from_bytes(client.codec.open(TASK, job.loaded.record)[1])
+    record = client.codec.open_definition(job.loaded.record)
     job.options, job.function = task_options(record), record.function
     values = client.values
     bodies = [_opened(client, job, outcome_in(each)) for each in job.loaded.arguments]

@@ -16,10 +16,9 @@ from ..protocol import failpoints
 from ..protocol.load import Loaded, Reading, following, load_ahead
 from ..protocol.options import TaskOptions
 from ..protocol.part import Part
-from ..protocol.records import TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
 from ..protocol.sources import argument_of
-from ..serialization.codec import TASK, Codec, task_options, unsealed
+from ..serialization.codec import Codec, task_options, unsealed
 from ..serialization.functions import split_name
 from ..store.reference import is_stored
 from ..transport import Transport
@@ -132,7 +131,7 @@ class RunAhead:
 
     def _is_worth(self, loaded: Loaded, until: float) -> bool:
         """Whether it is pure, and so short that the one before it can wait for it."""
-        record = TaskRecord.from_bytes(self._codec.open(TASK, loaded.record)[1])
+        record = self._codec.open_definition(loaded.record)
         options: TaskOptions = task_options(record)
         if not options.pure or options.timeout is not None or len(loaded.edges) > EDGES_MAX:
             return False

@@ -22,7 +22,7 @@ import dill
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from ..protocol.fields import as_text, from_json
 from ..protocol.options import TaskOptions
-from ..protocol.records import ENVELOPE_BYTES, Serializer, TaskRecord, sources_in
+from ..protocol.records import ENVELOPE_BYTES, Serializer, TaskRecord, without_sources
 from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
 from .arrays import reduce_repeating
 from .by_name import AllowList, load_by_name
@@ -209,12 +209,7 @@ def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
     if sealed[:2] != MAGIC or len(sealed) < _HEAD:
         require_proven(sealed)
         raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
-    kind = sealed[2:3]
-    return kind, _body(kind, sealed)
-
-
-def _body(kind: bytes, sealed: bytes) -> bytes:
-    return sealed[_HEAD : len(sealed) - len(sources_in(sealed))] if kind == TASK else sealed[_HEAD:]
+    return sealed[2:3], sealed[_HEAD:]
 
 
 def seal(kind: bytes, body: bytes) -> bytes:
@@ -292,10 +287,14 @@ class Codec:
             if sealed[:2] == SEALED_MAGIC:
                 raise PayloadUndecodable(SEALED)
             raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
-        body = _body(kind, sealed)
+        body = sealed[_HEAD:]
         if sealed[3:_HEAD] != blake2b(body, digest_size=_DIGEST, person=kind).digest():
             raise PayloadUndecodable("the digest does not fit: the payload is damaged")
         return kind, body
+
+    def open_definition(self, data: bytes) -> TaskRecord:
+        """The definition in the data of a task. Raises as `open`."""
+        return TaskRecord.from_bytes(self.open(TASK, without_sources(data))[1])
 
     def seal_value(self, value: Any, name: str = "", as_json: bool = False) -> bytes:
         """Raises NotSerialisable for a value that cannot travel. `name`: see `named`."""

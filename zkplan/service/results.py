@@ -13,9 +13,9 @@ from starlette.responses import Response, StreamingResponse
 from ..client import Client
 from ..errors import PayloadUndecodable
 from ..inspection.outcomes import OutcomeSummary, kept_outcomes
-from ..protocol.records import Failure, TaskRecord
+from ..protocol.records import Failure
 from ..protocol.requests import ReadData
-from ..serialization.codec import FAILURE, TASK, VALUE
+from ..serialization.codec import FAILURE, VALUE
 from ..serialization.functions import split_name
 from ..serialization.json_values import JSON, load_json
 from ..store.blob import decode
@@ -112,7 +112,7 @@ def show_arguments(task: TaskOf) -> Response:
             f"{task.path} is not there: it has finished, or was never added",
             "List the tasks of the plan.",
         )
-    record = TaskRecord.from_bytes(client.codec.open(TASK, node.data)[1])
+    record = client.codec.open_definition(node.data)
     try:
         args, kwargs, places = load_json(_plain(client, task, record.arguments))
         for position, side, *path, last in places:

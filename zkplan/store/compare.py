@@ -10,9 +10,9 @@ from ..protocol.check import Report
 from ..protocol.layout import Paths, number_of, parse_claim, parse_task
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
-from ..protocol.records import TaskRecord, control_from_bytes
+from ..protocol.records import TaskRecord, control_from_bytes, without_sources
 from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
-from ..protocol.sources import NUMBER_BYTES
+from ..protocol.sources import NUMBER_BYTES, outcome_in
 from ..serialization.codec import TASK, VALUE, seal, task_options, unsealed
 from ..serialization.functions import split_name
 from ..transport import Transport
@@ -48,7 +48,7 @@ class Compared(NamedTuple):
 def references_in(data: bytes) -> list[Reference]:
     """What the data of a znode refer to. No signature is checked: nothing is decoded."""
     try:
-        kind, body = unsealed(_envelope(data))
+        kind, body = _opened(data)
         if kind == TASK:
             record = TaskRecord.from_bytes(body)
             bodies = [split_name(record.function)[1], record.arguments]
@@ -59,9 +59,13 @@ def references_in(data: bytes) -> list[Reference]:
         return []  # whoever is to open it says so
 
 
-def _envelope(data: bytes) -> bytes:
-    """What it is in the data of a znode: those of an argument begin with its source."""
-    return data[NUMBER_BYTES:] if data[:NUMBER_BYTES].isdigit() else data
+def _opened(data: bytes) -> tuple[bytes, bytes]:
+    """The kind and the body of what the data of a znode hold: an envelope, an argument or a
+    definition. Raises PayloadUndecodable."""
+    if data[:NUMBER_BYTES].isdigit():
+        data = outcome_in(data)
+    kind, body = unsealed(data)
+    return (kind, body) if kind != TASK else unsealed(without_sources(data))
 
 
 def moved(data: bytes, store: str) -> bytes:
@@ -70,7 +74,7 @@ def moved(data: bytes, store: str) -> bytes:
     references = references_in(data)
     if not references:
         return data
-    kind, body = unsealed(_envelope(data))
+    kind, body = _opened(data)
     before, found, after = data.partition(seal(kind, body))
     if not found:
         return data  # a damaged one must stay so
@@ -270,7 +274,7 @@ def _store_of(holder: Holder, name: str) -> str:
 def _told(holder: Holder) -> str:
     """Whose value it is, and which."""
     *_, parent, name = holder.path.split("/")
-    kind, body = unsealed(holder.data)
+    kind, body = _opened(holder.data)
     if kind == TASK:
         called = task_options(TaskRecord.from_bytes(body)).name
         return f"{name} ({called}): its function or its constant arguments" if called else name

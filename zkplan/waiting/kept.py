@@ -11,9 +11,8 @@ from ..errors import PayloadUndecodable, ResultNotKept
 from ..protocol.control import status as read_status
 from ..protocol.layout import parse_task
 from ..protocol.load import read_all
-from ..protocol.records import TaskRecord
 from ..protocol.requests import ReadChildren, ReadData
-from ..serialization.codec import TASK, Codec, task_options
+from ..serialization.codec import Codec, task_options
 
 
 class Keeps(Protocol):
@@ -90,7 +89,7 @@ def is_kept(codec: Codec, task: Keeps, definition: bytes, names: Iterable[str]) 
 
 def _keeps(codec: Codec, definition: bytes, names: Iterable[str]) -> bool | None:
     try:
-        keep = task_options(TaskRecord.from_bytes(codec.open(TASK, definition)[1])).keep
+        keep = task_options(codec.open_definition(definition)).keep
     except PayloadUndecodable:
         return None  # signed with another secret, as its result will be
     return keep or (keep is None and not any(name.startswith("prov-") for name in names))
