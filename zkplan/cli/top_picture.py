@@ -113,7 +113,7 @@ _LATE = (_Column("SINCE", 8, True), _Column("LATE", 0))
 _PLANS: tuple[_Column, ...] = (
     _Column("PLAN", 6, True), _Column("NAME", 0), _Column("STATE", 8),
     _Column("DONE", 5, True), _Column("LEFT", 7, True),
-    _Column("RUN", 5, True), _Column("AHEAD", 5, True), _Column("READY", 7, True),
+    _Column("RUN", 5, True), _Column("AHEAD", 5, True), _Column("RUNNABLE", 8, True),
     _Column("DEAD", 5, True), _Column("RATE/S", 7, True), _Column("ENDS IN", 8, True),
 )  # fmt: skip
 _DONE = 3
@@ -127,7 +127,7 @@ _WORKERS = (
     _Column("AHEAD", 6, True), _Column("LONGEST", 8, True),
 )  # fmt: skip
 _QUEUES = (
-    _Column("QUEUE", 0), _Column("READY", 9, True), _Column("RUN", 7, True),
+    _Column("QUEUE", 0), _Column("RUNNABLE", 9, True), _Column("RUN", 7, True),
     _Column("AHEAD", 7, True), _Column("WORKERS", 7, True),
 )  # fmt: skip
 

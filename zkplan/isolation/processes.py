@@ -93,7 +93,7 @@ class Processes:
         return options.is_isolated
 
     def run(
-        self, work: Work, may_start: Callable[[], Ended | None], log: Callable[[bytes], None]
+        self, work: Work, start: Callable[[], Ended | None], log: Callable[[bytes], None]
     ) -> Came:
         """See Isolation."""
         job = work.job
@@ -104,7 +104,7 @@ class Processes:
         except (OSError, ZkplanError) as error:
             return Came(cannot_run=f"no process can be started for {job.name}: {error}")
         limit = job.options.memory_limit or self.memory_limit
-        attempt = _Attempt(work, may_start, log, limit, self._codec)
+        attempt = _Attempt(work, start, log, limit, self._codec)
         lines = _Output(job)
         try:
             attempt.run(slot, lines)
@@ -190,12 +190,12 @@ class _Attempt:
     def __init__(
         self,
         work: Work,
-        may_start: Callable[[], Ended | None],
+        start: Callable[[], Ended | None],
         log: Callable[[bytes], None],
         limit: int,
         codec: Codec,
     ) -> None:
-        self._work, self._may_start, self._log = work, may_start, log
+        self._work, self._start, self._log = work, start, log
         self._limit, self._codec = limit, codec
         self.came = Came()
         #: The task has left processes behind, so its child goes with them.
@@ -249,7 +249,7 @@ class _Attempt:
                 job.preparing = str(head.get("what"))[:100]
                 return Reply()
             case "prepared":
-                self.came.refused = self._may_start()
+                self.came.refused = self._start()
                 if self.came.refused is None:
                     return Reply("go")
                 return Reply("skip", is_last=True)

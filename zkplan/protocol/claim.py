@@ -94,7 +94,7 @@ def new_claim(
     )
 
 
-def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> list[Op]:
+def claim_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> list[Op]:
     """The operations that create the claim and its `owner` mark, and replace the mark of a dead
     session."""
     owner = f"{claim.task_path}/owner"
@@ -296,7 +296,7 @@ def _draft(
     draft.own(GUARD)
     for index, (name, made) in enumerate(wanted):
         draft.ops.append(Delete(f"{runnable}/{name}"))
-        draft.ops += take_ops(me, made, owner_stands=name in standing)
+        draft.ops += claim_ops(me, made, owner_stands=name in standing)
         draft.own(index)
     return draft
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..errors import PayloadTooLarge, ZkplanError
 from . import failpoints
 from .adding import added_ops, being_removed, names_of, next_number, read_all_finished
-from .claim import new_claim, take_ops
+from .claim import claim_ops, new_claim
 from .edges import delivery_ops, is_added, publish_ops
 from .foreign import with_below
 from .late_copies import LateCopies
@@ -89,25 +89,25 @@ class _Commit(Draft):
                 self.facts[each.ended_by] = each.fact
             self.own(index)
         for claim in self.inherited:
-            self.ops += take_ops(me, claim)
+            self.ops += claim_ops(me, claim)
         self.own(GUARD)
         self._checks = self.guard(me, guarded)
 
     def _finish(self, part: Part, allowance: Allowance, guarded: dict[str, int]) -> None:
         ops, plan_path = self.ops, part.loaded.claim.plan_path
         ops += part.loaded.release_ops()
-        if part.run:
-            *before, part = part, *part.run
-            for each in before:
-                # S2, S3: both ends of the edge to the next task go here, and that task with them.
-                task_path = each.loaded.claim.task_path
-                ops += [Delete(f"{task_path}/{prov}") for prov, _ in each.loaded.edges]
-                ops += each.end_ops()
+        *before, last = part, *part.run
+        for each in before:
+            # S2, S3: both ends of the edge to the next task go here, and that task with them.
+            task_path = each.loaded.claim.task_path
+            ops += [Delete(f"{task_path}/{prov}") for prov, _ in each.loaded.edges]
+            ops += each.end_ops()
+        if before:
             # S9: the tasks after the first are not claimed, so they need the check of a claim.
             guarded[plan_path] = allowance.versions[plan_path]
-        claim = part.loaded.claim
-        argument = argument_of(claim.task, part.outcome) if part.edges else b""
-        for prov, edge in part.edges:
+        claim = last.loaded.claim
+        argument = argument_of(claim.task, last.outcome) if last.edges else b""
+        for prov, edge in last.edges:
             ops += delivery_ops(plan_path, claim.task_path, prov, edge, argument)
             target = Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue)
             if edge.k > 1:
@@ -121,9 +121,9 @@ class _Commit(Draft):
                     made = new_claim(self.me, claim.plan, *of_task)
                     self.inherited.append(made)
                     guarded[plan_path] = allowance.versions[plan_path]
-        if part.adds:
+        if last.adds:
             ops.append(SetData(f"{plan_path}/add-count"))
-        ops += part.end_ops()
+        ops += last.end_ops()
 
     def add_tasks(self, parts: Sequence[Part], next_tasks: dict[str, int]) -> None:
         """Add the tasks that the functions added, in the same transaction as the results."""

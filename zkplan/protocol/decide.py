@@ -76,7 +76,7 @@ def decide(
 
 def decide_ops(plan_path: str, task: str, place: Place, sealed: bytes, *, skips: bool) -> list[Op]:
     """The operations that take a task from its place, with `sealed` as its outcome."""
-    ops = [*take_ops(plan_path, task, place), Create(f"{plan_path}/task-{task}/result", sealed)]
+    ops = [*leaving_ops(plan_path, task, place), Create(f"{plan_path}/task-{task}/result", sealed)]
     if skips:
         ops.append(SetData(f"{plan_path}/results"))  # its version counts the skipped tasks
     entry = Entry(place.rank, task, place.next_n, place.a)
@@ -117,7 +117,7 @@ def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
     place = yield from find_place(paths, plan, task)
     if place is None or place.state != "dead" or not place.has_outcome:
         return False
-    ops = take_ops(plan_path, task, place)
+    ops = leaving_ops(plan_path, task, place)
     entry = Entry(place.rank, task, place.next_n, place.a)
     ops.append(Create(f"{path}/result", outcome.data))
     ops.append(Create(entry_path(plan_path, place.queue, entry)))
@@ -138,7 +138,7 @@ def refuse_wide(plan_path: str, task: str, place: Place) -> None:
         )
 
 
-def take_ops(plan_path: str, task: str, place: Place) -> list[Op]:
+def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
     """The fence: the operations that take the task from its place, and from nowhere else."""
     path = f"{plan_path}/task-{task}"
     if place.state in ("runnable", "delayed"):

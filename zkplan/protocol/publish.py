@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
-from .claim import new_claim, send_taking, take_ops
+from .claim import claim_ops, new_claim, send_taking
 from .edges import publish_ops
 from .foreign import below
 from .late_copies import LateCopies
@@ -132,7 +132,7 @@ def _draft(
             claim = new_claim(me, target.plan, target.rank, target.task, 0, 0, target.queue)
             claims.append(claim)
             guarded[plan_path] = allowance.versions[plan_path]
-            ops += take_ops(me, claim)
+            ops += claim_ops(me, claim)
         elif ops[1].path in standing:
             ops[1] = Check(ops[1].path)
         draft.ops += ops

@@ -76,9 +76,9 @@ class Isolation(Protocol):
         ...
 
     def run(
-        self, work: Work, may_start: Callable[[], Ended | None], log: Callable[[bytes], None]
+        self, work: Work, start: Callable[[], Ended | None], log: Callable[[bytes], None]
     ) -> Came:
-        """Run it. `may_start` is called once all is decoded; `log` stores a value, and may raise.
+        """Run it. `start` is called once all is decoded; `log` stores a value, and may raise.
         Never raises for what the process does."""
         ...
 
@@ -99,7 +99,7 @@ class IsolatedAttempts:
         job: Job,
         record: TaskRecord,
         bodies: list[bytes],
-        may_start: Callable[[], Ended | None],
+        start: Callable[[], Ended | None],
         context: Context,
     ) -> Came:
         """Run the function of `job` in a process. Raises StoredValueLost and StoreUnavailable."""
@@ -111,7 +111,7 @@ class IsolatedAttempts:
         carried += [values.carried(plan_path, *each) for each in zip(plain, reads, strict=True)]
         logs = list(_opened(self._codec, job.loaded.logs))
         limit = None if store is None else store.inline_limit
-        came = self._isolation.run(Work(job, carried, logs, limit), may_start, context._log_body)
+        came = self._isolation.run(Work(job, carried, logs, limit), start, context._log_body)
         if came.is_coroutine and not self._told:
             self._told = True
             logger.info(

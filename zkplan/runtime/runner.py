@@ -174,7 +174,7 @@ class Runner:
         """Run it in a process of its own; None: it is a coroutine, which runs in this one. No turn
         among last attempts: it cannot end this worker."""
         context = Context(job, self._transport, self._codec, self._plan_within)
-        came = self._isolated.came(job, record, bodies, partial(self._may_start, job), context)
+        came = self._isolated.came(job, record, bodies, partial(self._start, job), context)
         if came.is_coroutine:
             return None
         ended = self._isolated.ended(job, came)
@@ -185,7 +185,7 @@ class Runner:
         seal = self._values.seal_carried
         return self._with_outcome(job, seal, *place, came.is_blob, came.result, name)
 
-    def _may_start(self, job: Job) -> Ended | None:
+    def _start(self, job: Job) -> Ended | None:
         """How it ends before its function is called; None if that may be called now. Its time-out
         counts from here."""
         claim, timeout = job.claim, job.options.timeout
@@ -210,7 +210,7 @@ class Runner:
     def _run_function(
         self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Ended:
-        ended = self._may_start(job)
+        ended = self._start(job)
         if ended is not None:
             return ended
         context = Context(job, self._transport, self._codec, self._plan_within)
