@@ -154,7 +154,7 @@ def test_a_delivered_value_replaces_its_dep(
         assert children(znodes, end.path) == {"ready", "dep-0000000000", "arg-0000000001"}
         assert znodes.get(f"{end.path}/ready")[1].version == 1
         data = znodes.get(f"{end.path}/arg-0000000001")[0]
-        assert data[:13] == f"{quick.number}z1V".encode()
+        assert data[:14] == f"{quick.number}=z1V".encode()
         gate.touch()
         plan.wait(30)
 

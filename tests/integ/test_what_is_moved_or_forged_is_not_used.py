@@ -138,7 +138,7 @@ def test_a_comment_of_a_user_is_no_command_of_a_signed_shell_function(
         shell = plan.add_task(run_shell, [gate], attempts=1)
     comment.result(WAIT_S)
     value = znodes.get(f"{plan.path}/results/{comment.number}")[0]
-    arrive(plan, znodes, shell, gate.number.encode() + value)
+    arrive(plan, znodes, shell, f"{gate.number}=".encode() + value)
     assert shell.path in failure_of(shell)
     assert not (tmp_path / "owned").exists()
     told_once(f"{shell.path}/arg-0000000000")

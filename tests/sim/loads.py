@@ -9,7 +9,6 @@ from zkplan.protocol import load as loading
 from zkplan.protocol.load import FirstReads, Loaded, Reading
 from zkplan.protocol.part import Part
 from zkplan.protocol.shared import Claim
-from zkplan.protocol.sources import argument_of
 
 from .network import Client
 from .story import Violation, outcomes_in
@@ -74,7 +73,7 @@ def inherited(claim: Claim, reading: Reading | None, done: list[Part]) -> Loaded
     if reading is None:
         return None
     for part in [first.last for first in done]:
-        argument = argument_of(part.loaded.claim.task, part.outcome)
+        argument = part.argument()
         for _, edge in part.loaded.edges:
             if (part.loaded.claim.plan, edge.task) == (claim.plan, claim.task):
                 item = reading.inherited(claim, edge.position, argument)

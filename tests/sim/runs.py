@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from zkplan.protocol.load import Loaded, following, load_ahead
 from zkplan.protocol.part import Part
-from zkplan.protocol.sources import argument_of
 
 from . import store
 from .story import FAILED, Meant, name_in, outcomes_in
@@ -49,8 +48,7 @@ def _run_behind(world: World, first: Part, versions: dict[str, int], queues: lis
         if reading is None:
             return
         task = world.names[name_in(reading.record)]
-        argument = argument_of(part.loaded.claim.task, part.outcome)
-        item = reading.run_ahead(following(claim, edge), edge.position, argument)
+        item = reading.run_ahead(following(claim, edge), edge.position, part.argument())
         if item is None or not task.pure or world.chance(world.mix.failing):
             return  # it is claimed, and its failure counted, in the ordinary way
         if not (yield from store.opened(world, item, task, claim.path)):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zkplan.protocol.compaction import Cut
 from zkplan.protocol.requests import Create, Delete, Op, SetData
+from zkplan.protocol.sources import outcome_in
 from zkplan.store import compare, end
 
 from .story import FAILED, SKIPPED, STORED, Meant, Violation, name_in, outcomes_in
@@ -136,7 +137,7 @@ def sealed(task: Meant, key: str, outcome: bytes) -> bytes:
 def names_in(data: bytes, task: Meant | None) -> list[str]:
     """What a znode refers to; `task` if it is the definition of that one."""
     if data[:10].isdigit():  # an argument
-        data = data[10:]
+        data = outcome_in(data)
     if data.startswith(STORED):
         return [data[1:].decode()]
     name = added_by(task) if task is not None else ""

@@ -73,7 +73,7 @@ def bodies(kind: bytes) -> list[bytes]:
 def opened(sealed: bytes, source: str = "") -> bytes:
     """What a step gets of these data of its place; `source`: of an argument from that task."""
     try:
-        return source.encode() + RING.open(HERE, sealed)
+        return (f"{source}=" if source else "").encode() + RING.open(HERE, sealed)
     except PayloadUndecodable as error:
         return Unproven(error)
 

@@ -23,7 +23,7 @@ from ..protocol.layout import (
     rank_of,
 )
 from ..protocol.options import DEFAULT_OPTIONS, RUN_IF, TaskOptions
-from ..protocol.records import TaskRecord
+from ..protocol.records import SOURCE_BYTES, TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
 from ..serialization.functions import NAME_CHARS_MAX, function_name
@@ -183,9 +183,10 @@ def _new_task(
             f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
             "in groups first",
         )
-    if len(record) > RECORD_BYTES_MAX:
+    size = len(record) + SOURCE_BYTES * len(deps)
+    if size > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
-            f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
+            f"{spec.label}: its function and constant arguments", size, RECORD_BYTES_MAX
         )
     limits = (*options.limits, OWN_LIMIT) if own_limit else options.limits
     spec._new = NewTask(

@@ -31,10 +31,10 @@ from ..protocol.requests import (
     Step,
     Ticket,
 )
-from ..protocol.sources import NUMBER_BYTES, outcome_in
+from ..protocol.sources import ENDED, HEAD_BYTES, NUMBER_BYTES, outcome_in
 from ..protocol.unproven import Unproven, require_proven
 from .keys import Key
-from .places import ARGUMENT, RECORD, UNNUMBERED, Place, Places, place_of_outcome
+from .places import RECORD, UNNUMBERED, Place, Places, place_of_argument
 from .ring import Ring
 
 logger = get_logger("zkplan.protection")
@@ -161,9 +161,11 @@ class Guard:
             life, ring = self._lives.get(plan), self._ring
             if life is None or ring is None or kind.ordered or plan == born:
                 sealed = yield from self._seal(place, path, op, born)
-            elif kind is ARGUMENT:
+            elif kind.argument:
                 if last != (plan, data):
-                    last, sealed_last = (plan, data), _seal_at(ring, life.prefix, place, data)
+                    sealed_last = _seal_at(ring, life.prefix, place, data)
+                    # What a task has not ended with is sealed for each place by itself.
+                    last = (plan, data) if data[NUMBER_BYTES:HEAD_BYTES] == ENDED else ("", b"")
                 sealed = sealed_last
             else:
                 require_proven(data)
@@ -256,7 +258,7 @@ class Guard:
         is_born = not node.version and node.czxid == life.czxid
         begins = _with_plan(plan) if is_born else life.prefix
         try:
-            if kind is ARGUMENT:
+            if kind.argument:
                 return _new(Node, (_open_at(ring, begins, place, data), *node[1:]))
             return _new(Node, (ring.open(begins + rest.encode(), data), *node[1:]))
         except PayloadUndecodable:
@@ -309,7 +311,7 @@ class Guard:
         if self._ring is None:
             raise _Gone
         body = _open_at(ring, begins, (plan, rest, kind), node.data)
-        sealed = outcome_in(node.data) if kind is ARGUMENT else node.data
+        sealed = outcome_in(node.data) if kind.argument else node.data
         if self.older is not None and not ring.is_current(sealed):
             self.older.append(path)
         return body
@@ -375,12 +377,14 @@ def _with_plan(plan: str) -> bytes:
 def _seal_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
     """`begins`: how places in this life of the plan begin."""
     require_proven(data)
-    if place[2] is not ARGUMENT:
-        return ring.seal(begins + place[1].encode(), data)
-    return data[:NUMBER_BYTES] + ring.seal(begins + place_of_outcome(data), outcome_in(data))
+    _, rest, kind = place
+    if not kind.argument:
+        return ring.seal(begins + rest.encode(), data)
+    return data[:HEAD_BYTES] + ring.seal(begins + place_of_argument(rest, data), outcome_in(data))
 
 
 def _open_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
-    if place[2] is not ARGUMENT:
-        return ring.open(begins + place[1].encode(), data)
-    return data[:NUMBER_BYTES] + ring.open(begins + place_of_outcome(data), outcome_in(data))
+    _, rest, kind = place
+    if not kind.argument:
+        return ring.open(begins + rest.encode(), data)
+    return data[:HEAD_BYTES] + ring.open(begins + place_of_argument(rest, data), outcome_in(data))

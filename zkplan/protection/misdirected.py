@@ -28,7 +28,7 @@ class Directions:
         self._named: dict[int, bytes] = {}
         #: Of each edge and each argument four numbers: from which task it comes, to which it goes,
         #: to which of its positions, and the number of the edge.
-        self._led = array("L")
+        self._led = array("Q")
 
     def see(self, path: str, data: bytes) -> str:
         """Note what a znode says, whose proof fits if it has one. Others than those of tasks say

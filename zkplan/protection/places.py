@@ -4,8 +4,9 @@ A place is text without null bytes, after the uid of the root:
 
     plan-NUMBER                                 the record of a plan
     plan-NUMBER@CZXID/…                         what lies in a plan: the path, with these exceptions
-    plan-NUMBER@CZXID/task-NUMBER/outcome       each argument that is the outcome of that task; its
-                                                number stands before what is sealed
+    plan-NUMBER@CZXID/task-NUMBER/outcome       each argument with which that task ended; its number
+                                                stands before what is sealed
+    plan-NUMBER@CZXID/…/arg-POSITION<NUMBER     one with which that task has not ended
     plan-NUMBER@CZXID/task-NUMBER/log           each `log-` of a task: the server numbers them
     plan-NUMBER@CZXID/history/seg               each segment of its history, likewise
     plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Kind.ordered`
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from ..errors import PayloadRefused
 from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE
-from ..protocol.sources import NUMBER_BYTES
+from ..protocol.sources import ENDED, HEAD_BYTES, NOT_ENDED, NUMBER_BYTES
 
 #: Rooms whose names alone count, and whose data no key covers.
 _OPEN_ROOMS = frozenset(("claims", "delayed", "active", "limits"))
@@ -39,19 +40,19 @@ class Kind(NamedTuple):
     """`ordered`: the data change, and an older state must not come back. So they are sealed for the
     znode's own CZXID and for the version that the write makes. `needed`: they are never empty.
     `introduces`: in its first version a worker says who it is, to whoever has which keys. That is
-    not sealed, and nobody acts on it; later versions are orders. `outcome`: an argument, whose
-    place is that of the outcome which it is, the same in all tasks that get it.
+    not sealed, and nobody acts on it; later versions are orders. `argument`: its place is that of
+    the outcome which it is, the same in all tasks that get it; see `place_of_argument`.
     """
 
     ordered: bool = False
     needed: bool = True
     introduces: bool = False
-    outcome: bool = False
+    argument: bool = False
 
 
 RECORD, _STATE, _OPTIONAL = Kind(), Kind(ordered=True), Kind(needed=False)
 _INTRODUCTION = Kind(ordered=True, introduces=True)
-ARGUMENT = Kind(outcome=True)
+ARGUMENT = Kind(argument=True)
 
 #: Children of a plan that are never empty where they stand.
 _IN_PLAN = {"ready": _STATE, "done": RECORD}
@@ -98,12 +99,18 @@ class Places:
         return "", inside, _INTRODUCTION if plan == "workers" and rest else _OPTIONAL
 
 
-def place_of_outcome(argument: bytes) -> bytes:
-    """The place of an argument, below its plan. Raises PayloadRefused if it names no task."""
-    number = argument[:NUMBER_BYTES]
-    if not number.isdigit():
+def place_of_argument(rest: str, argument: bytes) -> bytes:
+    """The place of an argument, below its plan; `rest` is its path there.
+
+    Where its source has not ended with it, it counts at its own path alone: that task may end with
+    another outcome. Raises PayloadRefused if it names no task.
+    """
+    number, mark = argument[:NUMBER_BYTES], argument[NUMBER_BYTES:HEAD_BYTES]
+    if not number.isdigit() or mark not in (ENDED, NOT_ENDED):
         raise PayloadRefused("it does not say whose outcome it is")
-    return b"task-" + number + b"/outcome"
+    if mark == ENDED:
+        return b"task-" + number + b"/outcome"
+    return rest.encode() + b"<" + number
 
 
 def _in_plan(plan: str, path: str) -> Place | None:

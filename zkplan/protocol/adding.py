@@ -94,10 +94,16 @@ def key_ops(plan_path: str, task: NewTask, number: str) -> list[Op]:
     return [Create(task_key(plan_path, task.key), f"{number} {task.key}".encode())]
 
 
-def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, str]) -> list[Op]:
+def task_ops(
+    plan_path: str,
+    task: NewTask,
+    number: str,
+    numbers: dict[NewTask, str],
+    dying: Container[str] = (),
+) -> list[Op]:
     """Create one task with its edges, and publish it if it waits for nothing.
 
-    `numbers` holds the predictions for tasks of the same transaction.
+    `numbers` holds the predictions for tasks of the same transaction; `dying`: see `added_ops`.
     """
     path = f"{plan_path}/task-{number}"
     k, queue = task.k, task.queue
@@ -113,7 +119,8 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     for position, source in enumerate(sources):
         value = task.known.get(position)
         if value is not None:
-            ops.append(Create(f"{path}/arg-{position:010d}", argument_of(source, value)))
+            argument = argument_of(source, value, ended=source not in dying)
+            ops.append(Create(f"{path}/arg-{position:010d}", argument))
             continue
         edge = (source, number, position, k, task.rank, queue, task.takes_failures)
         ops += edge_ops(plan_path, *edge)
@@ -163,7 +170,7 @@ def added_ops(
         ]
         for position in lent:
             task.known[position] = finishing[dep_number(task.deps[position])]
-        ops += task_ops(plan_path, task, numbers[task], numbers)
+        ops += task_ops(plan_path, task, numbers[task], numbers, dying)
         # Undone afterwards: if this transaction is refused, the other task may not finish in the
         # next one.
         for position in lent:

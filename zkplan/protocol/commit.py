@@ -41,7 +41,6 @@ from .shared import (
     pending_bytes,
     rejected,
 )
-from .sources import argument_of
 
 #: The owners of operations on pending records.
 _OLD_PENDING, _PENDING = -2, -3
@@ -106,7 +105,7 @@ class _Commit(Draft):
             # S9: the tasks after the first are not claimed, so they need the check of a claim.
             guarded[plan_path] = allowance.versions[plan_path]
         claim = last.loaded.claim
-        argument = argument_of(claim.task, last.outcome) if last.edges else b""
+        argument = last.argument() if last.edges else b""
         for prov, edge in last.edges:
             ops += delivery_ops(plan_path, claim.task_path, prov, edge, argument)
             target = Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue)

@@ -237,7 +237,7 @@ def open_gates(paths: Paths, guard: Sequence[Op], openings: Sequence[Opening]) -
         for name, gate, argument in todo:
             ops.append(Delete(f"{paths.gates}/{name}"))
             task = gate.entry.task
-            own = argument_of(task, argument)
+            own = argument_of(task, argument, ended=False)
             ops.append(Create(f"{paths.task(gate.plan, task)}/{ARGUMENT}", own))
             ops.append(Create(entry_path(paths.plan(gate.plan), gate.queue, gate.entry)))
         answer = yield Multi(ops)

@@ -27,8 +27,9 @@ class Loaded:
     `edges` maps each `prov-` to the dependent that it leads to. `others` are the other children
     that its commit deletes, and `below` what somebody else made below those. `result` is set if the
     outcome is fixed already, by a wide delivery that has begun or by an operator: then the function
-    does not run. `damage` says what the protocol would never leave like that. `refused`: one of
-    the `arguments`, each of which is as `sources.argument_of` makes it, belongs elsewhere.
+    does not run. `damage` says what the protocol would never leave like that. `arguments` are
+    as `sources.argument_of` makes them. `refused`: one of them has another source than the
+    definition names.
     """
 
     claim: Claim

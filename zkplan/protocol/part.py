@@ -11,6 +11,7 @@ from .layout import DEFAULT_QUEUE, DELIVERED, queue_in
 from .load import Loaded
 from .requests import Create, Delete, Fact, Op, SetData
 from .shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, OP_OVERHEAD
+from .sources import argument_of
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +58,10 @@ class Part:
         """The edges along which the outcome goes."""
         edges = self.loaded.edges
         return [item for item in edges if item[1].fails] if self.holds else edges
+
+    def argument(self) -> bytes:
+        """What goes along each of them. Raises PayloadRefused for an outcome that was refused."""
+        return argument_of(self.loaded.claim.task, self.outcome, ended=not self.holds)
 
     @property
     def kept(self) -> bool:

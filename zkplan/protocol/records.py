@@ -30,7 +30,7 @@ OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
 Serializer = Literal["pickle", "json"]
 
-#: What stands before the body of an envelope, and the number of a task behind that of a definition.
+#: What stands before the body of an envelope, and the bytes of each source behind a definition.
 ENVELOPE_BYTES = 2 + 1 + 16
 SOURCE_BYTES = 4
 

@@ -1,7 +1,7 @@
 """Whose outcome each argument of a task is: its definition says so, and so does the argument.
 
-Who runs a task compares the two. So an edge that somebody has changed delivers a result to nobody,
-and edges need no proof of their own.
+Who runs a task compares the two. So an edge that somebody has turned leads a result to a task that
+refuses it, and edges need no proof of their own.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from .records import SOURCE_BYTES
 from .unproven import Unproven, require_proven
 
-#: What stands before the outcome in an argument: the ten digits of the task that has it.
 NUMBER_BYTES = 10
+#: What stands before an envelope in an argument: the ten digits of a task, and whether it ended
+#: with that outcome. It may get another one where it did not: it is dead, and may be retried.
+HEAD_BYTES = NUMBER_BYTES + 1
+ENDED, NOT_ENDED = b"=", b"-"
 
 
 def with_sources(record: bytes, numbers: Sequence[str]) -> bytes:
@@ -24,21 +27,26 @@ def with_sources(record: bytes, numbers: Sequence[str]) -> bytes:
     return record + struct.pack(f">{len(numbers)}I", *map(int, numbers)) if numbers else record
 
 
-def argument_of(number: str, outcome: bytes) -> bytes:
-    """The data of an argument: the outcome of the task of that number."""
-    return number.encode() + outcome
+def argument_of(number: str, outcome: bytes, *, ended: bool = True) -> bytes:
+    """The data of an argument: an outcome of the task of that number. Raises as `require_proven`.
+
+    `ended`: the task ends with it. A gate has not ended when it is opened.
+    """
+    require_proven(outcome)  # joined to the number it would be plain bytes
+    return number.encode() + (ENDED if ended else NOT_ENDED) + outcome
 
 
 def outcome_in(argument: bytes) -> bytes:
     """The outcome that an argument holds. Raises as `require_proven`."""
     require_proven(argument)
-    return argument[NUMBER_BYTES:]
+    return argument[HEAD_BYTES:]
 
 
 def misplaced(record: bytes, arguments: Sequence[bytes]) -> str:
-    """What is wrong with the arguments of a task, which are all there; empty if nothing is.
+    """Which of the arguments comes from another task than the definition says; empty if none does.
 
-    What was refused when it was read is passed over: it says so itself.
+    There have to be as many as the definition has positions. What was refused when it was read is
+    passed over: it says so itself.
     """
     at = len(record) - SOURCE_BYTES * len(arguments)
     for position, argument in enumerate(arguments):

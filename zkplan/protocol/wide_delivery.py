@@ -45,7 +45,6 @@ from .shared import (
     pending_bytes,
     rejected,
 )
-from .sources import argument_of
 
 
 class WorkerGone(ZkplanError):
@@ -88,7 +87,7 @@ def deliver_wide(
         if edges := part.edges:
             failpoints.reach("wide.between")
             chunk = edges[: _chunk_size(part)]
-            if (yield from _deliver(me, loaded, chunk, allowance, taken, owed)):
+            if (yield from _deliver(me, part, chunk, allowance, taken, owed)):
                 delivered = {prov for prov, _ in chunk}
                 loaded.edges = [item for item in loaded.edges if item[0] not in delivered]
                 refusals = 0
@@ -155,19 +154,19 @@ def _chunk_size(part: Part) -> int:
 
 def _deliver(
     me: Registration,
-    loaded: Loaded,
+    part: Part,
     edges: Sequence[tuple[str, Edge]],
     allowance: Callable[[], Allowance],
     taken: Callable[[list[Claim]], None],
     owed: Callable[[list[Dependent], str], None],
 ) -> Step[bool]:
-    claim = loaded.claim
+    loaded, claim = part.loaded, part.loaded.claim
     ops: list[Op] = [Check(f"{claim.task_path}/result")]
     marks = DELIVERED not in loaded.others
     if marks:
         ops.append(Create(f"{claim.task_path}/{DELIVERED}"))
     places: list[tuple[Dependent, int]] = []
-    argument = argument_of(claim.task, loaded.result or b"")
+    argument = part.argument()
     for prov, edge in edges:
         ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, argument)
         places.append(

@@ -51,14 +51,14 @@ def before_call(
         if kind == FAILURE:
             return Ended(job, failure=Failure.from_bytes(body), final=True)
         return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
-    if loaded.refused is not None:
-        told = str(loaded.refused)
-        return Ended(job, failure=describe(loaded.refused, job, codec), final=True, shown=told)
     if loaded.damage or record.positions != len(loaded.arguments):
         raise InvariantViolated(
             f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
             f"arguments ({loaded.damage or 'some are missing'}): it was changed by hand"
         )
+    if loaded.refused is not None:
+        told = str(loaded.refused)
+        return Ended(job, failure=describe(loaded.refused, job, codec), final=True, shown=told)
     if options.not_before is not None or options.deadline is not None:
         ended = _out_of_time(job, clock())
         if ended is not None:

@@ -13,7 +13,6 @@ from ..protocol.edges import Edge
 from ..protocol.load import Loaded, Reading, load_ahead
 from ..protocol.part import Part
 from ..protocol.shared import Claim
-from ..protocol.sources import argument_of
 from .steps import Steps
 
 #: The most dependents of one task that are prefetched. A wide fan-out is left to all workers.
@@ -82,8 +81,8 @@ class Prefetch:
 
         def arrived(readings: dict[str, Reading]) -> None:
             batch.readings, batch.arrived = readings, True
-            for claim, position, value, tell in batch.waiting:
-                tell(self._use(batch, claim, position, value), claim)
+            for claim, position, argument, tell in batch.waiting:
+                tell(self._use(batch, claim, position, argument), claim)
             if batch.further and task_path in self._batches:
                 self._read_further(batch)
 
@@ -113,7 +112,7 @@ class Prefetch:
             if not report.inherited:
                 continue
             last = part.last
-            argument = argument_of(last.loaded.claim.task, last.outcome)
+            argument = last.argument()
             for _, edge in last.loaded.edges:
                 if edge.k == 1:
                     path = f"{part.loaded.claim.plan_path}/task-{edge.task}"
@@ -122,12 +121,12 @@ class Prefetch:
         unread: list[Claim] = []
         on_the_way = 0
         for claim in report.inherited:
-            batch, position, value = sources[claim.task_path]
+            batch, position, argument = sources[claim.task_path]
             if batch is not None and not batch.arrived:
-                batch.waiting.append((claim, position, value, arrived))
+                batch.waiting.append((claim, position, argument, arrived))
                 on_the_way += 1
                 continue
-            loaded = self._use(batch, claim, position, value) if batch is not None else None
+            loaded = self._use(batch, claim, position, argument) if batch is not None else None
             if loaded is not None:
                 ready.append(loaded)
             else:
@@ -136,9 +135,9 @@ class Prefetch:
             self._drop_further(batch)
         return ready, unread, on_the_way
 
-    def _use(self, batch: _Batch, claim: Claim, position: str, value: bytes) -> Loaded | None:
+    def _use(self, batch: _Batch, claim: Claim, position: str, argument: bytes) -> Loaded | None:
         reading = batch.readings.pop(claim.task, None)
-        return reading.inherited(claim, position, value) if reading is not None else None
+        return reading.inherited(claim, position, argument) if reading is not None else None
 
     def _drop_further(self, batch: _Batch) -> None:
         """Drop what is left in a batch: other workers have it now, and what follows it."""

@@ -94,10 +94,12 @@ def _read(client: Connection, plan: Plan, task: Task) -> Job:
     claim = Claim(plan.number, task.number, "5000", max(0, n), a, fence, plan.path, path)
     reading.result = None  # an outcome that was decided does not matter here
     loaded = reading.loaded(claim)
+    record = client.codec.open_definition(loaded.record)
+    if loaded.damage or len(loaded.arguments) != record.positions:
+        what = loaded.damage or "it has not as many arguments as its definition says"
+        raise TaskError(task.number, f"{path} cannot be replayed: {what}")
     if loaded.refused is not None:
         raise loaded.refused
-    if loaded.damage:
-        raise TaskError(task.number, f"{path} cannot be replayed: {loaded.damage}")
     return Job(loaded, plan=plan.record)
 
 
