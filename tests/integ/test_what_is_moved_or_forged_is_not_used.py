@@ -76,6 +76,16 @@ def swap(znodes: KazooClient, one: str, other: str) -> None:
     znodes.set(other, mine)
 
 
+def swapped_edges(znodes: KazooClient, *tasks: Task) -> list[str]:
+    """Swap the edges of two tasks that have one each; gives their paths."""
+    edges = []
+    for task in tasks:
+        (name,) = (each for each in znodes.get_children(task.path) if each.startswith("prov-"))
+        edges.append(f"{task.path}/{name}")
+    swap(znodes, *edges)
+    return edges
+
+
 def copy(znodes: KazooClient, path: str) -> dict[str, bytes]:
     """What stands below `path`."""
     found = {"": znodes.get(path)[0]}
@@ -220,11 +230,7 @@ def test_swapped_edges_do_not_swap_results_and_a_check_names_them(
     with sealing.create_plan(attempts=1) as plan:
         small, large = plan.add_task(int, [1]), plan.add_task(int, [1000])
         paid = [plan.add_task(pay, [file, task]) for task in (small, large)]
-    edges = []
-    for task in (small, large):
-        (name,) = (each for each in znodes.get_children(task.path) if each.startswith("prov-"))
-        edges.append(f"{task.path}/{name}")
-    swap(znodes, *edges)
+    edges = swapped_edges(znodes, small, large)
     problems = plan.check(repair=False).problems
     assert sorted(each.partition(" is not used: ")[0] for each in problems) == sorted(edges)
     with working(*here, secret=secret_of("ours")):
@@ -234,6 +240,22 @@ def test_swapped_edges_do_not_swap_results_and_a_check_names_them(
     assert all(map(str.__contains__, sorted(errors), sorted(arguments)))
     assert notes(file) == []
     told_once(*arguments)
+
+
+def test_the_failure_of_a_task_that_refuses_an_argument_cascades(
+    sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "paid")
+    with sealing.create_plan(attempts=1, on_failure="cascade") as plan:
+        sources = [plan.add_task(int, [n]) for n in (1, 1000)]
+        paid = [plan.add_task(pay, [file, task]) for task in sources]
+        behind = plan.add_task(pay, [file, paid[0]])
+    swapped_edges(znodes, *sources)
+    with working(*here, secret=secret_of("ours")):
+        wait_until(plan.is_drained, "nothing waits for ever")
+    failures = {number: letter.error for number, letter in plan.dead()}
+    assert failures[behind.number].startswith("UpstreamFailed")
+    assert notes(file) == []
 
 
 @pytest.mark.usefixtures("worker")
