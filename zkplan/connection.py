@@ -47,7 +47,7 @@ class Connection:
         #: Writes the history of plans; who it says did something.
         self.recorder = Recorder(self.paths.root, person(), acting=acting.get)
         transport.recorder = self.recorder.step
-        self.codec = Codec(serializer)
+        self.codec = Codec(serializer, has_keys=bool(keys))
         #: The values of plans; large ones lie in the store, if one is given.
         self.values = Values(transport, self.codec, store)
         #: Told of plans that are done: it deletes what they leave in the store. And of histories.

@@ -6,16 +6,16 @@ from __future__ import annotations
 import operator
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from zkplan import Client
 from zkplan.archive import export_plan, import_plan
 from zkplan.errors import StoredValueLost, StoreUnavailable
 from zkplan.store.files import Store
 
 from .stores import Place
-from .support import Here, wait_until
+from .support import Here, secret_of, wait_until
 
 
 def id_of(place: Place) -> str:
@@ -56,15 +56,19 @@ def test_a_value_in_either_of_two_stores_waits_for_a_worker_with_that_one(
             assert plan.results([given, taken], 30) == [2000, 1000]
 
 
+@pytest.mark.parametrize("keys", [{}, {"secret": secret_of("ours")}], ids=["open", "sealed"])
 def test_what_is_lost_of_an_imported_plan_is_not_looked_for_in_its_first_store(
-    place: Place, client: Client, there: Here, tmp_path: Path
+    keys: dict[str, Any], place: Place, there: Here, tmp_path: Path
 ) -> None:
-    with client.create_plan() as plan:
-        plan.add_task(operator.add, [[1], [2]], name="the sum")
-    with place.working():
-        plan.wait(30)
-    export_plan(plan, tmp_path / "plan")
     target = Place(there, tmp_path / "target")
+    place.options |= keys
+    target.options |= keys
+    with place.client() as client:
+        with client.create_plan() as plan:
+            plan.add_task(operator.add, [[1], [2]], name="the sum")
+        with place.working():
+            plan.wait(30)
+        export_plan(plan, tmp_path / "plan")
     with target.client() as author:
         found = author.plan(int(import_plan(author, tmp_path / "plan")))
         assert id_of(target) != id_of(place)

@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, Plan, Task
 from zkplan.errors import PayloadUndecodable
+from zkplan.protection.ring import without_proof
 from zkplan.protocol.adding import NewTask, task_ops
 from zkplan.protocol.layout import PLAN_FIXED, active_entry
 from zkplan.protocol.records import PlanRecord, control_to_bytes
@@ -114,6 +115,18 @@ def arrive(plan: Plan, znodes: KazooClient, task: Task, value: bytes) -> None:
     for _ in range(2):
         znodes.set(f"{task.path}/ready", b"1")
     znodes.create(f"{plan.path}/runnable/5000-{task.number}.0.0")
+
+
+def test_one_changed_byte_is_refused_though_no_digest_would_find_it(
+    sealing: Client, worker: zkplan.Worker, znodes: KazooClient
+) -> None:
+    plan = sealing.create_plan()
+    task = plan.add_task(pay, ["nowhere", 1])
+    data = znodes.get(task.path)[0]
+    assert without_proof(data)[:19] == b"z1T" + b"\x00\xff" * 8
+    znodes.set(task.path, data[:-1] + bytes([data[-1] ^ 1]))
+    plan.mark_ready()
+    assert "it was not sealed for this place: it was changed" in failure_of(task)
 
 
 @pytest.mark.usefixtures("worker")

@@ -260,7 +260,7 @@ def read_through(file: Path, client: Connection, any_secret: bool) -> Header:
             if znode.path.startswith("task-") and int(number_of(znode.path[:15])) >= header.creates:
                 raise PayloadUndecodable(f"{file} cannot be imported: its counter is damaged")
             if kinds and not any_secret:
-                _check_digest(file, client.codec, kinds, znode)
+                _check_payload(file, client.codec, kinds, znode)
     return header
 
 
@@ -274,7 +274,7 @@ def _kinds(znode: Znode) -> bytes:
     return _SEALED.get(name.partition("-")[0], b"") if name else TASK
 
 
-def _check_digest(file: Path, codec: Codec, kinds: bytes, znode: Znode) -> None:
+def _check_payload(file: Path, codec: Codec, kinds: bytes, znode: Znode) -> None:
     data = outcome_in(znode.data) if "/arg-" in znode.path else znode.data
     try:
         codec.open(kinds, without_sources(data) if kinds == TASK else data)

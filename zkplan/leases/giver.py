@@ -51,7 +51,8 @@ class Leases:
 
     def __init__(self, connection: Connection) -> None:
         self._paths, self._transport = connection.paths, connection.transport
-        self._values = Values(self._transport, Codec("json"), connection.values.store)
+        codec = Codec("json", has_keys=bool(connection.keys))
+        self._values = Values(self._transport, codec, connection.values.store)
         self._registered = Registered(self._transport, self._paths)
         self._held = Held()
         self.board = Board(self._transport, self._paths, lambda: self._registered.measured().now())

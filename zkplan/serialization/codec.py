@@ -2,7 +2,8 @@
 
 What a worker can import goes through Python's C pickler, the fastest and most faithful. dill
 carries the rest: lambdas, closures and what is defined in `__main__`. Each payload carries a digest
-that finds damage. It proves nothing of who wrote it: keys do (`zkplan.protection`).
+that finds damage, unless a key does. It proves nothing of who wrote it: keys do
+(`zkplan.protection`).
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ from .json_values import (
 MAGIC = b"z1"
 TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
 _DIGEST = 16
+#: In place of the digest where a key seals the data: its proof finds damage as well.
+_NO_DIGEST = b"\x00\xff" * (_DIGEST // 2)
 _HEAD = ENVELOPE_BYTES
 #: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
 #: value may carry large constants.
@@ -214,7 +217,16 @@ def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
 
 def seal(kind: bytes, body: bytes) -> bytes:
     """A payload in its envelope."""
-    return MAGIC + kind + blake2b(body, digest_size=_DIGEST, person=kind).digest() + body
+    return MAGIC + kind + _digest_of(kind, body) + body
+
+
+def seal_without_digest(kind: bytes, body: bytes) -> bytes:
+    """The same for data that a key seals besides."""
+    return MAGIC + kind + _NO_DIGEST + body
+
+
+def _digest_of(kind: bytes, body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST, person=kind).digest()
 
 
 class Codec:
@@ -223,9 +235,17 @@ class Codec:
     With serializer "json" it decodes JSON alone: no pickle, whoever has written it.
     """
 
-    def __init__(self, serializer: Serializer = PICKLE, allowed: AllowList | None = None) -> None:
-        """`allowed` are the functions that may be imported; with None any of a module."""
+    def __init__(
+        self,
+        serializer: Serializer = PICKLE,
+        allowed: AllowList | None = None,
+        *,
+        has_keys: bool = False,
+    ) -> None:
+        """`allowed` are the functions that may be imported; with None any of a module. `has_keys`:
+        whether all that it seals gets the proof of a key besides."""
         self.serializer: Serializer = serializer
+        self.has_keys = has_keys
         self.is_json_only = serializer == JSON_ONLY
         self._allowed = allowed
         self._functions: dict[bytes, Callable[..., Any]] = {}
@@ -236,7 +256,7 @@ class Codec:
 
     def for_worker(self, allowed: AllowList | None) -> Codec:
         """The same for a worker, with a cache of its own."""
-        return Codec(self.serializer, allowed)
+        return Codec(self.serializer, allowed, has_keys=self.has_keys)
 
     def load(
         self, blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()
@@ -277,7 +297,7 @@ class Codec:
         return dump(error.with_traceback(None))
 
     def seal(self, kind: bytes, body: bytes) -> bytes:
-        return seal(kind, body)
+        return (seal_without_digest if self.has_keys else seal)(kind, body)
 
     def open(self, kinds: bytes, sealed: bytes) -> tuple[bytes, bytes]:
         """(kind, body) of a payload of one of `kinds`; raises PayloadUndecodable."""
@@ -287,8 +307,8 @@ class Codec:
             if sealed[:2] == SEALED_MAGIC:
                 raise PayloadUndecodable(SEALED)
             raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
-        body = sealed[_HEAD:]
-        if sealed[3:_HEAD] != blake2b(body, digest_size=_DIGEST, person=kind).digest():
+        body, digest = sealed[_HEAD:], sealed[3:_HEAD]
+        if digest != _NO_DIGEST and digest != _digest_of(kind, body):
             raise PayloadUndecodable("the digest does not fit: the payload is damaged")
         return kind, body
 

@@ -13,7 +13,7 @@ from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import TaskRecord, control_from_bytes, without_sources
 from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
 from ..protocol.sources import NUMBER_BYTES, outcome_in
-from ..serialization.codec import TASK, VALUE, seal, task_options, unsealed
+from ..serialization.codec import TASK, VALUE, seal, seal_without_digest, task_options, unsealed
 from ..serialization.functions import split_name
 from ..transport import Transport
 from .files import Store
@@ -75,13 +75,14 @@ def moved(data: bytes, store: str) -> bytes:
     if not references:
         return data
     kind, body = _opened(data)
-    before, found, after = data.partition(seal(kind, body))
-    if not found:
-        return data  # a damaged one must stay so
-    for reference in references:
-        # Neither is longer than the other, so no length in the body changes.
-        body = body.replace(reference.to_bytes(), reference._replace(store=store).to_bytes())
-    return before + seal(kind, body) + after
+    for envelope in (seal, seal_without_digest):
+        before, found, after = data.partition(envelope(kind, body))
+        if found:
+            for each in references:
+                # Neither is longer than the other, so no length in the body changes.
+                body = body.replace(each.to_bytes(), each._replace(store=store).to_bytes())
+            return before + envelope(kind, body) + after
+    return data  # a damaged one must stay so
 
 
 def names_in(data: bytes) -> list[str]:
