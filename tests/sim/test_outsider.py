@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from zkplan.protection import guard, places
-from zkplan.protection.guard import Guard, Life
+from zkplan.protection import guard
+from zkplan.protection.guard import Guard
+from zkplan.protection.life import Life
 from zkplan.protection.places import Place, Places
 from zkplan.protection.ring import _Hash, without_proof
 from zkplan.protocol import load
@@ -42,7 +43,7 @@ def _used_all_the_same(self: Guard, path: str, node: Node, error: Exception) -> 
 _OF, _PROOF = Places.of, _Hash._proof
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "the place is left out": (_Hash, "_proof", lambda self, _, body: _PROOF(self, b"", body)),
-    "arguments are not sealed": (places, "_OPEN_IN_TASK", places._OPEN_IN_TASK | {"/arg-"}),
+    "arguments are not sealed": (Places, "open_in_task", Places.open_in_task | {"/arg-"}),
     "an argument is taken from any task": (load, "misplaced", lambda *_: ""),
     "the version of a state is left out": (Places, "of", _ordered_by_nothing),
     "the life of a plan is left out": (Guard, "_learn", _one_life),

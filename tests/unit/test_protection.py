@@ -205,6 +205,57 @@ def test_an_argument_is_sealed_as_the_outcome_of_the_task_that_it_names() -> Non
         assert opened(other, data) == REFUSED
 
 
+def knowing() -> Guard:
+    """A guard that has met the plan, and seals with a key that never makes the same bytes twice."""
+    guard, plan = Guard([KEYS[1]], "/r"), Node(b"", 0, 0, 1, 0, 0, 0, 5)
+    step: Any = guard.step(ask(Multi([Create(f"{PLAN}/done", b"it")])))
+    next(step)
+    step.send(plan)
+    step.send(Node(b"", 0, 0, 1, 0, 0, 0, 1))
+    return guard
+
+
+def sent(guard: Guard, *ops: Create) -> list[bytes]:
+    """The data as this guard sends them, without asking for anything."""
+    return [op.data for op in next(guard.step(ask(Multi(list(ops))))).ops]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", [path for path in [*PLACES, *OPEN] if path.startswith(PLAN + "/")])
+def test_in_a_known_plan_the_place_is_the_same(path: str) -> None:
+    """There the guard cuts the place of a task out itself."""
+    place, ring = Places("/r").of(path), Ring([KEYS[1]], b"1.0")
+    if place is not None and place[2].ordered:
+        return  # of that the version counts, too
+    (data,) = sent(knowing(), Create(path, b"0000000005=it"))
+    read = run(knowing(), ask(ReadData(path)), [Node(data, 0, 0, 0, 0, 0, 0, 9)])
+    assert read.data == b"0000000005=it"
+    if place is None:
+        assert data == b"0000000005=it"
+    elif not place[2].argument:
+        assert ring.open(f"plan-0000000004@5/{place[1]}".encode(), data) == b"0000000005=it"
+
+
+def test_only_arguments_of_one_outcome_are_sealed_as_one() -> None:
+    one, other = (f"{PLAN}/task-000000000{n}/arg-0000000000" for n in (6, 7))
+    for data, count in ((b"0000000005=it", 1), (b"0000000005-it", 2)):
+        found = sent(knowing(), Create(one, data), Create(other, data))
+        assert len(set(found)) == count
+        for path, sealed in zip((one, other), found, strict=True):
+            read = run(knowing(), ask(ReadData(path)), [Node(sealed, 0, 0, 0, 0, 0, 0, 9)])
+            assert read.data == data
+
+
+def test_what_a_gate_waits_for_outside_of_plans_only_looks_like_a_task() -> None:
+    """A path that a user gives may have the same letters at the same places."""
+    below, beside = "/r/approvals-2026q/task-0000000001/ready", "/q/plan-0000000004/task-0000000006"
+    node = Node(b"it", 0, 0, 0, 0, 0, 0, 9)
+    root = Node(b"", 0, 0, 1, 0, 0, 0, 1)
+    assert isinstance(run(knowing(), ask(ReadData(below)), [node, root]).data, Unproven)
+    (sealed,) = sent(knowing(), Create("/r" + beside[2:], b"it"))
+    read = run(knowing(), ask(ReadData(beside)), [node._replace(data=sealed)])
+    assert read.data == sealed
+
+
 def test_what_was_read_of_a_plan_that_is_gone_is_not_there_and_no_forgery() -> None:
     step = ask(ReadData(f"{PLAN}/done"))
     assert run(Guard(KEYS, "/r"), step, [Node(b"z2", 0, 0, 0, 0, 0, 0, 9), None]) is None

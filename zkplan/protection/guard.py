@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import InvariantViolated, PayloadRefused, PayloadUndecodable
 from ..log import get_logger
@@ -34,7 +34,8 @@ from ..protocol.requests import (
 from ..protocol.sources import ENDED, HEAD_BYTES, NUMBER_BYTES, outcome_in
 from ..protocol.unproven import Unproven, require_proven
 from .keys import Key
-from .places import RECORD, UNNUMBERED, Place, Places, place_of_argument
+from .life import NO_PLAN, Life, open_at, seal_at, with_plan
+from .places import ARG, ARGUMENT, LOG, RECORD, TASK, UNNUMBERED, Place, Places
 from .ring import Ring
 
 logger = get_logger("zkplan.protection")
@@ -44,22 +45,6 @@ T = TypeVar("T")
 KNOWN_MAX = 10_000
 #: Makes a named tuple in two thirds of the time of its `_make`.
 _new = tuple.__new__
-
-
-class Life(NamedTuple):
-    """Which plan of a name is meant: the CZXID of its znode, and what the places of all that lies
-    in it begin with."""
-
-    czxid: int
-    prefix: bytes
-
-    @classmethod
-    def of(cls, plan: str, czxid: int) -> Life:
-        return cls(czxid, f"{plan}@{czxid:x}/".encode())
-
-
-#: Of what lies in no plan.
-_NO_PLAN = Life(0, b"")
 
 
 class _Gone(Exception):
@@ -132,9 +117,11 @@ class Guard:
         begun: list[Create] = []
         #: The name of a plan that this very transaction makes.
         born = ""
-        #: The last argument, and sealed: one outcome often goes to several tasks.
-        last, sealed_last = ("", b""), b""
-        place_of = self._places.of
+        #: The last argument with which a task ended, and sealed: it often goes to several tasks.
+        #: The object itself tells it, for each outcome of a task makes a new one.
+        last, sealed_last = b"", b""
+        places = self._places
+        group_at, child_at, open_in_task = places.group_at, places.child_at, places.open_in_task
         for at, op in enumerate(request.ops):
             if type(op) is Create:
                 path = op.becomes or op.path
@@ -142,38 +129,59 @@ class Guard:
                 path = op.path
             else:
                 continue
-            data = op.data
-            if not (data or path.endswith("/ready")):
-                continue
-            place = place_of(path)
-            if place is None:
-                continue
-            plan, rest, kind = place
-            if type(op) is Create:
-                if kind.introduces:
+            data, sealed = op.data, None
+            if not data:
+                if not path.endswith("/ready"):
                     continue
-                if op.sequence and path is op.path and not rest.endswith(UNNUMBERED):
-                    raise InvariantViolated(f"{path} is sealed for a number nobody has predicted")
-                if not plan and op.becomes:
-                    born = rest
-                if kind.ordered:
-                    begun.append(op)
-            life, ring = self._lives.get(plan), self._ring
-            if life is None or ring is None or kind.ordered or plan == born:
-                sealed = yield from self._seal(place, path, op, born)
-            elif kind.argument:
-                if last != (plan, data):
-                    sealed_last = _seal_at(ring, life.prefix, place, data)
-                    # What a task has not ended with is sealed for each place by itself.
-                    last = (plan, data) if data[NUMBER_BYTES:HEAD_BYTES] == ENDED else ("", b"")
+            elif data is last:
                 sealed = sealed_last
-            else:
-                require_proven(data)
-                sealed = ring.seal(life.prefix + rest.encode(), data)
+            elif path[group_at] == TASK:
+                child = path[child_at]
+                if child in open_in_task:
+                    continue
+                if not born:
+                    sealed = self._seal_now(path, op)
+                    if child == ARG and data[NUMBER_BYTES:HEAD_BYTES] == ENDED and sealed:
+                        last, sealed_last = data, sealed
+            if sealed is None:
+                place = places.of(path)
+                if place is None:
+                    continue
+                plan, rest, kind = place
+                if type(op) is Create:
+                    if kind.introduces:
+                        continue
+                    if op.sequence and not op.becomes and not rest.endswith(UNNUMBERED):
+                        raise _unpredicted(path)
+                    if not plan and op.becomes:
+                        born = rest
+                    if kind.ordered:
+                        begun.append(op)
+                life, ring = self._lives.get(plan), self._ring
+                if kind is RECORD and life is not None and ring is not None and plan != born:
+                    sealed = seal_at(ring, life.prefix, place, op.data)
+                else:
+                    sealed = yield from self._seal(place, path, op, born)
             if ops is None:
                 ops = list(request.ops)
-            ops[at] = _new(type(op), (op.path, sealed, *op[2:]))
+            ops[at] = _new(type(op), (op.path, sealed) + op[2:])  # noqa: RUF005 - faster
         return (request if ops is None else Multi(ops)), begun
+
+    def _seal_now(self, path: str, op: Create | SetData) -> bytes | None:
+        """What is sealed of a task, in half the time of `_seal`. None if something has to be asked
+        first."""
+        places = self._places
+        life, ring = self._lives.get(path[places.plan_at]), self._ring
+        if life is None or ring is None:
+            return None
+        data, child = op.data, path[places.child_at]
+        require_proven(data)
+        if type(op) is Create and op.sequence and not op.becomes and child != LOG:
+            raise _unpredicted(path)
+        if child == ARG:
+            return seal_at(ring, life.prefix, ("", path[places.rest_at], ARGUMENT), data)
+        rest = path[places.log_at if child == LOG else places.rest_at]
+        return ring.seal(life.prefix + rest.encode(), data)
 
     def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
@@ -192,14 +200,14 @@ class Guard:
             # schedule's plan is made with its plan, and runs at once: if its maker died in between,
             # nobody would go on. It counts only with the CZXID of its plan.
             data = starting_control(data)
-        begins = _with_plan(plan) if is_born else (yield from self._life(plan)).prefix
+        begins = with_plan(plan) if is_born else (yield from self._life(plan)).prefix
         ring = yield from self._rings()
-        return _seal_at(ring, begins, (plan, rest, kind), data)
+        return seal_at(ring, begins, (plan, rest, kind), data)
 
     def _life(self, plan: str) -> Step[Life]:
         """That of the plan, or of none. Its CZXID is 0 if the plan is not there."""
         if not plan:
-            return _NO_PLAN
+            return NO_PLAN
         return self._lives.get(plan) or (yield from self._learn(plan))
 
     def _learn(self, plan: str) -> Step[Life]:
@@ -233,11 +241,11 @@ class Guard:
             now = self._open_now(request.path, answer)
             return now or (yield from self._open(request.path, answer))
         if kind is ReadMany:
+            open_now = self._open_now
             for at, read in enumerate(request.reads):
-                node = answer[at]
-                if node is not None and type(read) is ReadData:
-                    now = self._open_now(read.path, node)
-                    answer[at] = now or (yield from self._open(read.path, node))
+                if type(read) is ReadData and (node := answer[at]) is not None:
+                    path = read.path
+                    answer[at] = open_now(path, node) or (yield from self._open(path, node))
         elif kind is list:
             for begun in request:
                 yield from self._start(begun, answer)
@@ -245,24 +253,37 @@ class Guard:
 
     def _open_now(self, path: str, node: Node) -> Node | None:
         """None if something has to be asked or told first, or its place is of a rare kind."""
-        place = self._places.of(path)
-        if place is None:
-            return node
-        plan, rest, kind = place
-        data = node.data
-        if not (data or kind.needed):
-            return node
+        places, data = self._places, node.data
+        # A gate may wait for any path, so this looks at the root and the plan, too.
+        if path[places.group_at] == TASK and path.startswith(places.plans):
+            child = path[places.child_at]
+            if child in places.open_in_task:
+                return node
+            plan, rest = (
+                path[places.plan_at],
+                path[places.log_at if child == LOG else places.rest_at],
+            )
+            kind = ARGUMENT if child == ARG else RECORD
+        else:
+            place = places.of(path)
+            if place is None:
+                return node
+            plan, rest, kind = place
+            if not (data or kind.needed):
+                return node
         life, ring = self._lives.get(plan), self._ring
         if life is None or ring is None or kind.ordered or self.older is not None:
             return None
-        is_born = not node.version and node.czxid == life.czxid
-        begins = _with_plan(plan) if is_born else life.prefix
+        is_born = node.czxid == life.czxid and not node.version
+        begins = with_plan(plan) if is_born else life.prefix
         try:
-            if kind.argument:
-                return _new(Node, (_open_at(ring, begins, place, data), *node[1:]))
-            return _new(Node, (ring.open(begins + rest.encode(), data), *node[1:]))
+            if kind is ARGUMENT:
+                data = open_at(ring, begins, (plan, rest, kind), data)
+            else:
+                data = ring.open(begins + rest.encode(), data)
         except PayloadUndecodable:
             return None
+        return _new(Node, (data,) + node[1:])  # noqa: RUF005 - faster
 
     def _open(self, path: str, node: Node) -> Step[Node | None]:
         """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone."""
@@ -306,11 +327,11 @@ class Guard:
         if plan and not life.czxid:
             raise _Gone
         is_born = bool(plan) and not node.version and node.czxid == life.czxid
-        begins = _with_plan(plan) if is_born else life.prefix
+        begins = with_plan(plan) if is_born else life.prefix
         ring = yield from self._rings()
         if self._ring is None:
             raise _Gone
-        body = _open_at(ring, begins, (plan, rest, kind), node.data)
+        body = open_at(ring, begins, (plan, rest, kind), node.data)
         sealed = outcome_in(node.data) if kind.argument else node.data
         if self.older is not None and not ring.is_current(sealed):
             self.older.append(path)
@@ -368,23 +389,5 @@ def reported(plan_path: str) -> Iterator[None]:
         _checked.reset(before)
 
 
-def _with_plan(plan: str) -> bytes:
-    """How the place of what is made in the transaction that makes its plan begins: nobody knows the
-    CZXID of that yet. It counts only where both have the same one."""
-    return f"{plan}@new/".encode()
-
-
-def _seal_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
-    """`begins`: how places in this life of the plan begin."""
-    require_proven(data)
-    _, rest, kind = place
-    if not kind.argument:
-        return ring.seal(begins + rest.encode(), data)
-    return data[:HEAD_BYTES] + ring.seal(begins + place_of_argument(rest, data), outcome_in(data))
-
-
-def _open_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
-    _, rest, kind = place
-    if not kind.argument:
-        return ring.open(begins + rest.encode(), data)
-    return data[:HEAD_BYTES] + ring.open(begins + place_of_argument(rest, data), outcome_in(data))
+def _unpredicted(path: str) -> InvariantViolated:
+    return InvariantViolated(f"{path} is sealed for a number that nobody has predicted")
