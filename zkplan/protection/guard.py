@@ -34,7 +34,7 @@ from ..protocol.requests import (
 from ..protocol.sources import ENDED, HEAD_BYTES, NUMBER_BYTES, outcome_in
 from ..protocol.unproven import Unproven, require_proven
 from .keys import Key
-from .life import NO_PLAN, Life, open_at, seal_at, with_plan
+from .life import NO_PLAN, Life, open_argument, open_at, seal_argument, seal_at, with_plan
 from .places import ARG, ARGUMENT, LOG, RECORD, TASK, UNNUMBERED, Place, Places
 from .ring import Ring
 
@@ -179,7 +179,7 @@ class Guard:
         if type(op) is Create and op.sequence and not op.becomes and child != LOG:
             raise _unpredicted(path)
         if child == ARG:
-            return seal_at(ring, life.prefix, ("", path[places.rest_at], ARGUMENT), data)
+            return seal_argument(ring, life.prefix, path[places.rest_at], data)
         rest = path[places.log_at if child == LOG else places.rest_at]
         return ring.seal(life.prefix + rest.encode(), data)
 
@@ -259,10 +259,8 @@ class Guard:
             child = path[places.child_at]
             if child in places.open_in_task:
                 return node
-            plan, rest = (
-                path[places.plan_at],
-                path[places.log_at if child == LOG else places.rest_at],
-            )
+            plan = path[places.plan_at]
+            rest = path[places.log_at if child == LOG else places.rest_at]
             kind = ARGUMENT if child == ARG else RECORD
         else:
             place = places.of(path)
@@ -271,14 +269,16 @@ class Guard:
             plan, rest, kind = place
             if not (data or kind.needed):
                 return node
+            if kind.ordered:
+                return None
         life, ring = self._lives.get(plan), self._ring
-        if life is None or ring is None or kind.ordered or self.older is not None:
+        if life is None or ring is None or self.older is not None:
             return None
         is_born = node.czxid == life.czxid and not node.version
         begins = with_plan(plan) if is_born else life.prefix
         try:
             if kind is ARGUMENT:
-                data = open_at(ring, begins, (plan, rest, kind), data)
+                data = open_argument(ring, begins, rest, data)
             else:
                 data = ring.open(begins + rest.encode(), data)
         except PayloadUndecodable:

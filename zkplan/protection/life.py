@@ -33,18 +33,29 @@ def with_plan(plan: str) -> bytes:
 
 
 def seal_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
-    """`begins`: how places in this life of the plan begin."""
+    """`begins`: how places in this life of the plan begin. Raises as `require_proven`."""
     require_proven(data)
     _, rest, kind = place
-    if not kind.argument:
-        return ring.seal(begins + rest.encode(), data)
-    sealed = ring.seal(begins + place_of_argument(rest, data), data[HEAD_BYTES:])
-    return data[:HEAD_BYTES] + sealed
+    if kind.argument:
+        return seal_argument(ring, begins, rest, data)
+    return ring.seal(begins + rest.encode(), data)
+
+
+def seal_argument(ring: Ring, begins: bytes, rest: str, data: bytes) -> bytes:
+    """What it says of its source stands before what is sealed."""
+    head = data[:HEAD_BYTES]
+    return head + ring.seal(begins + place_of_argument(rest, head), data[HEAD_BYTES:])
 
 
 def open_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
+    """The reverse of `seal_at`. Raises as `Ring.open`."""
     _, rest, kind = place
-    if not kind.argument:
-        return ring.open(begins + rest.encode(), data)
-    opened = ring.open(begins + place_of_argument(rest, data), data[HEAD_BYTES:])
-    return data[:HEAD_BYTES] + opened
+    if kind.argument:
+        return open_argument(ring, begins, rest, data)
+    return ring.open(begins + rest.encode(), data)
+
+
+def open_argument(ring: Ring, begins: bytes, rest: str, data: bytes) -> bytes:
+    """The reverse of `seal_argument`. Raises as `Ring.open`."""
+    head = data[:HEAD_BYTES]
+    return head + ring.open(begins + place_of_argument(rest, head), data[HEAD_BYTES:])
