@@ -3,6 +3,10 @@
 `none`, `secret` and `aes` share one server and take turns on it. `closed` is a second embedded
 server as `zkplan server` starts it: with a login, access lists and a secret of its own. `none` is
 on one that is `--open`. The time is from the first call to the values of all leaves.
+
+All workers are started anew several times. Two processes that run the same code differ by some
+percent for as long as they live, by where their memory happens to lie: no number of rounds with the
+same ones evens that out.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ NONE, CLOSED = "none", "closed"
 #: How many times as long a side may take as the one without a key.
 AT_MOST = {SECRET: 1.05, AES: 1.10}
 PROCESSES, THREADS = 2, 8
+#: Workers are started so many times, each time for a share of the rounds.
+STARTS = 5
 
 
 @dataclass(frozen=True)
@@ -57,12 +63,11 @@ def graphs(quick: bool) -> dict[str, Shape]:
 
 
 @contextmanager
-def sides(name: str, hosts: str | None) -> Iterator[dict[str, Pool]]:
+def sides(name: str, hosts: str) -> Iterator[dict[str, Pool]]:
     """The worker processes of each side on that server, all of which run at once."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-benchmark-")))
-        shared = stack.enter_context(servers.served(name, hosts))
-        pools = {NONE: stack.enter_context(_pool(shared.hosts, NONE))}
+        pools = {NONE: stack.enter_context(_pool(hosts, NONE))}
         for kind in (SECRET, AES):
             if kind == AES and find_spec("cryptography") is None:
                 tell("aes: skipped: pip install 'zkplan[crypto]'")
@@ -70,7 +75,7 @@ def sides(name: str, hosts: str | None) -> Iterator[dict[str, Pool]]:
             file = folder / f"{kind}.keys"
             file.touch(0o600)
             file.write_text(new_key(kind, kind).to_line() + "\n")
-            pools[kind] = stack.enter_context(_pool(shared.hosts, kind, file))
+            pools[kind] = stack.enter_context(_pool(hosts, kind, file))
         if name == servers.EMBEDDED:
             closed = stack.enter_context(EmbeddedServerProcess(is_open=False))
             pools[CLOSED] = stack.enter_context(_pool(closed.hosts, CLOSED))
@@ -115,6 +120,25 @@ def lines(row: str, found: Mapping[str, Sequence[Turn]]) -> Iterator[str]:
             yield f"{line}; target: none that can be measured (the lower quartile): {measured}"
 
 
+def turns_of(
+    name: str, hosts: str, wanted: Mapping[str, Shape], rounds: int
+) -> dict[str, dict[str, list[Turn]]]:
+    """Those of each side, by row."""
+    found: dict[str, dict[str, list[Turn]]] = {row: {} for row in wanted}
+    starts = min(STARTS, rounds)
+    for start in range(starts):
+        # The first starts take a round more where they cannot share evenly.
+        share = rounds // starts + (start < rounds % starts)
+        with sides(name, hosts) as pools:
+            for row, shape in wanted.items():
+                asked: dict[str, Callable[[int], Turn]] = {
+                    side: partial(time_one, pool, shape) for side, pool in pools.items()
+                }
+                for side, turns in by_turns(asked, share).items():
+                    found[row].setdefault(side, []).extend(turns)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.keys", description=__doc__)
     parser.add_argument("--server", choices=[servers.ZOOKEEPER, servers.EMBEDDED, servers.BOTH])
@@ -128,14 +152,13 @@ def main() -> None:
     if unknown := sorted(set(wanted) - set(rows)):
         parser.error(f"{', '.join(unknown)}: there are {', '.join(rows)}")
     for name in servers.names(given.server, given.hosts):
-        with sides(name, given.hosts) as pools:
-            print(name, flush=True)
-            for row in wanted:
-                asked: dict[str, Callable[[int], Turn]] = {
-                    side: partial(time_one, pool, rows[row]) for side, pool in pools.items()
-                }
-                for line in lines(row, by_turns(asked, given.rounds)):
-                    print(line, flush=True)
+        with servers.served(name, given.hosts) as shared:
+            shapes_wanted = {row: rows[row] for row in wanted}
+            found = turns_of(name, shared.hosts, shapes_wanted, given.rounds)
+        print(name, flush=True)
+        for row in wanted:
+            for line in lines(row, found[row]):
+                print(line, flush=True)
 
 
 def tell(line: str) -> None:
