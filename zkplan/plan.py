@@ -262,6 +262,7 @@ class Plan(WatchedPlan):
             self.flush()
 
     def _send(self, tasks: list[NewTask]) -> None:
+        self._author.cascades = self.record.on_failure == "cascade"
         self._client.transport.run(self._author.add(tasks))
         for task in tasks:
             # The author keeps the handles; the definitions are not needed any more.
@@ -368,12 +369,17 @@ class Plan(WatchedPlan):
         return remove(self._client.transport, self._client.values, self.path)
 
     def retry(self) -> int:
-        """Make all dead tasks runnable again, with all their attempts. Returns how many.
+        """Run again all tasks that have failed, with all their attempts. Returns how many.
+
+        A plan whose `on_failure` is "cascade" is retried once it has ended (`wait`). What failed,
+        and what failed by that, runs again, with the results that other tasks have delivered. What
+        has run on a failure (`run_if`) does not. The plan has not ended then. All of it is put
+        back, or nothing: if this process dies before, `retry` goes on. Raises PlanError for such a
+        plan while it runs.
 
         Tasks that were cancelled while they waited for others are passed over. Raises as
         `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
-        tasks were retried. In a plan whose `on_failure` is "cascade" no task is dead: its failures
-        are final outcomes.
+        tasks were retried.
         """
         return retry_all(self._client.transport, self.path)
 

@@ -21,9 +21,10 @@ from .history import Historian
 from .index import Index
 from .limits import Judge
 from .network import Fiber
-from .outcomes import fix, holds, judge_end, judge_told
+from .outcomes import fix, judge_end, judge_told
 from .places import judge_standing
 from .queues import judge_place, judge_ready
+from .reopening import REOPENS, cascades, is_put_back, judge_done
 from .sealing import Sealing
 from .shares import Controls
 from .store import Blobs, sealed
@@ -76,7 +77,7 @@ class Auditor:
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
         self.permits.applied(fiber, ops)
-        made = Transaction(fiber, self._claims_before(ops), {}, [], [], set())
+        made = Transaction(fiber, self._claims_before(ops), {}, [], [], set(), set())
         plans, changed, blobs = set[str](), set[str](), self.blobs
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
@@ -112,12 +113,16 @@ class Auditor:
                     self._place(made, op, path, f"{plan}/task-{gate.entry.task}")
         for path in made.edges:
             self._judge_edge(path)
+        for path in made.opened:
+            judge_done(self.nodes, path)
         for path in changed:
             expiry.judge(self.nodes, self.root, path, path in self._ended)
         for path in plans:
             self.index.judge(path)
             if expiry.has_ended(self.nodes, self.opened, path):
                 self._ended.add(path)
+            elif path in self.nodes:
+                self._ended.discard(path)  # it was retried
         for task in made.touched.values():
             self._judge(task)
             if task.alive and task.path not in self.nodes:
@@ -190,7 +195,7 @@ class Auditor:
             if kind.startswith("task-"):
                 self._task(made, op, plan_path, path)
             elif kind in ("done", "add-count") and type(op) is Create:
-                self._judge_done(plan_path)
+                made.opened.add(plan_path)
             return
         if kind.startswith("task-"):
             self._in_task(made, op, f"{plan_path}/{kind}", parts[2])
@@ -267,6 +272,8 @@ class Auditor:
         created = type(op) is Create
         if child.startswith("arg-") and created:
             self._argument(made, task, int(child[4:]), op.data)  # type: ignore[union-attr]
+        elif child.startswith("arg-") and made.fiber.kind == REOPENS:
+            task.given.pop(int(child[4:]), None)
         elif child.startswith("dep-"):
             made.edges.append(f"{task_path}/{child}")
         elif child.startswith("prov-"):
@@ -289,7 +296,7 @@ class Auditor:
             return
         if task.path not in made.letters:  # else its failure is told once more
             self._judge_claim(made, task)
-        if data.startswith(FAILED) and holds(self.nodes, task):
+        if data.startswith(FAILED):
             task.verdict = data
         else:
             fix(task, data)
@@ -311,8 +318,9 @@ class Auditor:
         if position in task.given:
             raise Violation(f"S19 {task.name} gets {dep.name} twice, at {position}")
         task.given[position] = data
-        if data.startswith(FAILED) and dep.alive and holds(self.nodes, dep):
-            judge_told(task, dep, data, under=dep.path in made.claims)
+        if data.startswith(FAILED) and dep.alive:
+            under, cascade = dep.path in made.claims, cascades(self.nodes, task.path[:-16])
+            judge_told(task, dep, data, under=under, cascades=cascade)
             return
         fix(dep, data)
         if not dep.commits or task in dep.adds:
@@ -331,13 +339,6 @@ class Auditor:
         return task
 
     # Judgements on the tree.
-
-    def _judge_done(self, plan_path: str) -> None:
-        children = self.nodes[plan_path].children
-        if "done" in children and "add-count" in children:
-            raise Violation(f"S7 {plan_path} is done and open for adds")
-        if "done" in children and any(name.startswith("task-") for name in children):
-            raise Violation(f"S7 {plan_path} is done and has tasks")
 
     def _state(self, plan_path: str) -> State | None:
         path = f"{plan_path}/ready"
@@ -388,6 +389,8 @@ class Auditor:
         judge_ready(task, ready)
         # The argument of a gate comes with its opening.
         arguments -= gates.opened_with(task, node.children)
+        if deps and is_put_back(self.nodes, task):
+            arguments, deps = arguments + deps, 0  # a retry puts it back, piece by piece
         judge_standing(
             task, ready.version, count_from_bytes(ready.data), deps, arguments, incomplete
         )

@@ -45,6 +45,8 @@ class Plan:
         self.removed = False
         #: The size of its own limit; 0 without one.
         self.own_limit = 0
+        #: How often it was retried after its end, once the faults had stopped.
+        self.retries = 0
 
 
 def graph(world: World, plan: Plan, size: int) -> list[Meant]:
@@ -117,7 +119,7 @@ def create(world: World, plan: Plan, chunks: list[list[Meant]], marks: int) -> S
     number = yield from authoring.create_plan(world.paths, record)
     world.created(plan, number)
     path = world.paths.plan(number)
-    author = new_author(world, path)
+    author = new_author(world, path, plan)
     for index, chunk in enumerate(chunks):
         if index == marks:
             yield from mark_ready(world, plan)
@@ -129,7 +131,7 @@ def create(world: World, plan: Plan, chunks: list[list[Meant]], marks: int) -> S
 
 def add_more(world: World, plan: Plan, size: int) -> Script:
     """A second author: adds to a plan that may run, also on tasks that may have finished."""
-    author = new_author(world, world.paths.plan(plan.number))
+    author = new_author(world, world.paths.plan(plan.number), plan)
     earlier = [task for task in plan.tasks if task.acknowledged]
     tasks: list[Meant] = []
     for index in range(size):
@@ -145,8 +147,9 @@ def add_more(world: World, plan: Plan, size: int) -> Script:
     yield from add(world, author, tasks)
 
 
-def new_author(world: World, path: str) -> authoring.Author:
+def new_author(world: World, path: str, plan: Plan) -> authoring.Author:
     author = authoring.Author(path)
+    author.cascades = plan.on_failure == "cascade"
     author._uid = f"{world.rng.getrandbits(32):08x}"  # from the seed, so that a replay is the same
     return author
 

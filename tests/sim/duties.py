@@ -8,6 +8,7 @@ from zkplan.protocol.layout import queue_path
 from zkplan.protocol.records import control_from_bytes
 
 from . import leases
+from .authors import Plan
 from .limits import may_run
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def plans_to_look_at(world: World, queues: list[str]) -> list[str]:
 
 
 def plans_to_finish(world: World) -> list[str]:
-    """As a waiter would find: no task left and no `done`."""
+    """As a waiter would find: no task left that may run, and no `done`."""
     found: list[str] = []
     if not world.awaited:
         return found
@@ -45,7 +46,10 @@ def plans_to_finish(world: World) -> list[str]:
             continue
         if plan.removed:
             continue
-        if world.chance(0.02) or not any(name.startswith("task-") for name in node.children):
+        tasks = {name[5:] for name in node.children if name.startswith("task-")}
+        if plan.on_failure == "cascade":
+            tasks -= set(world.nodes[f"{world.paths.plan(plan.number)}/dead"].children)
+        if world.chance(0.02) or not tasks:
             found.append(plan.number)
     return found
 
@@ -73,8 +77,25 @@ def plans_to_check(world: World) -> list[str]:
                 or any(t.alive and not t.places and not t.deps for t in plan.tasks)
             )
         )
+        or (plan.number and plan.number in active and _misses_a_failure(world, plan))
         or (plan.number and world.chance(0.002))
     ]
+
+
+def _misses_a_failure(world: World, plan: Plan) -> bool:
+    """Whether a task waits for one that was dead before, where failures cascade: a function has
+    added it."""
+    if plan.on_failure != "cascade":
+        return False
+    tasks = [task for each in plan.tasks for task in (each, *each.adds)]
+    dead = {task.name for task in tasks if any("/dead/" in place for place in task.places)}
+    waiting = [task for task in tasks if task.alive and not task.places]
+    return any(
+        dep.name in dead and f"{task.path}/dep-{at:010d}" in world.nodes
+        for task in waiting
+        if f"{task.path}/incomplete" not in world.nodes
+        for at, dep in enumerate(task.deps)
+    )
 
 
 def plans_to_compare(world: World) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zkplan.protocol.layout import HISTORY, PLAN_FIXED, QUEUES, queue_path
 from zkplan.protocol.shared import pending_dependents
 
-from . import gates
+from . import gates, reopening
 from .authors import Plan
 from .queues import NAMES
 from .story import SKIPPED, STORED, Meant, Violation
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 def judge(world: World) -> None:
     """L3, and S4 for every acknowledged add; raises Violation."""
     held = _held_for_ever(world)
+    for plan in world.plans:
+        if plan.number and not plan.removed:
+            held |= reopening.judge_end(world, plan, held)
     for plan in world.plans:
         if not plan.number:
             continue
@@ -68,7 +71,7 @@ def _judge_task(task: Meant, held: set[str]) -> None:
             and task.fixed.startswith((b"v", STORED))
             and not task.fixed.startswith(SKIPPED)
         )
-        if added and task.name not in held and inner.commits != 1:
+        if added and not {task.name, inner.name} & held and inner.commits != 1:
             raise Violation(f"S4 {inner.name}, added by {task.name}, ran {inner.commits} times")
 
 

@@ -71,11 +71,17 @@ def expire(world: World, number: str) -> authors.Script:
     found = yield from bounds.is_over(world.paths, number, LATE)
     if found is None:
         return
-    next(plan for plan in world.plans if plan.number == number).removed = True
+    plan = next(plan for plan in world.plans if plan.number == number)
+    plan.removed = True
     try:
-        yield from removal.remove(found.path)
+        yield from removal.remove(found.path, only_ended=True)
     except PlanNotFound:
         pass  # another worker was faster
+    else:
+        if found.path in world.nodes and not has_ended(
+            world.nodes, world.auditor.opened, found.path
+        ):
+            plan.removed = False  # somebody has retried it meanwhile
 
 
 def has_ended(nodes: Any, opened: Callable[[str], bytes], path: str) -> bool:

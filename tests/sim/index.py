@@ -1,10 +1,12 @@
-"""S14: a plan stands in the index of active plans if and only if it is active."""
+"""S14, S25: a plan stands in the index of active plans if and only if it is active, and in that of
+failed ones if and only if it has failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from zkplan.embedded.tree import Tree
+from zkplan.protocol.layout import failed_entry
 from zkplan.protocol.records import control_from_bytes
 
 from .story import Violation
@@ -31,7 +33,21 @@ class Index:
             return False
         return control_from_bytes(self.opened(ready)) != "cancelled"
 
+    def _judge_failed(self, plan_path: str) -> None:
+        """S25; but for what is being removed."""
+        node, entry = self.nodes.get(plan_path), failed_entry(plan_path)
+        if node is None or "ready" not in node.children:
+            return
+        if control_from_bytes(self.opened(f"{plan_path}/ready")) == "cancelled":
+            return
+        dead = self.nodes.get(f"{plan_path}/dead")
+        has_failed = "done" in node.children and dead is not None and bool(dead.children)
+        is_put_back = control_from_bytes(self.opened(f"{plan_path}/ready")) == "paused"
+        if has_failed != (entry in self.nodes) and not is_put_back:
+            raise Violation(f"S25 {plan_path} has failed: {has_failed}, its entry says otherwise")
+
     def judge(self, plan_path: str) -> None:
+        self._judge_failed(plan_path)
         entry, active = f"{self.active}{plan_path[-10:]}", self._is_active(plan_path)
         if entry in self.nodes:
             self.unindexed.discard(plan_path)

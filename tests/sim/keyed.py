@@ -108,5 +108,5 @@ def _create(world: World, plan: authors.Plan, replaces: bool, starts: bool) -> a
     if starts:
         yield from authors.mark_ready(world, plan)
     tasks = [task for task in plan.tasks if task.keyed]
-    yield from authors.add(world, authors.new_author(world, path), tasks)
+    yield from authors.add(world, authors.new_author(world, path, plan), tasks)
     yield from authors.mark_ready(world, plan)

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from zkplan.protocol import author as authoring
-from zkplan.protocol import wide_join
+from zkplan.protocol import reopen, wide_join
 
 from .network import Faults
 
@@ -50,6 +50,7 @@ NARROW = (
     (authoring, "BATCH_OPS", 14),
     (authoring, "EDGES_PER_MULTI", 1),
     (wide_join, "EDGES_PER_STEP", 1),
+    (reopen, "GROUP_OPS_MAX", 6),
 )
 
 

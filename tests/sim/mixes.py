@@ -80,3 +80,16 @@ def decided_meanwhile(rng: random.Random) -> Mix:
     faults = mix.faults._replace(lost=0.0, mute=0.3, late=0.0, full=0.0)
     mix = mix._replace(faults=faults, decisions=12, slow=0.3, ahead=0.0, wide=0)
     return mix._replace(expiries=0, crashes=0, removes=0)
+
+
+def reopened(rng: random.Random) -> Mix:
+    """Plans end with failures, and several people retry them at once."""
+    mix = draw_mix(rng)
+    mix = mix._replace(failing=0.4, retries=8, more=rng.choice((0, 2)), narrow=rng.random() < 0.6)
+    return mix._replace(faults=mix.faults._replace(full=0.0), decisions=0)
+
+
+def reopened_late(rng: random.Random) -> Mix:
+    """As `reopened`, and copies of what was sent come late."""
+    mix = reopened(rng)._replace(lateness=0.02, expiries=0, crashes=0, wide=0, adds=0.0)
+    return mix._replace(faults=mix.faults._replace(late=0.25), narrow=False)

@@ -20,17 +20,13 @@ def fix(task: Meant, outcome: bytes) -> None:
         raise Violation(f"S4 {task.name} has two outcomes: {task.fixed!r} and {outcome!r}")
 
 
-def holds(nodes: Mapping[str, Any], task: Meant) -> bool:
-    """Whether it stays in the tree when it fails for good."""
-    return b'"on_failure":"cascade"' not in nodes[task.path.rpartition("/")[0]].data
-
-
-def judge_told(task: Meant, dep: Meant, data: bytes, *, under: bool) -> None:
-    """S19: a dead task stays. Whoever takes failures is told; others wait for its retry.
+def judge_told(task: Meant, dep: Meant, data: bytes, *, under: bool, cascades: bool) -> None:
+    """S19: a dead task stays. Whoever takes failures gets its failure; others wait for its retry,
+    but where failures cascade.
 
     `under`: the transaction ends a claim of `dep`.
     """
-    if not task.takes_failures:
+    if not (task.takes_failures or cascades):
         raise Violation(f"S19 {task.name} waits for a retry of {dep.name}, and is told")
     if not under and data != dep.verdict:
         raise Violation(f"S19 {task.name} is told of {dep.name}, which has not failed for good")

@@ -38,5 +38,5 @@ class Controls:
             raise Violation(
                 f"S21 a change of its share leaves {path} as {data!r}, after {before!r}"
             )
-        if kind != SHARES and share_from_bytes(data) != share_from_bytes(before):
+        if kind != SHARES and share_from_bytes(data)[:2] != share_from_bytes(before)[:2]:
             raise Violation(f"S21 {kind} loses the share: {path} is {data!r}, after {before!r}")

@@ -9,6 +9,7 @@ import pytest
 
 from .broken_decisions import OF_DECISIONS
 from .broken_history import OF_HISTORY
+from .broken_reopening import OF_REOPENING
 from .broken_store import OF_STORE
 from .broken_updates import OF_UPDATES
 from .found_at import FOUND_AT
@@ -18,7 +19,10 @@ from .world import run
 
 #: Within so many seeds every mutant must be found.
 SEEDS_MAX = 20_000
-ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY, *OF_UPDATES)
+ALL = (
+    *(*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY, *OF_UPDATES),
+    *OF_REOPENING,
+)
 
 
 # Where a seed means another run than before, the search from 0 on takes a minute or two.

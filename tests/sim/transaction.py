@@ -24,3 +24,5 @@ class Transaction(NamedTuple):
     ended: list[Meant]
     #: The tasks whose dead letters it deletes.
     letters: set[str]
+    #: The plans in which it makes `done` or `add-count`.
+    opened: set[str]

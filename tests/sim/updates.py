@@ -14,7 +14,7 @@ from zkplan.protocol.shared import Registration
 from zkplan.protocol.update import Mark, Update
 from zkplan.protocol.update_parts import Change, Verb, version_of
 
-from . import maintenance, store
+from . import maintenance, reopening, store
 from .authors import Plan
 from .intents import Intent
 from .story import FAILED, SKIPPED, Meant, Violation
@@ -90,6 +90,7 @@ def _update(
         if made.number != task.number:
             raise Violation(f"S24 {task.name} is told as {made.number}, it is {task.path}")
         task.acknowledged = True
+    yield from reopening.tell(world, plan, adds)
     if updated.full or updated.pending:
         yield from service.publish_for(updated.full, updated.pending)
     for part in parts:
@@ -106,6 +107,8 @@ def _change(
         return None
     if place is None:
         return None
+    if place.cascaded:
+        return Change(task.number, "check", version_of(place))
     verbs: tuple[Verb, ...] = ("skip", "check", "check")
     if place.state in ("dead", "delayed"):
         verbs += ("retry",)

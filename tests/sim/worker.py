@@ -270,15 +270,14 @@ class Worker:
             self.world.merging.printing.ran(claim)
         if item.result is not None:
             # Delivery had begun: the outcome is fixed, and the function is not run again.
-            if item.result.startswith(FAILED) and not self.world.cascades(claim.plan):
+            if item.result.startswith(FAILED):
                 self._hold(item, task, item.result)
             else:
                 self.finished.append(part_of(item, task, item.result))
         elif claim.a >= task.attempts or self.world.chance(self.world.mix.failing):
-            if claim.a + 1 >= task.attempts and self.world.cascades(claim.plan):
-                self.finished.append(part_of(item, task, task.failure))
-            else:
-                self._hold(item, task, b"")
+            self._hold(item, task, b"")
+        elif (failure := task.outcome(outcomes_in(item))).startswith(FAILED):
+            self._hold(item, task, failure)
         else:
             outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(outcomes_in(item)))
             part = part_of(item, task, outcome)
@@ -293,11 +292,11 @@ class Worker:
             self._start("write", store.write_first(write, partial(self._written, part)))
 
     def _hold(self, item: Loaded, task: Meant, decided: bytes) -> None:
-        """It fails, and stays where it fails for good. Some dependents may take its failure."""
-        claim = item.claim
-        if (decided or claim.a + 1 >= task.attempts) and tells(item):
+        """It fails, and stays where it fails for good. Its dependents may get its failure."""
+        claim, cascades = item.claim, self.world.cascades(item.claim.plan)
+        if (decided or claim.a + 1 >= task.attempts) and (cascades or tells(item)):
             part = part_of(item, task, decided or task.failure)
-            part.holds = True
+            part.holds, part.cascades = True, cascades
             self.finished.append(part)
         else:
             self.to_fail.append((claim, task, decided))

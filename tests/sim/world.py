@@ -19,7 +19,19 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import Share, control_from_bytes
 
-from . import authors, decisions, expiry, gates, keyed, leases, limits, queues, scheduled, store
+from . import (
+    authors,
+    decisions,
+    expiry,
+    gates,
+    keyed,
+    leases,
+    limits,
+    queues,
+    reopening,
+    scheduled,
+    store,
+)
 from .auditor import DECIDES, REMOVES
 from .authors import Plan
 from .ending import judge
@@ -243,6 +255,11 @@ class World:
     def _retry(self) -> None:
         for plan in self._known():
             dead = self.nodes.get(f"{ROOT}/plan-{plan.number}/dead")
+            if plan.on_failure == "cascade":
+                if dead is not None and dead.children:
+                    for _ in range(self.rng.randint(1, 2)):
+                        self.operate(reopening.REOPENS, reopening.retry(self, plan))
+                continue
             for number in sorted(dead.children) if dead is not None else ():
                 # Two operators at once: both have seen the same dead letter.
                 for _ in range(self.rng.randint(1, 2)):
@@ -375,6 +392,8 @@ class World:
             path = self.paths.plan(plan.number)
             node = self.nodes.get(path)
             if node is None or "done" in node.children:
+                if reopening.help_on(self, plan):
+                    return True
                 continue
             if "ready" not in node.children:
                 self.operate("mark ready", authors.mark_ready(self, plan))
@@ -382,7 +401,7 @@ class World:
             if control_from_bytes(self.opened(f"{path}/ready") or b"") == "paused":
                 self.operate("resume", authors.change_states(self, plan, "running"))
                 return True
-            dead = self.nodes.get(f"{path}/dead")
+            dead = self.nodes.get(f"{path}/dead") if plan.on_failure == "hold" else None
             for number in sorted(dead.children) if dead is not None else ():
                 task = self.auditor.tasks.get(f"{path}/task-{number}")
                 if task is None or not task.alive:

@@ -42,6 +42,7 @@ from zkplan.protocol import (
     records,
     schedules,
     shared,
+    sources,
     worker_record,
 )
 from zkplan.protocol import options as task_options
@@ -90,6 +91,7 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
     "protocol.layout.parse_task": Fuzzed(layout.parse_task, NAMES),
     "protocol.layout.parse_gate": Fuzzed(layout.parse_gate, NAMES),
+    "protocol.sources.sources_of": Fuzzed(lambda data: sources.sources_of(data, 3), BODIES),
     "protocol.gates.Condition.from_bytes": Fuzzed(gates.Condition.from_bytes, BODIES, RECORD),
     "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
     "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),

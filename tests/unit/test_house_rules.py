@@ -19,7 +19,7 @@ FILES = [
     *sorted(path for folder in FOLDERS for path in (TOP / folder).rglob("*.py")),
     TOP / "dev.py",
 ]
-MODULE_LINES_MAX, FUNCTION_LINES_MAX = 400, 70
+MODULE_LINES_MAX, FUNCTION_LINES_MAX = 500, 70
 TOP_MODULES_MAX = 14
 #: Printing is for what people start in a terminal.
 MAY_PRINT = re.compile(r"(zkplan/(cli|demo|stress)|benchmarks|examples)/|dev\.py")

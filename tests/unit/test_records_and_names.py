@@ -92,7 +92,10 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         through_bytes,
     ),
     "task": (st.builds(TaskRecord, st.integers(0, 2**16 - 1), *[st.binary()] * 3), through_bytes),
-    "edge": (st.builds(Edge, NUMBERS, NUMBERS, COUNTS, RANKS, LANES), through_bytes),
+    "edge": (
+        st.builds(Edge, NUMBERS, NUMBERS, COUNTS, RANKS, LANES, st.booleans(), COUNTS),
+        through_bytes,
+    ),
     "failure": (
         st.builds(Failure, *[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50)),
         through_bytes,
@@ -111,7 +114,8 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
     ),
     "pending record": (
         st.lists(
-            st.builds(Dependent, NUMBERS, NUMBERS, st.integers(0, 10**9), RANKS, LANES), max_size=5
+            st.builds(Dependent, NUMBERS, NUMBERS, COUNTS, RANKS, LANES, COUNTS),
+            max_size=5,
         ),
         lambda found: pending_dependents(pending_bytes(found)),
     ),

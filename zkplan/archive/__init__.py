@@ -84,7 +84,8 @@ def export_plan(
         raise ZkplanError(
             f"{target} exists: choose another name, an export never overwrites a file"
         )
-    if pause and plan.status().state in ("running", "failed"):
+    status = plan.status() if pause else None
+    if status is not None and status.state in ("running", "failed") and status.ended is None:
         try:
             plan.pause()
         except PlanDrained:

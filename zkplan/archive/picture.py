@@ -42,6 +42,7 @@ from ..protocol.records import (
 )
 from ..protocol.requests import (
     Applied,
+    Check,
     Create,
     Delete,
     Multi,
@@ -300,7 +301,7 @@ def retire(path: str, seen: Stand) -> Step[None]:
 
     Raises PlanError if it has changed since: a task that was added later would be lost.
     """
-    if seen.state in ("done", "cancelled"):
+    if seen.state == "cancelled":
         return
     control = f"{path}/ready"
     cancelled = control_to_bytes("cancelled")
@@ -308,6 +309,8 @@ def retire(path: str, seen: Stand) -> Step[None]:
         SetData(control, cancelled, seen.ready) if seen.ready >= 0 else Create(control, cancelled)
     )
     ops = [end, Delete(f"{path}/add-count", seen.adds)] if seen.adds >= 0 else [end]
+    if seen.state == "done":
+        ops.append(Check(f"{path}/done"))  # it may be retried
     # Whoever makes an entry after this read raises the version of `ready`.
     if (yield ReadData(active_entry(path))) is not None:
         ops.append(Delete(active_entry(path)))

@@ -15,9 +15,10 @@ from itertools import repeat
 
 from ..errors import PlanExists, PlanNotFound
 from ..protocol.author import create_plan
+from ..protocol.control import failed_tasks
 from ..protocol.gates import ensure_gates, is_gate_entry
 from ..protocol.keys import ensure_keys, find_key, key_ops
-from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
+from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name, failed_entry
 from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord, control_from_bytes
 from ..protocol.requests import (
@@ -89,6 +90,8 @@ def fill(
         ops.append(op)
         size += added
     yield from _write(path, step, mark, ops)
+    if failed_tasks(last.get("done", b"")):
+        yield Multi([Create(paths.failed)])  # the last transaction makes its entry there
     ends = _last_ops(path, last)
     key = PlanRecord.from_bytes(record).key
     if key:
@@ -169,4 +172,6 @@ def _last_ops(path: str, last: dict[str, bytes]) -> list[Op]:
     ops: list[Op] = [Create(f"{path}/{name}", last[name]) for name in LAST if name in last]
     if "ready" in last and not ended:
         ops.append(Create(active_entry(path)))
+    if failed_tasks(last.get("done", b"")):
+        ops.append(Create(failed_entry(path)))
     return ops

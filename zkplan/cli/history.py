@@ -166,7 +166,7 @@ def _facts(state: PlanState, at: float, output: str) -> dict[str, Any]:
     running = [task for task in state.tasks.values() if task.place == "c"]
     facts: dict[str, Any] = {
         "at": date_time(at, output != "json"),
-        "state": "done" if state.done else state.state,
+        "state": state.end or state.state,
         "tasks": dict(sorted(counts.items())),
     }
     if output == "json":

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..basics.text import count
 from ..protocol.history import Record
 from ..protocol.layout import RANK_MIDDLE, parse_lease
 from ..protocol.telling import Told
@@ -85,8 +86,10 @@ class Events:
             shares = zip(("weight", "priority"), told[2:], strict=False)
             detail = ", ".join(f"{name} {value}" for name, value in shares if value is not None)
             return Event(record.number, when, kind, record.by, detail=detail)
-        if letter == "D":
-            return Event(record.number, when, "done", record.by)
+        if letter in "DR":
+            dead = sum(task.place == "x" for task in self.state.tasks.values())
+            detail = f"{count(dead, 'task')} failed" if dead and letter == "D" else ""
+            return Event(record.number, when, KINDS[letter], record.by, detail=detail)
         if letter not in KINDS:
             return None
         task = self.state.tasks[told[1]]
@@ -106,7 +109,7 @@ class Events:
         if letter == "k":
             more["size"] = task.size
             kind = "skipped" if task.flags & SKIPPED else "failed" if task.flags & FAILED else kind
-        elif letter in "arhlfotum":
+        elif letter in "arhlfotumw":
             more["detail"] = _place(task.place, task.k)
         if letter == "o":
             more["detail"] = _decision(told)

@@ -31,8 +31,10 @@ KINDS = {
     "t": "retried",
     "u": "due",
     "v": "result stored",
+    "w": "waits again",
     "x": "dead",
     "D": "done",
+    "R": "plan retried",
     "S": "state",
 }
 KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
@@ -129,6 +131,13 @@ class PlanState:
         return self
 
     @property
+    def end(self) -> str:
+        """`done`, `failed` or `cancelled`; empty while it has not ended. See `PlanStatus.state`."""
+        if self.done:
+            return "failed" if any(task.place == "x" for task in self.tasks.values()) else "done"
+        return "cancelled" if self.state == "cancelled" else ""
+
+    @property
     def has_ended(self) -> bool:
         """Whether nothing more happens to it: it is done, or cancelled and no attempt is left."""
         if self.done or self.state != "cancelled":
@@ -148,8 +157,8 @@ class PlanState:
         if letter == "S":
             self.state = event[1]
             return
-        if letter == "D":
-            self.done = True
+        if letter in "DR":
+            self.done = letter == "D"
             return
         if letter == GAP:  # those that have not ended may have done so there
             self.tasks = {number: task for number, task in self.tasks.items() if task.gone}
@@ -161,7 +170,7 @@ class PlanState:
         if letter == "a":
             self._added(record, task, event)
         elif letter == "j":
-            self._add_edges(task, _at(event, 2, []))
+            self._add_edges(task, _at(event, 2, []), again=task.place == "x")
         elif letter == "e":
             for target in _at(event, 2, []):
                 self._close(self.task(target), task.number)
@@ -184,8 +193,9 @@ class PlanState:
         if place:
             _stand(record, task, place)
 
-    def _add_edges(self, task: TaskState, sources: list[int]) -> None:
-        task.deps += tuple(sources)
+    def _add_edges(self, task: TaskState, sources: list[int], *, again: bool = False) -> None:
+        """`again`: it has waited for them before, and they have failed."""
+        task.deps += () if again else tuple(sources)
         for source in sources:
             task.open[source] = task.open.get(source, 0) + 1
             self._feeds.setdefault(source, set()).add(task.number)
@@ -219,6 +229,10 @@ class PlanState:
             task.place, task.error, task.ended_ms = "x", _at(event, 2, ""), record.ms
             task.failed += 1
             _ran(record, task, _at(event, 3, -1), _at(event, 4, -1))
+            return
+        if letter == "w":
+            task.decided, task.place, task.ended_ms = 0, "", 0
+            self._add_edges(task, _at(event, 2, []), again=True)
             return
         if letter == "f":
             task.error, task.failed = _at(event, 3, ""), task.failed + 1

@@ -69,7 +69,7 @@ class View:
     @property
     def runs(self) -> bool:
         """Whether workers claim tasks of the plan."""
-        return self.status.state in ("running", "failed")
+        return self.status.state in ("running", "failed") and self.status.ended is None
 
     def task(self, number: str) -> TaskInfo:
         """Raises InvalidTask if it never existed."""

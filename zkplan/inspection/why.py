@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..basics.text import count, date_time
 from ..connection import Connection
-from .dead_letters import dead_letters
+from .dead_letters import first_failures
 from .deadlock import dead_if_deadlocked
 from .gates import gates_of
 from .task_causes import (
@@ -42,7 +42,8 @@ def why_plan(client: Connection, plan_path: str) -> Why:
     """See Plan.why."""
     view = View(client, plan_path)
     found = [*plan_causes(view)]
-    for find in _CONTENT_OF.get(view.status.state, CONTENT_CAUSES):
+    causes = _CONTENT_OF.get(view.status.state, CONTENT_CAUSES)
+    for find in _FAILURES if view.status.state == "failed" and view.status.ended else causes:
         found += find(view)
     return Why(plan_path, view.status.state, _once(found))
 
@@ -115,11 +116,16 @@ def dead_tasks(view: View) -> Iterator[Cause]:
     status = view.status
     if not status.dead:
         return
-    letters = list(islice(dead_letters(view.client.transport, view.plan_path), NAMED))
+    letters = first_failures(view.client.transport, view.plan_path, NAMED)
     told = "; ".join(f"task {int(n)} ({each.name}): {each.error}" for n, each in letters)
     verb = "is" if status.dead == 1 else "are"
     text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} out of attempts"
-    if status.state == "failed":
+    if status.ended is not None:
+        text = (
+            f"{_named(view)} has ended, and {count(status.dead, 'task')} of {status.added:,} failed"
+        )
+        text += f" ({told})" if told else ""
+    elif status.state == "failed":
         text += ", and nothing else can run"
         text += f" ({told})" if told else ""
     elif told:
@@ -204,6 +210,8 @@ CONTENT_CAUSES: tuple[Callable[[View], Iterator[Cause]], ...] = (
 )
 #: Of a cancelled plan, nothing but what has been claimed goes on.
 _CONTENT_OF = {"done": (), "defining": (), "cancelled": (claims_of_workers_gone, claimed_tasks)}
+#: Of a plan that has ended with failures.
+_FAILURES = (dead_tasks,)
 
 
 def _named(view: View) -> str:

@@ -91,7 +91,9 @@ class Updating:
         """What is owed behind the transaction. If this process dies here, others do it."""
         if applied.full or applied.pending:
             self._settling.publish(self._registered.me(), applied.full, applied.pending)
-        sources = [dep_number(d) for task in wanted.adds if task.takes_failures for d in task.deps]
+        cascades = plan.record.on_failure == "cascade"
+        taking = [task for task in wanted.adds if cascades or task.takes_failures]
+        sources = [dep_number(d) for task in taking for d in task.deps]
         if sources:
             self._run(tell_failures(self._paths, plan.number, sources))
         parts = [each.part for each in wanted.changes if each.part is not None]

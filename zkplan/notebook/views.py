@@ -43,6 +43,8 @@ class Status(Protocol):
     @property
     def state(self) -> str: ...
     @property
+    def has_ended(self) -> bool: ...
+    @property
     def tasks(self) -> int: ...
     @property
     def runnable(self) -> int: ...
@@ -69,7 +71,7 @@ def status_html(status: Status) -> str:
 def plan_picture(status: Status, progress: Progress, graph: str) -> Picture:
     """A plan with its tasks counted by state, above a picture of its graph."""
     html = _framed(status, {state: getattr(progress, state) for state in COLOURS}) + graph
-    return Picture(html, status.state in ("done", "cancelled"))
+    return Picture(html, status.has_ended)
 
 
 def task_picture(path: str, state: str, facts: Iterable[tuple[str, str]]) -> Picture:

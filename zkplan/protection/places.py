@@ -26,7 +26,7 @@ from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE
 from ..protocol.sources import ENDED, HEAD_BYTES, NOT_ENDED, NUMBER_BYTES
 
 #: Rooms whose names alone count, and whose data no key covers.
-_OPEN_ROOMS = frozenset(("claims", "delayed", "active", "limits"))
+_OPEN_ROOMS = frozenset(("claims", "delayed", "active", "failed", "limits"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
 #: What stands between the name of a plan and the number of a task; and of one, for its result.
 TASK, _RESULTS = "/task-", "/results/"

@@ -17,7 +17,6 @@ from .layout import Paths, active_entry, parse_number
 from .look import readable_record
 from .requests import (
     Applied,
-    Check,
     Create,
     Delete,
     Multi,
@@ -68,13 +67,6 @@ def entering(plan_path: str, ready: Node) -> list[Op]:
         Delete(done),
         Create(active_entry(plan_path)),
     ]
-
-
-def leaving(plan_path: str, ready: Node, entry: Node | None) -> Op:
-    """The operation after which no entry stands, given what was read."""
-    if entry is not None:
-        return Delete(active_entry(plan_path))
-    return Check(f"{plan_path}/ready", ready.version)
 
 
 def cleared(plan_path: str, refused: Refused) -> Step[bool]:

@@ -6,7 +6,7 @@ so the whole transaction is refused. So a half-defined task never exists.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
@@ -27,6 +27,9 @@ from .requests import Create, Fact, Node, Op, ReadChildren, ReadData, ReadMany, 
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 from .sources import argument_of, with_sources
 from .unproven import require_proven
+
+#: No task dies in the same transaction.
+NOBODY: Mapping[str, bool] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +102,7 @@ def task_ops(
     task: NewTask,
     number: str,
     numbers: dict[NewTask, str],
-    dying: Container[str] = (),
+    dying: Mapping[str, bool] = NOBODY,
 ) -> list[Op]:
     """Create one task with its edges, and publish it if it waits for nothing.
 
@@ -149,13 +152,14 @@ def added_ops(
     tasks: Sequence[NewTask],
     first: int,
     finishing: Mapping[str, bytes],
-    dying: Container[str] = (),
+    dying: Mapping[str, bool] = NOBODY,
 ) -> list[Op]:
     """Create the tasks that a function added, numbered from `first`. See `names_of`.
 
     `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
     more edges, so their dependents get the value at once. Those of `dying` are dead then, and
-    stay: only tasks that take failures get their outcome, the others wait for a retry (S19).
+    stay. Where that is False, only tasks that take failures get their outcome, and the others wait
+    for a retry (S19); where it is True, the failure cascades.
     """
     ops: list[Op] = []
     numbers: dict[NewTask, str] = {}
@@ -166,7 +170,7 @@ def added_ops(
             for position, dep in enumerate(task.deps)
             if position not in task.known
             and (source := dep_number(dep)) in finishing
-            and (task.takes_failures or source not in dying)
+            and (task.takes_failures or dying.get(source, True))
         ]
         for position in lent:
             task.known[position] = finishing[dep_number(task.deps[position])]

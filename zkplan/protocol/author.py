@@ -153,6 +153,9 @@ class _Batch(NamedTuple):
 class Author(AddChain):
     """Adds tasks to one plan. One instance is one chain of adds. Not thread-safe."""
 
+    #: Whether failures in this plan go on to the dependents. Known once its record is.
+    cascades = False
+
     def add(self, tasks: Sequence[NewTask]) -> Step[None]:
         """Create `tasks`, in order, and set their numbers. Raises if an add is refused for good.
 
@@ -161,9 +164,8 @@ class Author(AddChain):
         """
         try:
             yield from self._add_all(tasks)
-            if sources := [
-                dep_number(dep) for task in tasks if task.takes_failures for dep in task.deps
-            ]:
+            taking = [task for task in tasks if self.cascades or task.takes_failures]
+            if sources := [dep_number(dep) for task in taking for dep in task.deps]:
                 # Those that were dead already, or died before they had seen the new edge.
                 root, _, name = self.plan_path.rpartition("/")
                 yield from tell_failures(Paths(root), number_of(name), sources)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .active import cleared, entering
+from .control import cascades
 from .cycles import Feeds, place_of
 from .decide import tell_failures
 from .layout import (
@@ -32,6 +33,7 @@ from .layout import (
     parse_task,
 )
 from .load import read_all
+from .places import last_n
 from .queues import make_queues, read_names
 from .records import control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import (
@@ -131,7 +133,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
         suspects = yield from _not_placed(paths, plan, suspects)
     for task in suspects:
         yield from _publish_forgotten(plan_path, f"task-{task:010d}", repair, report)
-    if report.takers and repair:
+    if repair:
         yield from _tell_failures(paths, plan, report)
     return report
 
@@ -144,8 +146,12 @@ def _is_forged(path: str) -> Step[bool]:
 
 def _tell_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
     """Let failures of dead tasks go along edges that were added just before they died."""
-    plan_path = paths.plan(plan)
-    deps = [f"{plan_path}/{name}/{dep}" for name, found in report.takers.items() for dep in found]
+    plan_path, takers = paths.plan(plan), report.takers
+    if report.waiting and report.waiting != takers:
+        node, dead = yield ReadMany([ReadData(plan_path), ReadData(f"{plan_path}/dead")])
+        if node is not None and dead is not None and dead.child_count and cascades(node):
+            takers = report.waiting
+    deps = [f"{plan_path}/{name}/{dep}" for name, found in takers.items() for dep in found]
     nodes = yield from read_all([ReadData(dep) for dep in deps], strict=False)
     sources = [parse_number(node.data.decode(errors="replace")) for node in nodes if node]
     told = yield from tell_failures(paths, plan, filter(None, sources))
@@ -190,7 +196,8 @@ def _leave_index(plan_path: str, report: Report) -> Step[None]:
     """Delete an index entry that somebody has made for a plan that is done, which stays done."""
     entry_path = active_entry(plan_path)
     if (yield ReadData(entry_path)) is not None:
-        answer = yield Multi([Delete(entry_path)])
+        # S14: it may be retried meanwhile.
+        answer = yield Multi([Check(f"{plan_path}/done"), Delete(entry_path)])
         if not isinstance(answer, Applied):
             yield from _not_repaired(plan_path, answer, report)
 
@@ -284,7 +291,8 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
         report.problems.append(f"{name}: waits for no edge and {said}, but is in no index")
         return
     if repair:
-        entry, queue = Entry("5000", number_of(name), 0, 0), queue_from_bytes(ready.data)
+        n, queue = 1 + (yield from last_n(f"{plan_path}/{name}")), queue_from_bytes(ready.data)
+        entry = Entry("5000", number_of(name), n, 0)
         yield from make_queues(plan_path, [queue])  # another client may have made none
         answer = yield Multi(
             [

@@ -108,7 +108,7 @@ class _Commit(Draft):
         argument = last.argument() if last.edges else b""
         for prov, edge in last.edges:
             ops += delivery_ops(plan_path, claim.task_path, prov, edge, argument)
-            target = Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue)
+            target = edge.dependent(claim.plan)
             if edge.k > 1:
                 self.deliveries[plan_path, edge.task] = (target, len(ops) - 2)
             elif edge.k == 1:

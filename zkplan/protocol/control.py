@@ -14,11 +14,13 @@ from ..errors import (
 )
 from ..notebook import status_html
 from . import failpoints
-from .active import cleared, leaving
+from .active import cleared
 from .adding import task_count
-from .fields import to_json
+from .failed import Entry as FailedEntry
+from .fields import as_whole_from_0, from_json, to_json
 from .foreign import below
 from .layout import HISTORY, PLAN_FIXED, QUEUES, active_entry
+from .look import readable_record
 from .queues import read_queues
 from .records import (
     PlanRecord,
@@ -59,14 +61,16 @@ class PlanStatus(NamedTuple):
     """A plan in numbers. The number of reads does not depend on the size of the plan.
 
     `state` is `defining`, `running`, `paused`, `cancelled`, `done` or `failed`. A plan has failed
-    when tasks are out of attempts, and nothing else can run until one is retried or added. `tasks`
-    counts the unfinished tasks. `runnable` and `dead` (out of attempts, with on_failure="hold") are
-    among them. `outcomes` counts kept results and final failures. `added` counts all tasks ever
-    added, `finished` those that have finished. `created` is the time of creation, in wall-clock
-    seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
-    as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
-    `weight` and `priority` are as they count now. `skipped` counts skipped tasks, since an import.
-    `ended` is when it was done, or imported as done, by the clock of ZooKeeper, and None before.
+    when tasks have failed for good, and nothing else can run until they are retried: with
+    on_failure="cascade" it has ended then. `tasks` counts the unfinished tasks. `runnable` and
+    `dead` (failed for good, by themselves or by a task that they depend on) are among them.
+    `outcomes` counts kept results and final failures. `added` counts all tasks ever added,
+    `finished` those that have finished. `created` is the time of creation, in wall-clock seconds
+    since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are as its
+    author gave them, `reason` says why it was cancelled, where that was by its deadline. `weight`
+    and `priority` are as they count now. `skipped` counts skipped tasks, since an import. `ended`
+    is when it was done, or imported as done, by the clock of ZooKeeper, and None before.
+    `retried` is how often it has run again after its end.
     """
 
     name: str
@@ -86,18 +90,27 @@ class PlanStatus(NamedTuple):
     priority: int = 0
     skipped: int = 0
     ended: float | None = None
+    retried: int = 0
 
     @property
     def finished(self) -> int:
         return self.added - self.tasks
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more of it runs, unless it is retried: done, failed for good, cancelled.
+
+        A plan that has failed with on_failure="hold" has not ended: its dependents wait.
+        """
+        return self.ended is not None or self.state == "cancelled"
 
     def _repr_html_(self) -> str:
         return status_html(self)
 
 
 def status(plan_path: str) -> Step[PlanStatus]:
-    """Read the status, mostly with one batch of reads. Raises PlanNotFound. Never says `failed`,
-    but `running`."""
+    """Read the status, mostly with one batch of reads. Raises PlanNotFound. Of a plan that has
+    not ended it never says `failed`, but `running`."""
     names = ("ready", "done", *PLAN_FIXED, QUEUES, HISTORY)
     around = [ReadData(f"{plan_path}/{name}") for name in names]
     while True:
@@ -119,11 +132,13 @@ def status(plan_path: str) -> Step[PlanStatus]:
         record = PlanRecord("(of a format unknown here)", "", plan.created_ms / 1000)
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
     if done is not None and not isinstance(done.data, Unproven):
-        state = "done"
+        state = "failed" if dead is not None and dead.child_count else "done"
     tasks = plan.child_count - sum(node is not None for node in after)
     # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
-    adds_gone = state in ("done", "cancelled") and adds is None
-    finished = (plan.cversion - plan.child_count) // 2 - adds_gone
+    # A retry after the end deletes `done`, and makes `add-count` anew.
+    adds_gone = state in ("done", "failed", "cancelled") and adds is None
+    retried = (share_from_bytes(ready.data).retried or 0) if ready is not None else 0
+    finished = (plan.cversion - plan.child_count) // 2 - adds_gone - 2 * retried
     waiting = runnable.child_count if runnable is not None else 0
     if queues is not None:
         found = yield from read_queues(plan_path)
@@ -147,8 +162,23 @@ def status(plan_path: str) -> Step[PlanStatus]:
         priority=priority,
         # Each skip writes this znode once; nothing else does.
         skipped=outcomes.version if outcomes is not None else 0,
-        ended=done.created_ms / 1000 if done is not None and state == "done" else None,
+        ended=done.created_ms / 1000 if state in ("done", "failed") and done is not None else None,
+        retried=retried,
     )
+
+
+def cascades(plan: Node) -> bool:
+    """Whether failures go on to the dependents, as the record of this plan says."""
+    record = readable_record(plan.data)
+    return record is not None and record.on_failure == "cascade"
+
+
+def failed_tasks(done: bytes) -> int:
+    """How many tasks had failed when the plan ended, as `done` says; 0 where it says nothing."""
+    try:
+        return as_whole_from_0(from_json(done, "the end of a plan").get("failed")) or 0
+    except PayloadUndecodable:
+        return 0
 
 
 def mark_ready(plan_path: str) -> Step[None]:
@@ -194,7 +224,7 @@ def change_state(
     on, because the plan is removed next. A state that was not sealed for its place is refused as
     well, but for a cancel, which replaces it.
     """
-    entry_path = active_entry(plan_path)
+    entry_path, in_failed = active_entry(plan_path), FailedEntry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
     for _ in range(REFUSALS_MAX):
         plan, ready, done, adds, entry = yield ReadMany([*reads, ReadData(entry_path)])
@@ -231,10 +261,12 @@ def change_state(
             ops.append(Delete(f"{plan_path}/add-count"))
         if state == "cancelled" and entry is not None:
             ops.append(Delete(entry_path))
+        if reason == DEADLINE_PASSED:
+            ops += in_failed.made
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
-        if (yield from cleared(plan_path, answer)):
+        if (yield from cleared(plan_path, answer)) or (yield from in_failed.cleared(answer)):
             continue
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
             raise rejected(f"changing {plan_path} to {state}", answer)
@@ -263,15 +295,17 @@ def cancel_as_read(
 
 
 def finish(plan_path: str, when: float) -> Step[bool]:
-    """Create `done` if no task is left. Returns whether the plan is done.
+    """Create `done` if no task is left that may run. Returns whether the plan is done.
 
-    `add-count` is read before the tasks are counted, and deleted at the version read: so an add in
-    between causes a refusal (S7). If adds keep coming, a later commit or a check ends the plan.
-    Raises PayloadRefused if `done` stands and nobody with a key has made it.
+    Where failures cascade, tasks that have failed stay, dead. `add-count` is read before the tasks
+    are counted, and deleted at the version read: so an add in between causes a refusal (S7). If
+    adds keep coming, a later commit or a check ends the plan. Raises PayloadRefused if `done`
+    stands and nobody with a key has made it.
     """
     # The queues are read after the plan: if they were made in between, the plan did not count them.
     parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}", f"/{HISTORY}")
     reads = [*(ReadData(plan_path + name) for name in parts), ReadData(active_entry(plan_path))]
+    in_failed = FailedEntry(plan_path)
     for _ in range(REFUSALS_MAX):
         adds, plan, ready, done, dead, queues, history, entry = yield ReadMany(reads)
         if done is not None:
@@ -279,25 +313,33 @@ def finish(plan_path: str, when: float) -> Step[bool]:
             return True
         if adds is None or plan is None or ready is None:
             return False
-        if task_count(plan, ready, queues, history) > 0:
+        failed = dead.child_count if dead is not None else 0
+        left = task_count(plan, ready, queues, history)
+        if left > 0 and (left != failed or not cascades(plan)):
             return False
         # The count assumes that all fixed children exist, but another client may have made only
         # some.
-        names = yield ReadChildren(plan_path)
-        if names is None or any(name.startswith("task-") for name in names):
-            return False
-        failed = dead.child_count if dead is not None else 0
-        failpoints.reach("finish.between")
-        answer = yield Multi(
-            [
-                Delete(f"{plan_path}/add-count", adds.version),
-                Create(f"{plan_path}/done", to_json({"when": when, "failed": failed})),
-                leaving(plan_path, ready, entry),
-            ]
+        names, letters = yield ReadMany(
+            [ReadChildren(path) for path in (plan_path, f"{plan_path}/dead")]
         )
+        stay = {f"task-{number}" for number in letters or ()} if left > 0 else set()
+        if names is None or any(name.startswith("task-") and name not in stay for name in names):
+            return False
+        failpoints.reach("finish.between")
+        ops: list[Op] = [
+            Delete(f"{plan_path}/add-count", adds.version),
+            Create(f"{plan_path}/done", to_json({"when": when, "failed": failed})),
+            # S7, S14: a late copy must not end a plan that was retried or indexed since.
+            Check(f"{plan_path}/ready", ready.version),
+        ]
+        if entry is not None:
+            ops.append(Delete(active_entry(plan_path)))
+        if failed:
+            ops += in_failed.made
+        answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return True
-        if (yield from cleared(plan_path, answer)):
+        if (yield from cleared(plan_path, answer)) or (yield from in_failed.cleared(answer)):
             continue
         if answer.reason not in _RACES:
             raise rejected(f"ending {plan_path}", answer)

@@ -44,14 +44,14 @@ def decide(
     `sealed` must be unique to this call: it tells after a lost answer whether the decision was
     applied. `skips` counts the task as skipped; a dead task can be skipped only. Returns an empty
     text if the task has finished, if its outcome is fixed already, or if it is dead and not to be
-    skipped. Raises as `find_place`, and TransactionRejected.
+    skipped, or its failure has cascaded. Raises as `find_place`, and TransactionRejected.
     """
     plan_path = paths.plan(plan)
     path, gone = f"{plan_path}/task-{task}", set[str]()
     for _ in range(REFUSALS_MAX):
         place = yield from find_place(paths, plan, task, hint)
         hint = None
-        if place is None or (place.state == "dead" and not skips):
+        if place is None or (place.state == "dead" and (place.cascaded or not skips)):
             return ""
         place = place._replace(permits=tuple(each for each in place.permits if each not in gone))
         failpoints.reach("decide.between")
@@ -118,6 +118,9 @@ def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
     if place is None or place.state != "dead" or not place.has_outcome:
         return False
     ops = leaving_ops(plan_path, task, place)
+    if place.cascaded:
+        # S7: else the plan might end meanwhile, for all that is left of it was dead.
+        ops.append(SetData(f"{plan_path}/add-count"))
     entry = Entry(place.rank, task, place.next_n, place.a)
     ops.append(Create(f"{path}/result", outcome.data))
     ops.append(Create(entry_path(plan_path, place.queue, entry)))

@@ -24,7 +24,8 @@ _EDGE = re.compile(
 class Edge(NamedTuple):
     """The data of a `prov-`: the dependent's `dep-`, its number of edges, rank and queue.
 
-    `fails` says that the dependent takes a failure as well, so that a dead task delivers it.
+    `fails` says that the dependent takes a failure as well, so that a dead task delivers it. `n` is
+    the number of the dependent's next claim: above 0 once it has run before, see `reopen`.
     """
 
     task: str
@@ -33,6 +34,7 @@ class Edge(NamedTuple):
     rank: str
     queue: str = DEFAULT_QUEUE
     fails: bool = False
+    n: int = 0
 
     def to_bytes(self) -> bytes:
         # Written by hand: json.dumps costs six times as much, and edges are the most frequent
@@ -40,6 +42,8 @@ class Edge(NamedTuple):
         more = "" if self.queue == DEFAULT_QUEUE else f',"queue":"{self.queue}"'
         if self.fails:
             more += FAILS
+        if self.n:
+            more += f',"n":{self.n}'
         return (
             f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
             f'"entry":"{self.rank}-{self.task}"{more}}}'
@@ -62,8 +66,14 @@ class Edge(NamedTuple):
             raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
         k = value.get("k")
         known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
+        n = value.get("n", 0)
+        n = n if type(n) is int and 0 <= n < 2**31 else 0
         queue, fails = as_queue(value.get("queue")), value.get("fails") is True
-        return cls(task, position, known, as_rank(value.get("entry")), queue, fails)
+        return cls(task, position, known, as_rank(value.get("entry")), queue, fails, n)
+
+    def dependent(self, plan: str) -> Dependent:
+        """The task that it leads to."""
+        return Dependent(plan, self.task, self.k, self.rank, self.queue, self.n)
 
 
 def edge_ops(

@@ -327,6 +327,16 @@ def active_entry(plan_path: str) -> str:
     return f"{root}/active/{parse_plan(name) or name}"  # workers pass over what is no plan's
 
 
+def failed_entry(plan_path: str) -> str:
+    """The entry of a plan in the index of plans that have failed.
+
+    >>> failed_entry("/zkplan/plan-0000000004")
+    '/zkplan/failed/0000000004'
+    """
+    root, _, name = plan_path.rpartition("/")
+    return f"{root}/failed/{parse_plan(name) or name}"
+
+
 def key_digest(key: str) -> str:
     """The name of a key's znode.
 
@@ -354,6 +364,7 @@ class Paths:
         "bounds",
         "claims",
         "delayed",
+        "failed",
         "gates",
         "keys",
         "root",
@@ -367,6 +378,7 @@ class Paths:
         self.claims = f"{root}/claims"
         self.delayed = f"{root}/delayed"
         self.active = f"{root}/active"
+        self.failed = f"{root}/failed"
         self.keys = f"{root}/keys"
         self.schedules = f"{root}/schedules"
         self.gates = f"{root}/gates"

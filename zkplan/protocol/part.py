@@ -19,7 +19,7 @@ class Part:
     """One finished task: its sealed outcome, and what its commit does besides delivering it.
 
     With `keep` None an outcome is kept if it went to no dependent. `dead` is the dead letter of a
-    failure that goes down the edges. `adds` are the tasks that the function added.
+    failure that goes along edges. `adds` are the tasks that the function added.
 
     `run` are the pure tasks that this worker has run after it, in order, each with the result of
     the one before. They have no claims: they are committed with this part while the `ready` of the
@@ -31,8 +31,10 @@ class Part:
     keep: bool | None = None
     dead: bytes = b""
     adds: list[NewTask] = field(default_factory=list)
-    #: The task stays, dead: its failure goes only along edges whose dependents take failures.
+    #: The task stays, dead. Its failure goes along all edges if it cascades, else only to
+    #: dependents that take failures.
     holds: bool = False
+    cascades: bool = False
     #: The commit counts it as skipped.
     skips: bool = False
     run: Sequence[Part] = ()
@@ -56,8 +58,8 @@ class Part:
     @property
     def edges(self) -> list[tuple[str, Edge]]:
         """The edges along which the outcome goes."""
-        edges = self.loaded.edges
-        return [item for item in edges if item[1].fails] if self.holds else edges
+        edges, all_of_them = self.loaded.edges, self.cascades or not self.holds
+        return edges if all_of_them else [item for item in edges if item[1].fails]
 
     def argument(self) -> bytes:
         """What goes along each of them. Raises PayloadRefused for an outcome that was refused."""
@@ -90,7 +92,9 @@ class Part:
 
     @property
     def may_end_plan(self) -> bool:
-        return (not self.last.loaded.edges or self.was_cut) and not self.holds
+        if self.holds and not self.cascades:
+            return False
+        return not self.last.loaded.edges or self.was_cut
 
     def cut(self) -> None:
         """Drop the results of the run: its tasks are pure, and run again in the ordinary way."""
@@ -181,7 +185,8 @@ class Part:
         return ops
 
 
-def outcomes(parts: Sequence[Part]) -> tuple[dict[str, bytes], set[str]]:
-    """By task, the outcomes of the tasks that end with `parts`, and which of these stay, dead."""
-    dying = {part.loaded.claim.task for part in parts if part.holds}
+def outcomes(parts: Sequence[Part]) -> tuple[dict[str, bytes], dict[str, bool]]:
+    """By task, the outcomes of the tasks that end with `parts`. Then those of them that stay, dead,
+    and whether their failures cascade."""
+    dying = {part.loaded.claim.task: part.cascades for part in parts if part.holds}
     return {part.loaded.claim.task: part.outcome for part in parts}, dying

@@ -17,7 +17,7 @@ from .layout import (
     parse_number,
 )
 from .load import read_all
-from .look import names_on_claims_nodes
+from .look import names_on_claims_nodes, readable_record
 from .queues import read_entries
 from .records import Dead, control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import Node, ReadChildren, ReadData, ReadMany, Step
@@ -35,6 +35,8 @@ class Place(NamedTuple):
     that stands or stood last, or that an entry stands for, and `a` how many attempts are used up.
     `edges` are both ends of what a waiting task waits for; `version` and `k` those of its `ready`.
     `data` is that of a delayed entry, `permits` are the paths of those that a claim holds.
+    `cascaded`: it is dead, and its failure has gone to all that depend on it: only the retry of its
+    plan takes that back.
     """
 
     state: str
@@ -50,6 +52,7 @@ class Place(NamedTuple):
     data: bytes = b""
     queue: str = DEFAULT_QUEUE
     permits: tuple[str, ...] = ()
+    cascaded: bool = False
 
     @property
     def next_n(self) -> int:
@@ -118,21 +121,25 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
             raise TaskError(task, f"{path} is still being defined: nothing was changed")
         if stood is not None:
             place = _complete(place, stood, owner is not None, outcome is not None)
+            if place.state == "dead" and root is not None:
+                record = readable_record(root.data)
+                is_cascade = record is not None and record.on_failure == "cascade"
+                place = place._replace(cascaded=is_cascade)
             if place.state == "claimed":
                 held = claim_facts(stood.data).permit_paths(paths, plan)
                 place = place._replace(permits=tuple(held))
             return place
         k = count_from_bytes(ready.data)
         if ready.version == k:
-            queue = queue_from_bytes(ready.data)
-            return Place("complete", f"{path}/ready", version=k, k=k, queue=queue)
+            n, queue = (yield from last_n(path)), queue_from_bytes(ready.data)
+            return Place("complete", f"{path}/ready", n=n, version=k, k=k, queue=queue)
         if ready.version < k:
             edges = yield from _edges(plan_path, path, task)
             if edges is not None and len(edges) == k - ready.version:
                 rank = edges[0][2].rank or RANK
-                at, version = f"{path}/ready", ready.version
+                at, n, version = f"{path}/ready", edges[0][2].n - 1, ready.version
                 queue = queue_from_bytes(ready.data)
-                return Place("waiting", at, rank, edges=edges, version=version, k=k, queue=queue)
+                return Place("waiting", at, rank, n, 0, edges, version, k, queue=queue)
         else:
             hint = (yield from placed(paths, plan)).get(task)
     raise TaskError(
@@ -140,6 +147,16 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
         f"{path} moves faster than it can be found, or its edges are damaged (see `zkplan plan "
         "check`): nothing was changed; try again",
     )
+
+
+def last_n(task_path: str) -> Step[int]:
+    """The number of the last claim of a task that waits or is complete; -1 if it had none.
+
+    It had one if it has failed and waits again: `retry-N` names it.
+    """
+    names = (yield ReadChildren(task_path)) or ()
+    found = [name[6:] for name in names if name.startswith("retry-")]
+    return max((int(n) for n in found if n.isdecimal()), default=-1)
 
 
 def _refuse(

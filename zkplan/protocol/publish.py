@@ -129,7 +129,8 @@ def _draft(
         inherits = allowance.takes(plan_path, target.queue, len(claims))
         ops = publish_ops(plan_path, target, entry=not inherits)
         if inherits:
-            claim = new_claim(me, target.plan, target.rank, target.task, 0, 0, target.queue)
+            of_task = target.rank, target.task, target.n, 0, target.queue
+            claim = new_claim(me, target.plan, *of_task)
             claims.append(claim)
             guarded[plan_path] = allowance.versions[plan_path]
             ops += claim_ops(me, claim)

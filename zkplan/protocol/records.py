@@ -16,6 +16,7 @@ from .fields import (
     as_seconds,
     as_text,
     as_whole,
+    as_whole_from_0,
     from_json,
     lasting_to_json,
     to_json,
@@ -278,11 +279,13 @@ def queue_from_bytes(data: bytes) -> str:
 class Share(NamedTuple):
     """What a plan gets of the workers, as its `ready` says since somebody has changed it.
 
-    None: as its record says. The priority counts in place of that of the plan's defaults.
+    None: as its record says. The priority counts in place of that of the plan's defaults. `retried`
+    is how often the plan has run again after its end.
     """
 
     weight: int | None = None
     priority: int | None = None
+    retried: int | None = None
 
 
 UNCHANGED = Share()
@@ -290,15 +293,16 @@ UNCHANGED = Share()
 
 def share_from_bytes(data: bytes) -> Share:
     """The share in a plan's `ready`. Never raises: what is damaged changes nothing."""
-    if b"weight" not in data and b"priority" not in data:
-        return UNCHANGED  # nearly always; it is asked for with each look
+    if b'","' not in data:
+        return UNCHANGED  # nearly always: the state alone. It is asked for with each look
     try:
         value = from_json(data, "a control record")
     except PayloadUndecodable:
         return UNCHANGED
     priority = value.get("priority")
     is_known = type(priority) is int and PRIORITY_MIN <= priority <= PRIORITY_MAX
-    return Share(_as_weight(value.get("weight")), priority if is_known else None)
+    retried = as_whole_from_0(value.get("retried"))
+    return Share(_as_weight(value.get("weight")), priority if is_known else None, retried)
 
 
 def _as_weight(value: object) -> int | None:

@@ -9,9 +9,22 @@ from .control import change_state
 from .foreign import below, delete_below
 from .gates import remove_waiting
 from .keys import freeing
-from .layout import HISTORY, QUEUES, active_entry
+from .layout import HISTORY, QUEUES, active_entry, failed_entry
 from .limits import remove_own_limit
-from .requests import Applied, Delete, Multi, Op, ReadChildren, ReadData, ReadMany, Reason, Step
+from .records import control_from_bytes, control_to_bytes, share_from_bytes
+from .requests import (
+    Applied,
+    Check,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
 from .shared import GROUP_OPS_MAX, rejected, too_busy
 
 #: How many tasks one round of `remove` deletes.
@@ -20,21 +33,16 @@ REMOVED_PER_ROUND = 100
 REMOVALS_MAX = 100
 
 
-def remove(plan_path: str) -> Step[int]:
+def remove(plan_path: str, *, only_ended: bool = False) -> Step[int]:
     """Cancel the plan, then delete it task by task. Returns the number of tasks deleted.
+
+    `only_ended`: a plan that has not ended stays, also one that somebody has just retried.
 
     If this is interrupted, the plan is cancelled and can be removed again. `add-count` is deleted
     first, so that no task is added, and `ready` last, so that no task is claimed meanwhile.
     """
-    try:
-        yield from change_state(plan_path, "cancelled", of_any_key=True)
-    except PlanDrained:
-        pass
-    except ServerFull:
-        # There is no room to write that it is cancelled. A plan that is not ready has no claims,
-        # and without `add-count` no task can be added.
-        if (yield ReadData(f"{plan_path}/ready")) is not None:
-            raise
+    if not (yield from _end_for_good(plan_path, only_ended)):
+        return 0
     removed, root = 0, plan_path.rpartition("/")[0]
     yield Multi([Delete(f"{plan_path}/add-count")])
     yield from _remove_history(f"{plan_path}/{HISTORY}")
@@ -51,7 +59,8 @@ def remove(plan_path: str) -> Step[int]:
         raise too_busy(f"removing {plan_path}")
     yield from remove_waiting(plan_path)
     yield from remove_own_limit(plan_path)
-    yield from delete_all([active_entry(plan_path)])  # somebody else's, after the plan had ended
+    # The first one is somebody else's, made after the plan had ended.
+    yield from delete_all([active_entry(plan_path), failed_entry(plan_path)])
     for _ in range(REMOVALS_MAX):
         # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
         # another client, and would be put into the index.
@@ -79,6 +88,39 @@ def remove(plan_path: str) -> Step[int]:
         plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
         if plan is None or names is None:
             return removed
+    raise too_busy(f"removing {plan_path}")
+
+
+def _end_for_good(plan_path: str, only_ended: bool) -> Step[bool]:
+    """Cancel the plan, also one that is done with failures: a retry would run it again, and lose
+    its tasks to the removal. Returns False for a plan that stays: it runs, and `only_ended` is set.
+    """
+    names = ("ready", "done", "dead")
+    for _ in range(REMOVALS_MAX):
+        ready, done, dead = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
+        is_cancelled = ready is not None and control_from_bytes(ready.data) == "cancelled"
+        if done is None:
+            if only_ended:
+                return is_cancelled
+            try:
+                yield from change_state(plan_path, "cancelled", of_any_key=True)
+            except PlanDrained:
+                continue  # it has ended meanwhile
+            except ServerFull:
+                # There is no room to write that it is cancelled. A plan that is not ready has no
+                # claims, and without `add-count` no task can be added.
+                if ready is not None:
+                    raise
+            return True
+        if ready is None or is_cancelled or dead is None or not dead.child_count:
+            return True  # nothing in it can be retried
+        control = control_to_bytes("cancelled", share=share_from_bytes(ready.data))
+        cancelled = SetData(f"{plan_path}/ready", control, ready.version)
+        answer = yield Multi([Check(f"{plan_path}/done"), cancelled])
+        if isinstance(answer, Applied):
+            return True
+        if answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
+            raise rejected(f"removing {plan_path}", answer)
     raise too_busy(f"removing {plan_path}")
 
 

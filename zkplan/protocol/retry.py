@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import PayloadUndecodable, TaskError
 from . import failpoints
+from .control import cascades
 from .decide import CUT
 from .gates import wait_again_ops
 from .layout import Entry, entry_path, parse_delayed
@@ -17,14 +18,22 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
 
     Raises PayloadUndecodable if its dead letter is damaged, TaskError if it was cancelled before
-    all its arguments had come, and TransactionRejected.
+    all its arguments had come, or if its failure has cascaded (see `reopen`), and
+    TransactionRejected.
     """
     path = f"task-{task}"
     names = (f"dead/{task}", f"results/{task}", path, f"{path}/gate", f"{path}/{CUT}")
-    nodes = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
-    dead, outcome, node, gate, cut = nodes
-    if dead is None or node is None:
+    reads = [ReadData(f"{plan_path}/{name}") for name in names]
+    dead, outcome, node, gate, cut, plan = yield ReadMany([*reads, ReadData(plan_path)])
+    if dead is None or node is None or plan is None:
         return False
+    if cascades(plan):
+        raise TaskError(
+            task,
+            f"the failure of task {task} of {plan_path} has gone to its dependents "
+            f'(on_failure="cascade"), so it cannot be retried alone: retry the plan once it has '
+            f"ended (`zkplan plan retry {int(plan_path[-10:])}`)",
+        )
     letter = Dead.from_bytes(dead.data)
     if letter.n < 0:
         # Without the number of its last claim, a runnable name might come back.

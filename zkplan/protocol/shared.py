@@ -173,17 +173,21 @@ def claim_facts(data: bytes) -> ClaimFacts:
 
 
 class Dependent(NamedTuple):
-    """A task that an edge leads to, with what is needed to publish it."""
+    """A task that an edge leads to, with what is needed to publish it.
+
+    `n` is the number of its next claim: above 0 once it has run before, see `reopen`.
+    """
 
     plan: str
     task: str
     k: int
     rank: str
     queue: str = DEFAULT_QUEUE
+    n: int = 0
 
     @property
     def entry(self) -> Entry:
-        return Entry(self.rank, self.task, 0, 0)
+        return Entry(self.rank, self.task, self.n, 0)
 
 
 class Allowance(NamedTuple):
@@ -271,7 +275,7 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
 def pending_bytes(dependents: list[Dependent]) -> bytes:
     lines = []
     for d in dependents:
-        line = f"{d.plan} {d.task} {d.k} {d.rank}"
+        line = f"{d.plan} {d.task} {d.k} {d.rank}" + (f".{d.n}" if d.n else "")
         lines.append(line if d.queue == DEFAULT_QUEUE else f"{line} {d.queue}")
     return "\n".join(lines).encode()
 
@@ -285,10 +289,13 @@ def pending_dependents(data: bytes) -> list[Dependent]:
         # Check the length of each part: a rank of three digits would make an entry that nobody
         # claims.
         queue = parse_lane(parts.pop()) if len(parts) == 5 else DEFAULT_QUEUE
-        lengths = [len(part) for part in parts if part.isascii() and part.isdecimal()]
-        known = lengths[:2] == [10, 10] and len(parts) == 4 and lengths[3:] == [4]
-        if known and lengths[2] <= 10 and queue is not None:
-            found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3], queue))
+        rank, _, n = parts.pop().partition(".") if len(parts) == 4 else ("", "", "")
+        numbers = [*parts, rank, n or "0"]
+        lengths = [len(part) for part in numbers if part.isascii() and part.isdecimal()]
+        known = len(lengths) == 5 and lengths[:2] == [10, 10] and lengths[3] == 4
+        if known and max(lengths[2], lengths[4]) <= 10 and queue is not None:
+            plan, task, k = parts
+            found.append(Dependent(plan, task, int(k), rank, queue, int(n or "0")))
     return found
 
 

@@ -42,6 +42,15 @@ def outcome_in(argument: bytes) -> bytes:
     return argument[HEAD_BYTES:]
 
 
+def sources_of(record: bytes, positions: int) -> list[str]:
+    """The task whose outcome goes to each position, as the data of a task with that many say; empty
+    where they are too short."""
+    start = len(record) - SOURCE_BYTES * positions
+    if start < 0:
+        return []
+    return [f"{n:010d}" for n in struct.unpack_from(f">{positions}I", record, start)]
+
+
 def misplaced(record: bytes, arguments: Sequence[bytes]) -> str:
     """Which of the arguments comes from another task than the definition says; empty if none does.
 

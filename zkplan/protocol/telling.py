@@ -280,11 +280,17 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
     elif first == "ready" and not name and (type(op) is Create or type(op) is SetData):
         share = share_from_bytes(op.data)
         event: Told = ["S", control_from_bytes(op.data)]
-        if share != UNCHANGED:
-            event += share
+        if share[:2] != UNCHANGED[:2]:
+            event += share[:2]
         plan.own.append(event)
-    elif first == "done" and kind is Create:
-        plan.own.append(["D"])
+    elif first == "done":
+        # Where both stand in one transaction it only proves that the plan is not done.
+        if kind is Create:
+            plan.own.append(["D"])
+        elif kind is Delete and ["D"] in plan.own:
+            plan.own.remove(["D"])
+        elif kind is Delete:
+            plan.own.append(["R"])
     elif first == HISTORY and kind is Delete:
         plan.is_untold = True  # a removal, or what only tidies the history up
     elif not rest and kind is SetData:
@@ -383,6 +389,8 @@ def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
             return ["t", task, place]
         letter = {"d": "u", "g": "g", "r": "m"}.get(move.left, "r")
         return ["m" if place[0] == move.left else letter, task, place]
+    if move.left == "x":
+        return ["w", task, move.deps or []]
     if move.rank:
         return ["m", task, "", move.rank]
     if move.deps:

@@ -107,6 +107,9 @@ def objection(change: Change, found: Found, index: int) -> Against | None:
         return Against(index, version)
     if place.state not in _STATES[change.verb]:
         return Against(index, version)
+    if place.cascaded and change.verb in ("skip", "retry"):
+        told = "its failure has gone to its dependents: retry the plan once it has ended"
+        return Against(index, version, told)
     if change.verb == "retry" and found.is_cut:
         return Against(index, version, "it was cancelled while it waited, and lacks arguments")
     if change.verb in ("skip", "cancel", "move") and place.state == "waiting":

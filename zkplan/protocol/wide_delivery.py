@@ -169,9 +169,7 @@ def _deliver(
     argument = part.argument()
     for prov, edge in edges:
         ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, argument)
-        places.append(
-            (Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue), len(ops) - 2)
-        )
+        places.append((edge.dependent(claim.plan), len(ops) - 2))
     pending = f"{me.claims_path}/{PENDING}{next(me.uids)}"
     named = [dependent for dependent, _ in places]
     ops.append(Create(pending, pending_bytes(named)))

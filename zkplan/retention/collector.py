@@ -63,7 +63,7 @@ class Collector:
                 return False
             failpoints.reach("retention.before")
             archive = archive_plan(client, path) if archives else ""
-            remove(client.transport, client.values, path)
+            remove(client.transport, client.values, path, only_ended=True)
         except PlanNotFound:
             return True  # another worker was faster
         except UNREACHABLE:

@@ -186,7 +186,7 @@ class PlanView:
         self.watch = self.changed or not long
 
     def _take_share(self, look: PlanLook) -> None:
-        weight, priority = look.share
+        weight, priority, _ = look.share
         if self.record is not None:
             self.weight = self.record.weight if weight is None else weight
             self.lift = 0 if priority is None else priority - self.record.defaults.priority

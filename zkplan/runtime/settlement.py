@@ -142,14 +142,12 @@ def settle_failure(
     dead = Dead(claim.rank, claim.n, used_up, job.name, summary, failure.worker, claim.queue)
     cascades = job.plan is not None and job.plan.on_failure == "cascade"
     deliverable = deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges)
-    if cascades and deliverable:
-        # If a wide delivery has begun, what it delivers is the outcome, not a new text.
-        return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
-    # Or an earlier claim has told some of them, and left its mark.
+    # Or an earlier claim has delivered along some of them, and left its mark.
     takes = any(edge.fails for _, edge in job.loaded.edges) or DELIVERED in job.loaded.others
-    if takes and deliverable:
+    if (takes or cascades) and deliverable:
+        # If a wide delivery has begun, what it delivers is the outcome, not a new text.
         outcome = job.loaded.result or sealed
-        return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True)
+        return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True, cascades=cascades)
     # What an operator has decided is the outcome: a lost answer is recognised by it.
     decided = job.loaded.result
     outcome, has_result = decided or sealed, decided is not None

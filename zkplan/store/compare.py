@@ -122,7 +122,8 @@ def compare(
         gone |= yield from _read_tasks(path, batch, references, held)
     kept = (yield ReadChildren(f"{path}/results")) or []
     yield from _read(_paths(f"{path}/results", sorted(kept)), references, held)
-    has_ended = done is not None or (
+    # A plan that is done and has tasks may be retried: then it takes adds again.
+    has_ended = (done is not None and not tasks) or (
         ready is not None and control_from_bytes(ready.data) == "cancelled"
     )
     unreferenced = [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from ..errors import PlanNotFound, ZkplanError
 from ..log import get_logger
 from ..protocol import removal
-from ..protocol.requests import ReadChildren, ReadData, Step
+from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..transport import Transport
 from .parts import keep_oldest
 from .reference import HISTORY, key_of
@@ -24,14 +24,17 @@ IDLE_S = 1.0
 logger = get_logger("zkplan.store")
 
 
-def remove(transport: Transport, values: Values, plan_path: str) -> int:
+def remove(
+    transport: Transport, values: Values, plan_path: str, *, only_ended: bool = False
+) -> int:
     """Remove a plan, and then its folder in the store. Returns how many unfinished tasks it had.
 
-    A store that is away costs a warning: the plan is removed all the same.
+    `only_ended`: see `removal.remove`, which returns 0 as well where the plan stays. A store that
+    is away costs a warning: the plan is removed all the same.
     """
     folder = values.known_folder_of(plan_path)
     try:
-        removed = int(transport.run(removal.remove(plan_path)))
+        removed = int(transport.run(removal.remove(plan_path, only_ended=only_ended)))
     except PlanNotFound:
         # The folder is known all the same: an earlier removal here had no answer.
         _delete_folder(values, plan_path, folder)
@@ -56,9 +59,11 @@ def leftovers(plan_path: str, names: Sequence[str]) -> Step[list[str]]:
     """Those of the blobs that nothing refers to any more, if the plan is done; else none of them.
 
     The kept results are listed after `done` was seen. So the list shows all of them: a plan that is
-    done has no task that could get another one.
+    done has no task that could get another one. Where tasks have failed, all blobs stay as long as
+    the plan: a retry may need them.
     """
-    if (yield ReadData(f"{plan_path}/done")) is None:
+    done, dead = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in ("done", "dead")])
+    if done is None or dead is None or dead.child_count:
         return []
     kept = yield ReadChildren(f"{plan_path}/results")
     return [] if kept is None else swept(names, set(kept))

@@ -131,11 +131,12 @@ class WatchedPlan:
         return plan_graph(self._client, self.path, sample)
 
     def is_drained(self) -> bool:
-        """Whether every task has finished. Raises PlanNotFound."""
+        """Whether it has ended: every task has finished, or has failed for good where failures
+        cascade. Raises PlanNotFound."""
         status = self._client.transport.run(control.status(self.path))
-        if status.state == "running" and not status.tasks:
+        if status.state == "running" and status.tasks == status.dead:
             return end_if_drained(self._client, self.path)
-        return status.state == "done"
+        return status.ended is not None
 
     @told_to_caller
     def wait(

@@ -34,7 +34,7 @@ def _watch_dead(client: Connection, plan_path: str) -> None:
 
 
 def end_if_drained(client: Connection, plan_path: str) -> bool:
-    """End the plan if no task is left. Returns whether it is done.
+    """End the plan if no task is left that may run. Returns whether it is done.
 
     Who can only read (ed25519-public) leaves that to others.
     """
@@ -72,16 +72,17 @@ def wait_for_plan(
             if show is not None:
                 dead = f", {status.dead} dead" if status.dead else ""
                 show(status.finished, status.added, f"{status.runnable} runnable{dead}")
-            if fail_fast and status.dead and status.state != "done":
+            if fail_fast and status.dead and status.ended is None:
                 told = f"{count(status.dead, 'task')} of {plan_path} failed"
                 raise failed(client, plan_path, f"{told}; the others go on")
-            if status.state == "done" and status.dead:
-                told = f"{plan_path} is done; {status.dead} of its tasks failed"
+            if status.ended is not None and status.dead:
+                told = f"{plan_path} has ended; {count(status.dead, 'task')} failed"
                 raise failed(client, plan_path, told)
-            is_empty = status.state == "running" and not status.tasks
-            if is_empty and end_if_drained(client, plan_path):
+            # Where failures cascade, it may end with tasks that have failed.
+            is_left = status.state == "running" and status.tasks == status.dead
+            if is_left and end_if_drained(client, plan_path):
                 return look()
-            return status.state == "done", status
+            return status.ended is not None, status
 
         ended: PlanStatus = patience.wait(look, None if show is None else PROGRESS_LOOK_S)
         return ended

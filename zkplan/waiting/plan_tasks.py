@@ -103,7 +103,7 @@ class PlanTasks:
         is gone has its outcome by now, or never.
         """
         unkept = status.finished - (status.outcomes - status.dead)
-        if unkept == self._unkept and status.state != "done":
+        if unkept == self._unkept and status.ended is None:
             return []
         self._unkept = unkept
         gone = self._missing(status)

@@ -1,0 +1,193 @@
+"""A plan that has ended with failures says so in every view, and what failed in it runs again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from zkplan import Client, PlanFailed
+from zkplan.errors import PlanCancelled, PlanError
+from zkplan.protocol import removal, reopen
+from zkplan.protocol.bounds import is_over
+
+from .support import Here, WorkerProcess, note, notes, run_python, wait_until, working
+
+
+def load(folder: str, name: str) -> int:
+    note(Path(folder) / "ran", name)
+    if not (Path(folder) / name).exists():
+        raise FileNotFoundError(name)
+    return 20
+
+
+def add(folder: str, name: str, *values: int) -> int:
+    note(Path(folder) / "ran", name)
+    return sum(values)
+
+
+def cleaned(folder: str, *values: object) -> str:
+    note(Path(folder) / "ran", "clean")
+    return ", ".join(str(each) for each in values)
+
+
+def night(client: Client, folder: Path) -> zkplan.Plan:
+    """One task fails, two fail by it, one runs on its failure, one has nothing to do with it."""
+    with client.create_plan("night", on_failure="cascade", attempts=1) as plan:
+        at = str(folder)
+        bad, good = plan.add_task(load, [at, "there"]), plan.add_task(add, [at, "good", 1])
+        total = plan.add_task(add, [at, "total", bad, good], name="total")
+        plan.add_task(add, [at, "last", total, 100], name="last")
+        plan.add_task(cleaned, [at, bad], run_if="all_finished", name="clean")
+        plan.add_task(add, [at, "other", 5], name="other")
+    return plan
+
+
+def failed(plan: zkplan.Plan) -> zkplan.Plan:
+    with pytest.raises(PlanFailed):
+        plan.wait(30)
+    return plan
+
+
+def test_what_failed_runs_again_with_the_results_of_others(
+    zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    with working(*here):
+        plan = failed(night(zkplan_client, tmp_path))
+        status = plan.status()
+        assert (status.state, status.dead, status.tasks, status.finished) == ("failed", 3, 3, 3)
+        assert status.has_ended
+        assert plan.is_drained()
+        told = plan.why().causes[0]
+        assert "has ended, and 3 tasks of 6 failed (task" in told.text
+        assert "FileNotFoundError: there" in told.text.partition(";")[0]
+        assert zkplan_client.command(f"plan retry {int(plan.number)}") in told.advice
+        ran = sorted(notes(tmp_path / "ran"))
+        assert ran == ["clean", "good", "other", "there"]
+
+        (tmp_path / "there").touch()
+        assert plan.retry() == 3
+        assert plan.wait(30).state == "done"
+        assert plan.task("last").result(5) == 121
+        again = plan.status()
+        assert (again.added, again.finished, again.dead, again.retried) == (6, 6, 0, 1)
+        assert sorted(notes(tmp_path / "ran")) == sorted([*ran, "there", "total", "last"])
+        assert plan.retry() == 0  # nothing has failed
+
+
+def test_a_plan_that_runs_or_is_removed_is_not_retried(
+    zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    plan = night(zkplan_client, tmp_path)
+    with pytest.raises(PlanError, match="has not ended, so its failed tasks cannot run again yet"):
+        plan.retry()
+    with working(*here):
+        failed(plan)
+    with pytest.raises(zkplan.TaskError, match="cannot be retried alone: retry the plan once it"):
+        plan.task("total").retry()
+    assert not plan.task("total").skip(1)
+    # A removal that died half way has cancelled it.
+    zkplan_client.transport.run(removal._end_for_good(plan.path, only_ended=True))
+    with pytest.raises(PlanCancelled):
+        plan.retry()
+    plan.remove()
+    with pytest.raises(zkplan.PlanNotFound):
+        plan.retry()
+
+
+def test_a_collector_leaves_a_plan_that_was_retried(
+    zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    run = zkplan_client.transport.run
+    with working(*here):
+        plan = failed(night(zkplan_client, tmp_path))
+        assert run(is_over(zkplan_client.paths, plan.number, 1e11)) is not None
+        (tmp_path / "there").touch()
+        plan.retry()
+        assert run(removal.remove(plan.path, only_ended=True)) == 0
+        assert plan.wait(30).state == "done"
+
+
+def test_tasks_that_are_added_to_a_dead_one_fail_and_run_again_as_well(
+    zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    with working(*here):
+        plan = zkplan_client.create_plan("open", on_failure="cascade", attempts=1)
+        stays = plan.add_task(add, [str(tmp_path), "stays"], not_before=4e9)
+        bad = plan.add_task(load, [str(tmp_path), "there"])
+        plan.mark_ready()
+        wait_until(lambda: plan.status().dead, "it is dead")
+        late = plan.add_task(add, [str(tmp_path), "late", bad])
+        wait_until(lambda: plan.status().dead == 2, "what was added later fails by it")
+        stays.cancel()
+        failed(plan)
+        (tmp_path / "there").touch()
+        assert plan.retry() == 3
+        assert late.result(30) == 20
+
+
+#: Retries the plan of that number in a process that dies in between.
+_RETRY = """
+import sys, zkplan
+from zkplan.protocol import reopen
+reopen.GROUP_OPS_MAX = 40
+with zkplan.connect(sys.argv[1], root=sys.argv[2]) as client:
+    client.plan(sys.argv[3]).retry()
+"""
+
+
+@pytest.mark.parametrize("point", ["reopen.between=kill:1:2", "reopen.open=kill"])
+def test_a_retry_whose_author_dies_is_gone_on_with(
+    zkplan_client: Client,
+    here: Here,
+    tmp_path: Path,
+    point: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reopen, "GROUP_OPS_MAX", 40)
+    at = str(tmp_path)
+    with working(*here):
+        with zkplan_client.create_plan("wide", on_failure="cascade", attempts=1) as plan:
+            bad = [plan.add_task(load, [at, "there"]) for _ in range(30)]
+            sums = [plan.add_task(add, [at, "sum", *bad[i : i + 10]]) for i in range(20)]
+            last = plan.add_task(add, [at, "last", *sums])
+        failed(plan)
+        (tmp_path / "there").touch()
+        ran = len(notes(tmp_path / "ran"))
+        died = run_python(
+            *("-c", _RETRY, *here, plan.number),
+            env={**os.environ, "ZKPLAN_FAILPOINTS": point},
+        )
+        assert died.returncode == -signal.SIGKILL
+        assert plan.status().state == "failed"
+        assert len(notes(tmp_path / "ran")) == ran  # nothing of it runs yet
+        assert plan.retry() == 51
+        assert plan.wait(60).state == "done"
+        assert last.result(5) == 20 * 200
+        assert len(notes(tmp_path / "ran")) == ran + 51
+
+
+def test_a_retried_plan_gives_the_right_values_while_workers_are_killed(
+    zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    at = str(tmp_path)
+    with zkplan_client.create_plan(
+        "killed", on_failure="cascade", attempts=3, retry_delay=0
+    ) as plan:
+        bad = [plan.add_task(load, [at, "there"], attempts=1) for _ in range(20)]
+        sums = [plan.add_task(add, [at, "sum", *bad[i : i + 4]]) for i in range(16)]
+        last = plan.add_task(add, [at, "last", *sums])
+    with WorkerProcess(*here, tmp_path, "--session-timeout", "4") as first:
+        first.wait_ready()
+        failed(plan)
+        (tmp_path / "there").touch()
+        plan.retry()
+        with WorkerProcess(*here, tmp_path) as second:
+            second.wait_ready()
+            wait_until(lambda: plan.status().dead or plan.status().finished > 5, "it is under way")
+            os.kill(first.pid, signal.SIGKILL)
+            assert plan.wait(60).state == "done"
+    assert last.result(5) == 16 * 80
