@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal
 
 from .basics import tracing
@@ -23,6 +24,7 @@ from .history.events import Event
 from .history.reading import read
 from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
+from .inspection.task_code import LOOKED_AT, log_code_notes, notes_before_retry
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
@@ -379,14 +381,23 @@ class Plan(WatchedPlan):
 
         Tasks that were cancelled while they waited for others are passed over. Raises as
         `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
-        tasks were retried.
+        tasks were retried. Logs where a fix of the code would not run: it was sent with the plan,
+        or workers have loaded an older state of it.
         """
-        return retry_all(self._client.transport, self.path)
+        numbers = [number for number, _ in islice(self.dead(), LOOKED_AT)]
+        notes = notes_before_retry(self._client, self.path, numbers)
+        retried = retry_all(self._client.transport, self.path)
+        log_code_notes(notes if retried else ())
+        return retried
 
     def retry_task(self, number: str) -> bool:
         """Make the dead task of that number runnable again. Returns False if it is not dead.
 
         The task gets all its attempts again. Raises PlanNotFound, PlanCancelled (no task of a
-        cancelled plan would run), and PayloadUndecodable if the dead letter is damaged.
+        cancelled plan would run), and PayloadUndecodable if the dead letter is damaged. Logs as
+        `retry`.
         """
-        return retry_task(self._client.transport, self.path, number)
+        notes = notes_before_retry(self._client, self.path, [number])
+        is_retried = retry_task(self._client.transport, self.path, number)
+        log_code_notes(notes if is_retried else ())
+        return is_retried

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from ..basics.loaded_code import note_imports
 from ..serialization.kinds import registered
 from ..settings import Settings
 from ..settings.settings import JSON
@@ -46,3 +47,4 @@ def import_kinds(modules: Sequence[str]) -> None:
             ) from error
         if registered() == before:
             raise click.UsageError(f"--kinds {module} has no function with @zkplan.kind")
+    note_imports()

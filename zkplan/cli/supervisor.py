@@ -19,6 +19,7 @@ from ..processes.signing_off import SigningOff
 from ..processes.worker import WorkerProcess
 from ..settings import Settings
 from . import EXIT_UNREACHABLE, EXIT_USAGE
+from .new_code import HangUp
 
 logger = get_logger("zkplan.processes")
 
@@ -98,22 +99,12 @@ class Supervisor:
         self._signing_off.has_ended(process)
 
 
-def _has_terminal() -> bool:
-    """Whether this process has a terminal that controls it, and that is open."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
 class _Signals:
     """Counts SIGTERM and SIGINT, and notes SIGHUP. These, and the end of a child, end a wait."""
 
     def __init__(self) -> None:
         self.told = 0
         self._reload = False
-        self._has_terminal = _has_terminal()
         self._arrived, arrive = os.pipe()
         for end in (self._arrived, arrive):
             os.set_blocking(end, False)
@@ -123,14 +114,10 @@ class _Signals:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count)
-        signal.signal(signal.SIGHUP, self._hang_up)
+        HangUp().install(self._ask_reload, self._count)
 
-    def _hang_up(self, *_: object) -> None:
-        # The kernel sends it, too, when the terminal is closed: then nobody wants new workers.
-        if self._has_terminal and not _has_terminal():
-            self.told += 1
-        else:
-            self._reload = True
+    def _ask_reload(self) -> None:
+        self._reload = True
 
     def take_reload(self) -> bool:
         """Whether new code was asked for since the last call."""

@@ -15,6 +15,7 @@ import click
 from ..client import Client, connect_with
 from ..functions.definition import memory_bytes
 from ..isolation.processes import TASKS_PER_CHILD
+from ..log import get_logger
 from ..processes.garbage import spare_what_stays
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
@@ -32,6 +33,7 @@ from . import EXIT_FAILED
 from .common import connection_options, log_options, open_client
 from .imports import import_kinds, import_path_option, set_import_path
 from .listening import Place, metrics_options
+from .new_code import HangUp, Leaving, Successor, renew_on_change
 from .watching import trace_tasks, watched_processes, watched_worker
 from .worker_ls import list_workers
 from .worker_orders import drain, pause, resume
@@ -40,6 +42,12 @@ _GIVEN = click.core.ParameterSource.COMMANDLINE
 #: A worker whose loop has broken ends within this time plus the session time-out. If nothing else
 #: ends it by then, SIGALRM does.
 _ENDS_WITHIN_S = 30
+_IN_MEMORY = (
+    "the server of this worker is in its memory, and all plans with it. Give the server a folder "
+    "(--hosts embedded:FOLDER), or start it by itself (`zkplan server`)"
+)
+
+logger = get_logger("zkplan.processes")
 
 
 @click.group(invoke_without_command=True)
@@ -89,6 +97,13 @@ _ENDS_WITHIN_S = 30
     type=click.FloatRange(0, 30 * 24 * 3600),
     default=30.0,
     help="Seconds that running tasks have to end when the worker is stopped.",
+)
+@click.option(
+    "--reload",
+    "reloads",
+    is_flag=True,
+    help="For development: take new code, as with SIGHUP, whenever the file of a module changes "
+    "that tasks have imported.",
 )
 @click.option(
     "--isolation",
@@ -148,6 +163,7 @@ def worker(
     processes: int,
     max_abandoned: int | None,
     grace: float,
+    reloads: bool,
     isolation: Literal["thread", "process"],
     memory_limit: str | None,
     tasks_per_child: int,
@@ -164,8 +180,9 @@ def worker(
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
-    at once. With --processes, SIGHUP starts new processes, which load the code of tasks anew, and
-    drains the old ones one by one. Tasks can import the modules in the current folder.
+    at once. SIGHUP takes new code: the worker drains, and starts anew under the same process ID.
+    With --processes new processes start, and the old ones drain one by one. Tasks can import the
+    modules in the current folder.
 
     With --serializer json nothing is unpickled, and only what --allow and --kinds name runs.
     """
@@ -204,7 +221,7 @@ def worker(
             task_output=settings.task_output,
         )
 
-    _work(settings, make, line, grace, quiet, metrics)
+    _work(settings, make, line, grace, quiet, metrics, reloads)
 
 
 def _work(
@@ -214,13 +231,20 @@ def _work(
     grace: float,
     quiet: bool,
     metrics: Place | None,
+    reloads: bool,
 ) -> None:
     """Run one worker in this process until it is told to stop."""
+    hang_up = HangUp()
+    successor = Successor(settings, line, hang_up)
     client = open_client(settings, creates=True)
     try:
         made = make(client)
         spare_what_stays()
-        _drain_on_signals(made, line, grace)
+        leaving = _drain_on_signals(made, line, grace, hang_up)
+        if client.ends_with_process and reloads:
+            raise click.UsageError(f"--reload: {_IN_MEMORY}")
+        if reloads:
+            renew_on_change(leaving.renew)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
         with watched_worker(made, metrics):
             made.run()
@@ -231,7 +255,10 @@ def _work(
         raise
     finally:
         client.close()
-    if made.statistics().written_off:
+    has_lost_threads = bool(made.statistics().written_off)
+    if leaving.starts_anew and not made.drained:
+        successor.start(leaving, at_exit=not has_lost_threads)
+    if has_lost_threads:
         _leave_threads(EXIT_FAILED if made.is_worn_out else 0)
 
 
@@ -249,23 +276,25 @@ def _end_in_any_case(within_s: int) -> None:
     signal.alarm(within_s)
 
 
-def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
+def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float, hang_up: HangUp) -> Leaving:
     """Have signals, and the end of the supervisor, drain the worker."""
-    # The first signal drains; each later one hands back at once.
-    draining = False
+    leaving = Leaving(made.stop, grace_s)
 
-    def leave() -> None:
-        nonlocal draining
-        draining = True  # no Event: its lock could be held by what a signal interrupts
-        made.stop(grace_s)
+    def renew() -> None:
+        if made.client.ends_with_process:
+            logger.error("SIGHUP is ignored: %s", _IN_MEMORY)
+        else:
+            leaving.renew()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: made.stop(0) if draining else leave())
+        signal.signal(number, lambda *_: leaving.leave_or_hurry())
+    hang_up.install(renew, leaving.leave)
     # A process that a task forks must end by these signals: it has no worker to drain.
     os.register_at_fork(after_in_child=_forget_signals)
     # This does not hurry a worker that drains already: a later `stop` can only shorten the
     # grace.
-    line.leave_with_supervisor(leave)
+    line.leave_with_supervisor(leaving.leave)
+    return leaving
 
 
 def _set_up_logs(quiet: bool, log_messages: bool) -> None:
@@ -314,6 +343,7 @@ def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:
 def _forget_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 for command in (list_workers, drain, pause, resume):

@@ -12,6 +12,7 @@ from ..connection import Connection
 from ..errors import InvalidTask, PayloadTooLarge, PlanNotFound, TaskCancelled
 from ..inspection.across import Filter, FoundTask, find_tasks
 from ..inspection.dead_letters import retry_task
+from ..inspection.task_code import LOOKED_AT, CodeNote, log_code_notes, notes_before_retry
 from ..protocol.decide import decide
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
 from ..protocol.places import Place, find_place, placed
@@ -66,6 +67,9 @@ class Decisions:
         self._of, self._path, self._plan = plan, plan.path, number_of(plan.path)
         self._client: Connection = plan.client
         self._places: dict[str, Place] = {}
+        #: What was said of the code of retried tasks, of the first of them.
+        self._told: set[CodeNote] = set()
+        self._retries = 0
 
     def look(self) -> None:
         self._places = self._client.transport.run(placed(self._client.paths, self._plan))
@@ -110,6 +114,16 @@ class Decisions:
 
     def retry(self, task: str) -> str:
         """Raises as Task.retry."""
+        self._retries += 1
+        first = [task] if self._retries <= LOOKED_AT else ()
+        notes = {*notes_before_retry(self._client, self._path, first)}
+        stood = self._retry(task)
+        if stood:
+            log_code_notes(notes - self._told)
+            self._told |= notes
+        return stood
+
+    def _retry(self, task: str) -> str:
         transport = self._client.transport
         if retry_task(transport, self._path, task):
             return "dead"

@@ -10,6 +10,7 @@ from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
 from .gates import GateInfo, gates_of
 from .queues import resting
+from .task_code import code_notes
 from .task_info import TaskInfo
 from .view import Cause, View
 from .workers import keys_fit
@@ -61,6 +62,8 @@ def dead(view: View, task: TaskInfo) -> Cause | None:
     advice = f"Remove what made it fail, then retry it: {view.command('task retry', task.number)}."
     if view.lacks_arguments(task.number):
         advice = f"{ONLY_SKIPPED}: {view.command('task skip', task.number)}."
+    else:
+        advice = " ".join([advice, *(each.text for each in code_notes([task], view.workers))])
     return Cause("dead", sentence(text), advice, task.number)
 
 
@@ -76,7 +79,9 @@ def delayed(view: View, task: TaskInfo) -> Cause | None:
         f"{view.label(task.number)} is delayed until {date_time(task.due, True)}, "
         f"when {attempts} may begin{error}"
     )
-    return Cause("delayed", sentence(text), "", task.number, when=task.due)
+    notes = code_notes([task], view.workers) if task.last_error else []
+    advice = " ".join(each.text for each in notes if each.is_sure)
+    return Cause("delayed", sentence(text), advice, task.number, when=task.due)
 
 
 def gated(view: View, task: TaskInfo) -> Cause | None:

@@ -13,7 +13,7 @@ from ..protocol.load import read_all
 from ..protocol.records import Failure
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
 from ..serialization.codec import FAILURE, LOG, VALUE, Codec, load, task_options
-from ..serialization.functions import describe_function, is_skipped, split_name
+from ..serialization.functions import describe_function, is_skipped, sends_code, split_name
 from ..serialization.json_values import load_json
 from .unfinished import TaskSummary, summaries
 
@@ -35,7 +35,8 @@ class TaskInfo:
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
     `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before`, `deadline`
-    and `run_if` are its options. `skipped` says that a finished task was skipped.
+    and `run_if` are its options. `skipped` says that a finished task was skipped. `is_code_sent`
+    says that the code of its function was sent with its plan, and not only its name.
     """
 
     number: str
@@ -65,6 +66,8 @@ class TaskInfo:
     limits: tuple[str, ...] = ()
     run_if: str = "all_succeeded"
     skipped: bool = False
+    is_code_sent: bool = False
+    _last_failure: Failure | None = None
     _notes: tuple[bytes, ...] = ()
     _is_json_only: bool = False
 
@@ -132,7 +135,7 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     found = read.summary
     if found is None:
         return _finished(codec, number, read.outcome)
-    errors, notes = _logs(codec, read.logs)
+    failures, notes = failures_in(codec, read.logs), _notes(codec, read.logs)
     function, options = _definition(codec, read.definition)
     worker, attempt, since = found.worker, None, None
     if read.owner is not None and found.state == "claimed":
@@ -150,7 +153,8 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
         due=found.due,
         waits_for=read.count("dep-"),
         feeds=read.count("prov-"),
-        last_error=errors[-1] if errors else "",
+        last_error=failures[-1].summary if failures else "",
+        _last_failure=failures[-1] if failures else None,
         failed=found.state == "dead",
         attempt=attempt,
         arrived=read.count("arg-"),
@@ -184,7 +188,9 @@ def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
         options = task_options(record)
     except PayloadUndecodable as error:
         return f"(undecodable: {error})", {}
-    return describe_function(record.function), {name: getattr(options, name) for name in _OPTIONS}
+    found = {name: getattr(options, name) for name in _OPTIONS}
+    found["is_code_sent"] = sends_code(record.function)
+    return describe_function(record.function), found
 
 
 def failures_in(codec: Codec, nodes: Sequence[Node]) -> list[Failure]:
@@ -200,16 +206,14 @@ def failures_in(codec: Codec, nodes: Sequence[Node]) -> list[Failure]:
     return found
 
 
-def _logs(codec: Codec, nodes: Sequence[Node]) -> tuple[list[str], tuple[bytes, ...]]:
-    """The texts of failures, and the bodies of progress notes."""
-    errors, notes = [], []
+def _notes(codec: Codec, nodes: Sequence[Node]) -> tuple[bytes, ...]:
+    """The bodies of progress notes."""
+    notes = []
     for node in nodes:
         try:
             kind, body = codec.open(FAILURE + LOG, node.data)
-            if kind == LOG:
-                notes.append(body)
-            else:
-                errors.append(Failure.from_bytes(body).summary)
         except PayloadUndecodable:
             continue  # damaged, or signed with another secret: `zkplan task show` says so
-    return errors, tuple(notes)
+        if kind == LOG:
+            notes.append(body)
+    return tuple(notes)

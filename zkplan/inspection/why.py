@@ -20,6 +20,7 @@ from .task_causes import (
     told_of_gate,
     waits,
 )
+from .task_code import code_notes
 from .view import Cause, View, Why
 
 #: How many runnable tasks of a plan are asked for the reason of a worker that handed them back.
@@ -133,6 +134,9 @@ def dead_tasks(view: View) -> Iterator[Cause]:
     advice = f"Remove what made them fail, then retry them: {view.command('plan retry')}."
     if status.dead == len(letters) and all(view.lacks_arguments(n) for n, _ in letters):
         advice = f"{ONLY_SKIPPED}: {view.command('task skip', letters[0][0])}."
+    else:
+        notes = code_notes([view.task(number) for number, _ in letters], view.workers)
+        advice = " ".join([advice, *(each.text for each in notes)])
     yield Cause("dead", sentence(text), advice)
 
 

@@ -95,6 +95,13 @@ class LowerEnd:
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._lower.send(_DRAINED + b"\n", socket.MSG_DONTWAIT)
 
+    def hand_on(self) -> dict[str, str]:
+        """What this process must find in its environment when it runs a program in its place."""
+        if self._lower is None:
+            return {}
+        self._lower.set_inheritable(True)
+        return {_LINE_FD: str(self._lower.fileno())}
+
     def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
         """Call `leave` on a thread of its own when the supervisor is gone.
 

@@ -57,6 +57,12 @@ def as_queues(value: Any) -> tuple[str, ...]:
     return tuple(filter(parse_queue, map(as_text, named))) or (DEFAULT_QUEUE,)
 
 
+def as_names(value: Any) -> tuple[str, ...]:
+    """The texts of a list; what else stands there is left out."""
+    named = value if isinstance(value, list) else ()
+    return tuple(as_text(each) for each in named if isinstance(each, str))
+
+
 def as_whole(value: Any, what: str) -> int:
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
         raise PayloadUndecodable(f"{what} has no whole number where one belongs")

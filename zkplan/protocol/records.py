@@ -11,6 +11,7 @@ from ..errors import PayloadUndecodable
 from .fields import (
     as_lasting,
     as_moment,
+    as_names,
     as_queue,
     as_rank,
     as_seconds,
@@ -163,7 +164,8 @@ def without_sources(definition: bytes) -> bytes:
 
 class Failure(NamedTuple):
     """Why an attempt failed. `exception` is encoded, or empty if it cannot be. `traceparent` is the
-    span of the attempt, empty where it was not traced."""
+    span of the attempt, empty where it was not traced. `stale` names modules whose files had
+    changed since the worker imported them."""
 
     kind: str
     message: str
@@ -173,11 +175,13 @@ class Failure(NamedTuple):
     when: float
     exception: bytes = b""
     traceparent: str = ""
+    stale: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         value = self._asdict() | {"exception": None}
-        if not self.traceparent:
-            del value["traceparent"]
+        for name in ("traceparent", "stale"):
+            if not value[name]:
+                del value[name]
         facts = to_json(value)
         return _FAILURE_HEAD.pack(len(facts)) + facts + self.exception
 
@@ -197,6 +201,7 @@ class Failure(NamedTuple):
             as_seconds(facts.get("when", 0.0), "a failure record"),
             body[4 + size :],
             as_text(facts.get("traceparent")),
+            as_names(facts.get("stale")),
         )
 
     @property

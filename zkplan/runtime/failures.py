@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Set
 
+from ..basics.loaded_code import changed_modules
 from ..basics.text import date_time
 from ..errors import PayloadUndecodable
 from ..log import get_logger
@@ -18,6 +19,8 @@ from .job import Job
 
 TRACEBACK_CHARS_MAX = 16_000
 EXCEPTION_BYTES_MAX = 32 * 1024
+#: The most modules with a changed file that a failure names.
+STALE_MAX = 5
 #: The most of a message that a line of the log holds.
 LOGGED_CHARS_MAX = 500
 #: With its level at INFO or lower, the log of a worker has the messages of exceptions, too.
@@ -76,6 +79,7 @@ def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
         when=time.time(),
         exception=dumped if len(dumped) <= EXCEPTION_BYTES_MAX else b"",
         traceparent=job.traceparent,
+        stale=tuple(changed_modules())[:STALE_MAX],
     )
 
 

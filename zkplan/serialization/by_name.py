@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..basics.loaded_code import note_imports
 from ..errors import FunctionNotAllowed, PayloadUndecodable, ZkplanError
 from .json_values import JSON
 from .kinds import function_of_kind, kind_of_function
@@ -145,6 +146,7 @@ def load_by_name(blob: bytes, allowed: AllowList | None = None) -> Callable[...,
         raise PayloadUndecodable(
             f"the function {name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+    note_imports()
     if not blob.endswith(EACH):
         return found
     return partial(importlib.import_module(_EACH_MODULE).run_chunk, found)

@@ -10,6 +10,7 @@ from typing import Any
 
 import dill
 
+from ..basics.loaded_code import note_imports
 from ..errors import PayloadUndecodable
 from ..protocol.options import TRACEPARENT_CHARS
 from .by_name import EACH, load_by_name
@@ -134,6 +135,7 @@ def load_function(blob: bytes) -> Callable[..., Any]:
         raise PayloadUndecodable("the function has an unknown encoding: written by a newer zkplan?")
     if not callable(found):
         raise PayloadUndecodable(f"{found!r} cannot be called here")
+    note_imports()
     return found  # type: ignore[no-any-return]
 
 
@@ -149,6 +151,15 @@ def name_of_function(blob: bytes) -> str:
 def is_json(function: bytes) -> bool:
     """Whether the task of a dumped function is JSON: then its results and logs are JSON, too."""
     return function[:1] == JSON
+
+
+def sends_code(blob: bytes) -> bool:
+    """Whether the code of a dumped function is sent with it. What is not by name may yet be a
+    partial of an imported function. One in the store is large, and not read for this."""
+    if blob[:1] in (b"R", JSON):
+        return False
+    body = split_name(blob)[1]
+    return body[:1] != b"F" or b"_create_code" in body
 
 
 def describe_function(blob: bytes) -> str:
