@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import cached_property
 
-from .errors import ZkplanError
+from .errors import InvalidSettings, ZkplanError
 from .history.by import acting, person
 from .protection.guard import Guard
 from .protection.keys import Key
@@ -13,7 +14,7 @@ from .protocol.layout import Paths
 from .protocol.recorder import Recorder
 from .protocol.records import Serializer
 from .serialization.codec import Codec
-from .settings import Settings
+from .settings import Settings, resolve
 from .store.end import Sweeper
 from .store.files import Store
 from .store.values import Values
@@ -70,7 +71,7 @@ class Connection:
         """That `zkplan` command, ready to type, with the options that reach this client's plans.
 
         Every tree numbers its plans from the same number on. So without these options a printed
-        command could reach another plan.
+        command could reach another plan. It has none where a bare command reaches this tree.
         """
         hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
         options = {"hosts": hosts, "root": self.root}
@@ -78,9 +79,22 @@ class Connection:
         told += [
             f"--{name} {shlex.quote(value)}"
             for name, value in options.items()
-            if name not in self.by_profile
+            if name not in self.by_profile and value != self._left_out.get(name)
         ]
-        return f"zkplan {words} {' '.join(told)}"
+        return " ".join(["zkplan", words, *told])
+
+    @cached_property
+    def _left_out(self) -> dict[str, str]:
+        """The defaults of zkplan, as far as no variable and no profile of this user changes them:
+        what a command uses that does not name them."""
+        try:
+            bare = resolve(profile=self.profile or None, warn=lambda _: None)
+        except InvalidSettings:
+            return {}
+        if bare.profile != self.profile:
+            return {}
+        defaults = {"hosts": Settings.hosts, "root": Settings.root}
+        return {name: text for name, text in defaults.items() if getattr(bare, name) == text}
 
 
 def _checked_root(root: str) -> str:

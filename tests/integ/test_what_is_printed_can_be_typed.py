@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 from kazoo.security import CREATOR_ALL_ACL
@@ -19,6 +20,7 @@ from zkplan import (
     WaitTimeout,
     ZooKeeperError,
 )
+from zkplan.connection import Connection
 
 from .support import WAIT_S, Here, fail, secret_of, wait_until, working, zkplan_command
 
@@ -47,6 +49,28 @@ def test_a_retry_that_is_typed_as_printed_retries_that_plan(
         other.wait(WAIT_S)
     assert typed(str(told.value), zkplan_client.root).returncode == 0
     assert (mine.status().dead, other.status().dead) == (1, 0)
+
+
+def test_a_printed_command_leaves_out_what_a_bare_command_uses(
+    zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ZKPLAN_HOSTS", "ZKPLAN_ROOT", "ZKPLAN_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    config = tmp_path / "zkplan.toml"
+    config.touch(0o600)
+    monkeypatch.setenv("ZKPLAN_CONFIG", str(config))
+
+    def shown(root: str) -> str:
+        usual = Connection(zkplan_client.transport, root, hosts="127.0.0.1:2181")
+        return usual.command("plan ls")
+
+    assert shown("/zkplan") == "zkplan plan ls"
+    assert shown("/other") == "zkplan plan ls --root /other"
+    monkeypatch.setenv("ZKPLAN_ROOT", "/other")
+    assert shown("/zkplan") == "zkplan plan ls --root /zkplan"
+    monkeypatch.delenv("ZKPLAN_ROOT")
+    config.write_text('default = "far"\n[profiles.far]\nhosts = "far.example:2181"\n')
+    assert shown("/zkplan") == "zkplan plan ls --hosts 127.0.0.1:2181 --root /zkplan"
 
 
 def test_a_look_that_is_typed_as_printed_shows_that_task(
