@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import zkplan
+from zkplan.testing.loopback import free_port
 
 from .support import first_line, started, zkplan_command
 
@@ -51,6 +52,18 @@ def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signa
         output, errors = server.communicate(timeout=DEADLINE_S)
     assert (server.returncode, output) == (0, "")
     assert errors.startswith("note: this server asks for a login")
+
+
+def test_port_serves_this_machine_at_that_port() -> None:
+    port = free_port()
+    # Kubernetes sets this variable for a service of that name.
+    environment = os.environ | {"ZKPLAN_SERVER_PORT": "tcp://10.0.0.1:2181"}
+    command = (sys.executable, "-m", "zkplan", "server", "--port", str(port))
+    with started(*command, env=environment) as server:
+        assert address_in(first_line(server)) == f"127.0.0.1:{port}"
+    both = refused("--port", "2182", "--listen", "127.0.0.1:2183")
+    assert both.returncode == 2
+    assert "--port 2182 and --listen both name the port: give one of them" in both.stderr
 
 
 def test_in_memory_it_brings_a_store_that_ends_with_it(tmp_path: Path) -> None:

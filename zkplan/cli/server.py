@@ -20,6 +20,8 @@ from .watching import watched_server
 if TYPE_CHECKING:
     from ..embedded import EmbeddedServer
 
+_GIVEN = click.core.ParameterSource.COMMANDLINE
+_HOST = "127.0.0.1"
 #: Start of the line that is printed once clients can connect. Programs read the address after it.
 READY = "zkplan server at "
 _OPEN = """\
@@ -47,8 +49,15 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     "--listen",
     callback=read_address,
     metavar="HOST:PORT",
-    default="127.0.0.1:2181",
+    default=f"{_HOST}:2181",
     help="Address that clients connect to. Port 0 takes a free port.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    # Kubernetes sets ZKPLAN_SERVER_PORT to a URL where a service is called zkplan-server.
+    allow_from_autoenv=False,
+    help=f"The same as --listen {_HOST}:PORT.",
 )
 @click.option(
     "--data",
@@ -108,6 +117,7 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 )
 def server(
     listen: tuple[str, int],
+    port: int | None,
     data: Path | None,
     durability: str,
     tick_time_ms: int,
@@ -138,7 +148,7 @@ def server(
     tls = _tls(tls_cert, tls_key, tls_client_ca)
     chosen = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
     limits = Limits()._replace(**{name: most for name, most in chosen.items() if most is not None})
-    host, port = listen
+    host, port = _address(listen, port)
     # Before a folder is made and before the warning: a mistyped address leaves nothing behind.
     try:
         _try_address(host, port)
@@ -174,6 +184,18 @@ def server(
     if made.fatal is not None:
         end(str(made.fatal) or type(made.fatal).__name__, EXIT_FAILED)
     sys.exit(code)
+
+
+def _address(listen: tuple[str, int], port: int | None) -> tuple[str, int]:
+    """Where to listen: what --listen says, or --port."""
+    if port is None:
+        return listen
+    if click.get_current_context().get_parameter_source("listen") is _GIVEN:
+        raise click.UsageError(
+            f"--port {port} and --listen both name the port: give one of them. --port serves this "
+            "machine alone"
+        )
+    return _HOST, port
 
 
 def _store_of(data: Path | None) -> str:
