@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 from collections.abc import Callable
 
@@ -77,9 +78,12 @@ def test_a_mistyped_root_is_told_with_those_beside_it(
     with pytest.raises(PlanNotFound) as missing:
         zkplan_client.plan("nightly")
     assert "root" not in str(missing.value).replace(zkplan_client.root, "")
-    for what in ("plan", "worker"):
-        listed = command(what, "ls", root=mistyped)
-        assert listed.returncode == 0
-        none = f"no {what} under {mistyped} of {zookeeper_hosts}: there is no such root"
-        assert none in listed.stderr
-        assert "no such root" not in command(what, "ls").stderr
+    missing_root = f"there are no plans under {mistyped} of {zookeeper_hosts}: {told}"
+    for words in (("plan", "ls"), ("worker", "ls"), ("queue", "ls"), ("limit", "ls"), ("metrics",)):
+        listed = command(*words, root=mistyped)
+        assert (listed.returncode, listed.stdout) == (2, "")
+        assert re.search(missing_root, listed.stderr)
+        assert command(*words).returncode == 0
+    listed = command("plan", "ls", root=no_root)
+    assert listed.returncode == 2
+    assert "it is not a root of zkplan" in listed.stderr

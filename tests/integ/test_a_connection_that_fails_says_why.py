@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from zkplan import Client, ClientClosed, ZooKeeperUnavailable
 from zkplan.testing.loopback import free_port
 from zkplan.testing.server_process import ServerProcess
 
-from .support import WAIT_S, Here, WorkerProcess, note, notes, wait_until
+from .support import WAIT_S, Here, WorkerProcess, note, notes, started, wait_until
 
 
 def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
@@ -37,6 +39,16 @@ def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
     with pytest.raises(ZooKeeperUnavailable, match=told):
         zkplan.connect(f"127.0.0.1:{free_port()}", connect_timeout=0.5)
     assert time.monotonic() - start < 10  # that would be the time-out of who asks for none
+
+
+def test_a_command_says_what_it_connects_to_while_nobody_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = ("plan", "ls", "--hosts", hosts, "--connect-timeout", "600")
+        with started(sys.executable, "-m", "zkplan", *command) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == f"connecting to {hosts} …\n"
+            assert process.poll() is None
 
 
 def test_a_call_without_an_answer_ends_after_the_patience(zookeeper_server: ServerProcess) -> None:

@@ -57,7 +57,7 @@ def set_retention(
 ) -> None:
     """Let finished plans stay for TIME (12h, 7d, 2w, forever) after their end. It asks before a
     shorter time than now: workers remove the plans that are older within minutes."""
-    with open_client(settings) as client:
+    with open_client(settings, creates=True) as client:
         before = client.bounds()
         if time < before.retention:
             _confirmed(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import click
 
-from ..basics.text import date_time, one_line
+from ..basics.text import date_time, one_line, without_login
 from ..client import Client, connect_with
-from ..errors import PayloadUndecodable
-from ..inspection.roots import hint_at_root
+from ..errors import PayloadUndecodable, ZkplanError
+from ..inspection.roots import hint_at_root, require_root
 from ..inspection.view import Why
 from ..plan import Plan
 from ..settings import Settings, resolve
@@ -25,6 +27,8 @@ from .terminal import JsonFormatter, PrintableFormatter, printable
 
 #: Rows of a table that are aligned together.
 ROWS_ALIGNED = 1000
+#: A command says what it connects to after so many seconds without an answer.
+_SILENT_S = 1.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -158,17 +162,46 @@ def _warn(text: str) -> None:
     click.echo(f"warning: {printable(text)}", err=True)
 
 
-def open_client(settings: Settings, *, creates: bool = False, patience: float = 30.0) -> Client:
+def open_client(
+    settings: Settings,
+    *,
+    creates: bool = False,
+    needs_root: bool = True,
+    patience: float = 30.0,
+) -> Client:
     """Open a client for a command.
 
-    Only a command that `creates` something may create the folder of an embedded server. For other
-    commands a missing folder is most likely a typing error, so they raise ZkplanError. Raises what
-    `connect` raises, too.
+    Only a command that `creates` something may create the folder of an embedded server, and the
+    root. For other commands a missing folder or root is most likely a typing error, so they raise
+    ZkplanError; a root may be missing for those that wait for it (`needs_root` is False). Raises
+    what `connect` raises, too.
     """
     log_to_stderr()
     if not creates:
         require_data(settings.hosts)
-    return connect_with(settings, patience=patience)
+    with told_if_slow(settings.hosts):
+        client = connect_with(settings, patience=patience)
+    try:
+        if needs_root and not creates:
+            require_root(client, printable(without_login(settings.hosts)))
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+@contextmanager
+def told_if_slow(hosts: str) -> Iterator[None]:
+    """Say what is connected to, if that takes longer than a moment: a server that does not answer
+    is waited for."""
+    told = f"connecting to {printable(without_login(hosts))} …"
+    timer = threading.Timer(_SILENT_S, click.echo, [told], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def label_of(plan: Plan) -> str:
@@ -224,8 +257,13 @@ def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
 
 
 def tell_none(what: str, client: Client, hosts: str) -> None:
-    """Say that a list is empty, so that a mistyped root does not look like one that is in use."""
-    click.echo(f"no {what} under {client.root} of {hosts}{hint_at_root(client)}", err=True)
+    """Say that a list is empty. Where this is no root of zkplan, the command ends with an error: a
+    mistyped root must not look like one that is in use."""
+    hint = hint_at_root(client)
+    told = f"no {what} under {client.root} of {hosts}{hint}"
+    if hint:
+        raise ZkplanError(told)
+    click.echo(told, err=True)
 
 
 def print_rest(left_out: int, output: str) -> None:

@@ -48,7 +48,7 @@ def metrics(listen: tuple[str, int] | None, is_open: bool, settings: Settings) -
         check_reach(listen[0], is_open, "--open")
     elif is_open:
         raise click.UsageError("--open is of no use without --listen")
-    with open_client(settings) as client:
+    with open_client(settings, needs_root=listen is None) as client:
         hint = hint_at_root(client)
         if hint:
             click.echo(f"warning: {client.root} of {settings.hosts}{hint}", err=True)

@@ -81,10 +81,10 @@ def list_plans(output: str, settings: Settings) -> None:
     with open_client(settings) as client:
         rows = [status_row(found.status(), output) for found in client.plans()]
         print_rows(rows, output, _COLUMNS)
-        if not rows:
-            tell_none("plan", client, settings.hosts)
         # Those that may be read are listed all the same.
         client.transport.run(refuse_hidden(client.paths))
+        if not rows:
+            tell_none("plan", client, settings.hosts)
 
 
 @plan.command()
@@ -239,7 +239,7 @@ def import_(
         raise click.BadParameter(f"File {file!r} does not exist.", param_hint="'FILE'")
     # The data folder may be new. A server in memory would end with this command, and lose the plan.
     in_folder = is_embedded(settings.hosts) and folder_of(settings.hosts) is not None
-    with open_client(settings, creates=in_folder) as client:
+    with open_client(settings, creates=in_folder, needs_root=False) as client:
         made = client.import_plan(file, copy=copy, any_secret=any_secret, archived=archived)
         found = client.plan(made.path)  # with its record, which is told after the connection
         state = found.status().state

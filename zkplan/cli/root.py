@@ -65,7 +65,7 @@ def show(output: str, settings: Settings) -> None:
     It looks at every znode of the root. Exit codes: 0 nothing, 1 something, or not all of the root
     may be read.
     """
-    with open_client(settings) as client:
+    with open_client(settings, needs_root=False) as client:
         report = root_access(client)
     print_facts(_facts(report, output), output)
     _require_all_read(report.unreadable)
@@ -87,7 +87,7 @@ def lock(anyway: bool, settings: Settings) -> None:
     give no login, nothing is changed. Exit codes: 0 nothing is open, 1 not all of the root may be
     read.
     """
-    with open_client(settings) as client:
+    with open_client(settings, needs_root=False) as client:
         if client.transport.server_is_closed and not client.transport.logs_in:
             report = root_access(client)
             _require_all_read(report.unreadable)

@@ -60,7 +60,7 @@ def top(once: bool, over: float, interval: float, output: str, settings: Setting
     from .top_live import Live, keep_logs
 
     last = keep_logs()
-    with open_client(settings) as client:
+    with open_client(settings, needs_root=False) as client:
         Live(client.observer(), client.transport, _place(client), interval, last).run()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..connection import Connection
+from ..errors import AccessDenied, ZkplanError
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 
 #: The most znodes beside a root that are examined.
@@ -22,6 +23,22 @@ def hint_at_root(client: Connection) -> str:
     others = sorted(other for other in names or () if other != name)[:LOOKED_AT]
     found = [f"{parent}/{other}" for other in _roots(client, parent, others)]
     return f": {what}" + (f"; beside it: {', '.join(found)}" if found else "")
+
+
+def require_root(client: Connection, hosts: str) -> None:
+    """For who only looks: raises ZkplanError where the root is missing, and names those beside it.
+
+    An access list may forbid to read it: then it is there, and what is asked next says why.
+    """
+    try:
+        is_there = client.transport.ask(ReadData(client.root)) is not None
+    except AccessDenied:
+        return
+    if not is_there:
+        raise ZkplanError(
+            f"there are no plans under {client.root} of {hosts}{hint_at_root(client)}. The "
+            "first author or worker creates a root; is the name (--root) right?"
+        )
 
 
 def _roots(client: Connection, parent: str, names: list[str]) -> list[str]:
