@@ -10,12 +10,11 @@ import logging
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from .basics.exceptions import formatted, frames_of, kind_of
 from .basics.text import one_line, printable
 
 #: Before each line of a traceback, so that none of them looks like a line of the log.
 CONTINUED = "  | "
-_PLAIN = logging.Formatter()
-
 
 #: What a record of a task has besides its text.
 TASK_FIELDS = ("plan", "task", "attempt", "worker")
@@ -51,16 +50,30 @@ class _OneLine(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         note_task(record)
-        record.msg, record.args = one_line(record.getMessage()), ()
+        record.msg, record.args = one_line(_message_of(record)), ()
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
             # A formatter takes this text instead of making its own.
-            record.exc_text = continued(_PLAIN.formatException(record.exc_info))
+            record.exc_text = continued(exception_text(record))
         if record.stack_info:
             record.stack_info = continued(record.stack_info)
         return True
 
 
 _ONE_LINE = _OneLine()
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except BaseException as broken:
+        # An argument of it is of a user's class. A filter that raises would end whoever logs.
+        return f"{record.msg} (its arguments cannot be shown: {kind_of(broken)})"
+
+
+def exception_text(record: logging.LogRecord) -> str:
+    """The traceback of the record's exception, as a formatter writes it. Never raises."""
+    error = record.exc_info[1] if record.exc_info else None
+    return "" if error is None else formatted(error, frames_of(error)).removesuffix("\n")
 
 
 def get_logger(name: str) -> logging.Logger:

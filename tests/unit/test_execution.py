@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
+import importlib
+import itertools
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -93,19 +98,141 @@ def test_a_function_that_wants_to_end_the_process_ends_its_attempt_only(
     assert failure(runner.run(job_of(leave))).kind == kind.__qualname__
 
 
-def test_an_error_whose_message_cannot_be_made_ends_the_attempt_all_the_same(
-    runner: Runner,
-) -> None:
-    class Mute(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError("not even this")
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
 
+
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class NotText(Exception):
+    def __str__(self) -> str:
+        return 7  # type: ignore[return-value]
+
+
+class Locked(Exception):
+    """No attribute of it can be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("the archive is closed")
+
+
+class Lookup(Exception):
+    """The module `traceback` asks each exception for its notes."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+class Masked(Exception):
+    """Its class, its traceback and its notes are other things."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("the archive is closed")
+
+    __traceback__ = __cause__ = __context__ = 7  # type: ignore[assignment]
+    __notes__ = itertools.count()
+
+
+class Nameless(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError("the archive is closed")
+
+
+def anonymous() -> Exception:
+    class Anonymous(Exception, metaclass=Nameless):
+        pass
+
+    return Anonymous()
+
+
+class Loader:
+    def get_source(self, name: str) -> str:
+        raise RuntimeError("the archive is closed")
+
+
+def from_a_closed_archive() -> None:
+    code = compile("def render():\n    raise ValueError('no page')\nrender()", "page.py", "exec")
+    exec(code, {"__name__": 7, "__loader__": Loader()})
+
+
+def in_a_circle() -> Exception:
+    one, other = ValueError("one"), Mute()
+    one.__cause__, other.__cause__ = other, one
+    return one
+
+
+def from_a_cause() -> Exception:
+    error = ValueError("no data")
+    error.__cause__ = parser_error()
+    return error
+
+
+def parser_error() -> Exception:
+    return SyntaxError("unexpected token", ("rules.cfg", 3, 7, cast("str", b"when x then y")))
+
+
+def of_a_group() -> BaseException:
+    group = getattr(builtins, "ExceptionGroup", None)
+    return ValueError("one") if group is None else group("all", [ValueError("one"), parser_error()])
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "told"),
+    [
+        (Mute, "Mute", "RuntimeError"),
+        (Leaving, "Leaving", "SystemExit"),
+        (NotText, "NotText", "TypeError"),
+        (Locked, "Locked", ""),
+        (Lookup, "Lookup", ""),
+        (Masked, "Masked", ""),
+        (anonymous, "Exception", ""),
+        (parser_error, "SyntaxError", "unexpected token"),
+        (from_a_cause, "ValueError", "no data"),
+        (in_a_circle, "ValueError", "one"),
+        (of_a_group, "", "one"),
+        (lambda: ValueError("\udcff"), "ValueError", "\udcff"),
+    ],
+)
+@pytest.mark.parametrize("retry_if", [None, "builtins:KeyError"])
+def test_an_error_that_cannot_be_formatted_ends_its_attempt_alone_and_shows_what_it_can(
+    runner: Runner,
+    make: Callable[[], BaseException],
+    kind: str,
+    told: str,
+    retry_if: str | None,
+) -> None:
     def fail() -> None:
+        raise make()
+
+    options = TaskOptions(retry_if=(retry_if,) if retry_if else ())
+    found = failure(ended := runner.run(job_of(fail, options=options)))
+    assert kind in found.kind
+    assert told in found.message + found.traceback
+    assert "in fail" in found.traceback
+    settle(ended, CODEC, PATHS)
+
+
+def test_a_traceback_whose_source_cannot_be_read_names_its_places(runner: Runner) -> None:
+    found = failure(runner.run(job_of(from_a_closed_archive)))
+    assert (found.kind, found.message) == ("ValueError", "no page")
+    assert 'File "page.py", line 2, in render' in found.traceback
+    assert "cannot format this traceback: RuntimeError" in found.traceback
+
+
+def test_an_error_of_a_module_whose_message_cannot_be_made_leaves_the_task_to_others(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
         raise Mute
 
-    found = failure(runner.run(job_of(fail)))
-    assert found.kind.endswith("Mute")
-    assert "RuntimeError" in found.message
+    job = job_of(parser_error)
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    assert "parser_error cannot be imported: Mute" in runner.run(job).cannot_run
 
 
 def test_a_huge_message_and_a_deep_traceback_are_cut(runner: Runner) -> None:

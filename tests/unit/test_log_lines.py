@@ -55,6 +55,25 @@ def test_each_line_of_a_traceback_is_marked_as_no_line_of_the_log(plain: io.Stri
     assert all(line.startswith("  | ") and line.isprintable() for line in more)
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+    def __getattr__(self, name: str) -> None:
+        raise KeyError(name)
+
+
+def test_an_exception_that_cannot_be_shown_is_logged_all_the_same(plain: io.StringIO) -> None:
+    try:
+        raise Mute
+    except Mute as error:
+        get_logger("zkplan.worker").exception("a callback raised %s", error)
+    first, *more = plain.getvalue().splitlines()
+    assert first == "ERROR a callback raised %s (its arguments cannot be shown: RuntimeError)"
+    assert any("in test_an_exception_that_cannot" in line for line in more)
+    assert "Mute" in "".join(more)
+
+
 def test_a_record_of_a_task_cannot_look_like_one_of_zkplan() -> None:
     record = logging.LogRecord("app", logging.INFO, "app.py", 1, "%s", (FORGED,), None)
     _, *more = PrintableFormatter("%(message)s").format(record).split("\n")

@@ -37,6 +37,11 @@ def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _without_ours(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None and frames.tb_frame.f_globals["__name__"].startswith("zkplan."):
+    while frames is not None and _is_ours(frames.tb_frame.f_globals.get("__name__")):
         frames = frames.tb_next
     return frames
+
+
+def _is_ours(module: object) -> bool:
+    """A module may have any name, and code that `exec` runs has none."""
+    return isinstance(module, str) and module.startswith("zkplan.")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from ..basics.exceptions import summary_of
 from ..basics.loaded_code import note_imports
 from ..serialization.kinds import registered
 from ..settings import Settings
@@ -43,7 +44,7 @@ def import_kinds(modules: Sequence[str]) -> None:
             importlib.import_module(module)
         except Exception as error:  # the module runs, and may raise anything
             raise click.UsageError(
-                f"--kinds {module} cannot be imported: {type(error).__name__}: {error}"
+                f"--kinds {module} cannot be imported: {summary_of(error)}"
             ) from error
         if registered() == before:
             raise click.UsageError(f"--kinds {module} has no function with @zkplan.kind")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..basics.exceptions import formatted, frames_of
 from ..basics.text import count
 from ..settings import Settings
 from . import EXIT_FAILED
@@ -44,7 +45,7 @@ def replay(
         except BaseException as error:
             if not _is_of_the_function(error):
                 raise
-            click.echo(printable("".join(traceback.format_exception(error))).rstrip(), err=True)
+            click.echo(printable(formatted(error, frames_of(error))).rstrip(), err=True)
             raise SystemExit(EXIT_FAILED) from None
     click.echo(printable(repr(result)))
     if added:
@@ -67,5 +68,5 @@ def _in_debugger(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 
 def _is_of_the_function(error: BaseException) -> bool:
     """Whether the function raised it, and not zkplan before it was called."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(frames_of(error))]
     return not str(frames[-1].f_globals.get("__name__", "")).startswith("zkplan.")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..basics.text import printable
-from ..log import CONTINUED, TASK_FIELDS, continued, note_task
+from ..log import CONTINUED, TASK_FIELDS, continued, exception_text, note_task
 
 __all__ = ["JsonFormatter", "PrintableFormatter", "printable"]
 
@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
             **_fields_of(record),
         }
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
-            record.exc_text = self.formatException(record.exc_info)
+            record.exc_text = exception_text(record)
         if record.exc_text:
             lines = record.exc_text.split("\n")
             value["traceback"] = "\n".join(line.removeprefix(CONTINUED) for line in lines)

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ..basics.exceptions import summary_of
+
 
 def function_at(path: str) -> Callable[..., Any]:
     """Raises ValueError, whose text says why there is none."""
@@ -17,7 +19,7 @@ def function_at(path: str) -> Callable[..., Any]:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # the module runs, and may raise anything
-        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{path} cannot be imported: {summary_of(error)}") from error
     if not callable(found):
         raise ValueError(f"{path} is no function but {found!r:.100}")
     function: Callable[..., Any] = found

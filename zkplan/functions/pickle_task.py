@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ..basics.exceptions import summary_of
 from ..errors import NotSerialisable, ZkplanError
 from ..serialization import codec as codecs
 from ..serialization.functions import dump_function, function_name
@@ -62,6 +63,4 @@ def _serialising(what: str) -> Iterator[None]:
             "pickle cannot follow; keep it flat, for example as a list of its parts"
         ) from error
     except Exception as error:
-        raise NotSerialisable(
-            f"{what} cannot be serialised: {type(error).__name__}: {error}"
-        ) from error
+        raise NotSerialisable(f"{what} cannot be serialised: {summary_of(error)}") from error

@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..basics.exceptions import summary_of
 from ..errors import InvalidTask, NotSerialisable
 from ..serialization.by_name import dump_name
 from ..serialization.functions import dump_function, function_name
@@ -60,7 +61,7 @@ def _as_text(function: Callable[..., Any], as_json: bool) -> str:
     except Exception as error:
         raise NotSerialisable(
             f"retry_if: the function {function_name(function)} cannot be serialised"
-            f"{' (serializer json)' if as_json else ''}: {type(error).__name__}: {error}"
+            f"{' (serializer json)' if as_json else ''}: {summary_of(error)}"
         ) from error
     if len(dumped) > FUNCTION_BYTES_MAX:
         raise InvalidTask(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..basics.exceptions import summary_of
 from ..basics.text import date_time
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable
@@ -184,7 +185,7 @@ class _Values:
         except PayloadUndecodable as error:
             return self.refused(str(error))
         except Exception as error:  # a user's class may raise anything
-            return self.refused(f"{type(error).__name__}: {error}")
+            return self.refused(summary_of(error))
 
     def refused(self, why: str) -> str:
         self.failed.append(why)

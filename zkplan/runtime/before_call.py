@@ -5,7 +5,7 @@ how the attempt ends. Workers and leases ask this alike.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ..errors import (
     FunctionNotAllowed,
@@ -13,6 +13,7 @@ from ..errors import (
     PayloadRefused,
     PayloadUndecodable,
     StoreUnavailable,
+    ZkplanError,
 )
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.shared import Claim
@@ -105,13 +106,13 @@ def _out_of_time(job: Job, clock: ServerClock) -> Ended | None:
 
 def ended_by(error: BaseException, job: Job, codec: Codec) -> Ended:
     """How an attempt ends by an error of zkplan, or of the function."""
-    match error:
+    match _own_error(error):
         case PayloadRefused():
             # Another worker with this key would refuse it, too. The log has named the place before,
             # when it was read (`protection.guard`), and does so once.
             return Ended(job, failure=describe(error, job, codec), final=True)
-        case PayloadUndecodable():
-            return Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
+        case PayloadUndecodable() as own:
+            return Ended(job, cannot_run=str(own), shown=undecodable_for_log(own))
         case StoreUnavailable():
             return Ended(job, store_away=str(error))
         case InvariantViolated():
@@ -122,3 +123,9 @@ def ended_by(error: BaseException, job: Job, codec: Codec) -> Ended:
             return Ended(job, failure=describe(error, job, codec), final=True, shown=str(error))
     is_last = is_final(job.options, error, codec.function)
     return Ended(job, failure=describe(error, job, codec), final=is_last)
+
+
+def _own_error(error: BaseException) -> ZkplanError | None:
+    """The error if it is one of zkplan's. A pattern would ask the `__class__` of any other, and
+    that of a user's class may raise."""
+    return cast("ZkplanError", error) if issubclass(type(error), ZkplanError) else None

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Set
 
+from ..basics.exceptions import formatted, frames_of, kind_of, message_of
 from ..basics.loaded_code import changed_modules
 from ..basics.text import date_time
 from ..errors import PayloadUndecodable
@@ -62,17 +63,17 @@ class VanishedWorkers:
 
 def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
     """The failure record of an exception, without the frames of the worker itself."""
-    frames = error.__traceback__
+    frames = frames_of(error)
     while frames is not None and _is_own(frames.tb_frame.f_globals.get("__name__")):
         frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames))
+    text = formatted(error, frames)
     try:
         dumped = codec.dump_exception(error, is_json(job.function))
     except BaseException:
         dumped = b""  # it cannot travel, for whatever reason; its text is kept
     return Failure(
-        kind=type(error).__qualname__,
-        message=_message(error)[:2000],
+        kind=kind_of(error),
+        message=message_of(error)[:2000],
         traceback=text[-TRACEBACK_CHARS_MAX:],
         worker=job.worker,
         n=job.claim.n,
@@ -107,11 +108,11 @@ def undecodable_for_log(error: PayloadUndecodable) -> str:
     text, cause = str(error), error.__cause__
     if cause is None or MESSAGES.isEnabledFor(logging.INFO):
         return text[:LOGGED_CHARS_MAX]
-    frames = list(traceback.walk_tb(cause.__traceback__))
+    frames = list(traceback.walk_tb(frames_of(cause)))
     module = str(frames[-1][0].f_globals.get("__name__", "")) if frames else ""
     if module.partition(".")[0] in _DECODERS:
         return text[:LOGGED_CHARS_MAX]
-    return text.removesuffix(f": {cause}")[:LOGGED_CHARS_MAX]
+    return text.removesuffix(f": {message_of(cause)}")[:LOGGED_CHARS_MAX]
 
 
 def time_out(job: Job) -> Failure:
@@ -164,13 +165,5 @@ def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
     return Failure("WorkerLost", message, "", lost_worker, n, time.time())
 
 
-def _is_own(module: str | None) -> bool:
-    return module is not None and module.startswith((f"{__package__}.", "zkplan.isolation."))
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException as broken:
-        # Otherwise the error would end the slot's thread, and the task would never end.
-        return f"(its message cannot be made: {type(broken).__name__})"
+def _is_own(module: object) -> bool:
+    return isinstance(module, str) and module.startswith((f"{__package__}.", "zkplan.isolation."))

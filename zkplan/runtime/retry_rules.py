@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from ..basics.exceptions import kind_of
 from ..log import get_logger
 from ..protocol.options import TaskOptions
 
@@ -24,18 +25,16 @@ def is_final(
     """
     if not options.fatal and not options.retry_if:
         return False
-    names = {f"{kind.__module__}:{kind.__qualname__}" for kind in type(error).__mro__}
-    if names.intersection(options.fatal):
-        return True
     rule = options.retry_if
-    if not isinstance(rule, str):
-        return bool(rule) and not names.intersection(rule)
-    if load is None:
-        return False
     try:
-        return not load(base64.b64decode(rule))(error)
-    except Exception as wrong:
-        # A rule that cannot be asked must not cost the task its attempts.
+        names = {f"{kind.__module__}:{kind.__qualname__}" for kind in type(error).__mro__}
+        if names.intersection(options.fatal):
+            return True
+        if not isinstance(rule, str):
+            return bool(rule) and not names.intersection(rule)
+        return load is not None and not load(base64.b64decode(rule))(error)
+    except BaseException as wrong:
+        # A rule that cannot be asked must not cost the task its attempts, or the worker a slot.
         told = "a function given as retry_if raised %s, so its task is retried as if it had none"
-        logger.warning(told, type(wrong).__name__)
+        logger.warning(told, kind_of(wrong))
         return False

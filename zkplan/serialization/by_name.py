@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..basics.exceptions import summary_of
 from ..basics.loaded_code import note_imports
 from ..errors import FunctionNotAllowed, PayloadUndecodable, ZkplanError
 from .json_values import JSON
@@ -144,7 +145,7 @@ def load_by_name(blob: bytes, allowed: AllowList | None = None) -> Callable[...,
         raise
     except Exception as error:
         raise PayloadUndecodable(
-            f"the function {name} cannot be imported: {type(error).__name__}: {error}"
+            f"the function {name} cannot be imported: {summary_of(error)}"
         ) from error
     note_imports()
     if not blob.endswith(EACH):

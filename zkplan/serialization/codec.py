@@ -20,6 +20,7 @@ from typing import Any
 
 import dill
 
+from ..basics.exceptions import summary_of
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from ..protocol.fields import as_text, from_json
 from ..protocol.options import TaskOptions
@@ -169,15 +170,15 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
         if encoding == FAILED:
             return load_failure(blob)
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
-        raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
+        raise PayloadUndecodable(summary_of(error)) from error
     except Exception as error:
         if encoding == b"P":
             # Builtin data runs no code of a user: the payload is damaged.
-            raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
+            raise PayloadUndecodable(summary_of(error)) from error
         if blob[1:3] != HERE:
             raise PayloadUndecodable(
                 f"written by Python {blob[1]}.{blob[2]}, here is "
-                f"{HERE[0]}.{HERE[1]}: {type(error).__name__}: {error}"
+                f"{HERE[0]}.{HERE[1]}: {summary_of(error)}"
             ) from error
         raise
     finally:
@@ -327,7 +328,7 @@ class Codec:
         except Exception as error:
             raise NotSerialisable(
                 f"a value of type {type(value).__qualname__} cannot be serialised: "
-                f"{type(error).__name__}: {error}"
+                f"{summary_of(error)}"
             ) from error
 
     def seal_skipped(

@@ -10,6 +10,7 @@ from typing import Any
 
 import dill
 
+from ..basics.exceptions import summary_of
 from ..basics.loaded_code import note_imports
 from ..errors import PayloadUndecodable
 from ..protocol.options import TRACEPARENT_CHARS
@@ -115,7 +116,7 @@ def load_function(blob: bytes) -> Callable[..., Any]:
                 found = getattr(found, part)
         except Exception as error:
             raise PayloadUndecodable(
-                f"the function {module}.{name} cannot be imported: {type(error).__name__}: {error}"
+                f"the function {module}.{name} cannot be imported: {summary_of(error)}"
             ) from error
     elif blob[:1] == JSON:
         return load_by_name(blob)
@@ -124,7 +125,7 @@ def load_function(blob: bytes) -> Callable[..., Any]:
             found = dill.loads(blob[3:])
         except Exception as error:
             raise PayloadUndecodable(
-                f"the function cannot be decoded here: {type(error).__name__}: {error}"
+                f"the function cannot be decoded here: {summary_of(error)}"
             ) from error
     elif blob[:1] == b"F" and len(blob) >= 3:
         raise PayloadUndecodable(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..basics.exceptions import summary_of
 from ..errors import NotSerialisable, ZkplanError
 from ..serialization.codec import dump, load
 from ..serialization.functions import load_function
@@ -41,6 +42,5 @@ def carry(value: Any, inline_limit: int | None) -> tuple[bool, list[Bytes]]:
         raise
     except Exception as error:
         raise NotSerialisable(
-            f"a value of type {type(value).__qualname__} cannot be serialised: "
-            f"{type(error).__name__}: {error}"
+            f"a value of type {type(value).__qualname__} cannot be serialised: {summary_of(error)}"
         ) from error

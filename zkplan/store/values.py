@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..basics.exceptions import summary_of
 from ..errors import (
     NotSerialisable,
     PayloadUndecodable,
@@ -140,7 +141,7 @@ class Values:
         except Exception as error:
             raise NotSerialisable(
                 f"a value of type {type(value).__qualname__} cannot be serialised: "
-                f"{type(error).__name__}: {error}"
+                f"{summary_of(error)}"
             ) from error
         return self.codec.seal(VALUE, named(body, name) if name else body)
 
