@@ -94,6 +94,25 @@ def test_a_worker_that_lacks_a_module_leaves_the_task_to_others(
     sys.modules.pop(MODULE)
 
 
+def test_tasks_that_a_worker_lacks_a_module_for_hold_up_no_other_of_their_plan(
+    here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"{MODULE}.py").write_text("def work(): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = __import__(MODULE)
+    monkeypatch.undo()
+    with zkplan_client.create_plan(attempts=1) as plan:
+        lacking = [plan.add_task(module.work) for _ in range(14)]
+        others = [plan.add_task(int) for _ in range(5)]
+    with WorkerProcess(*here, tmp_path / "lacking", "--threads", "1"):
+        # A rest of the whole plan for each of them took two minutes.
+        assert plan.results(others, timeout=30) == [0] * 5
+        late = plan.add_task(int)
+        assert late.result(10) == 0
+    assert not any(task.done() for task in lacking)
+    sys.modules.pop(MODULE)
+
+
 def test_workers_that_lack_different_modules_run_all_that_either_can(
     here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

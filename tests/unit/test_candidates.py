@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from zkplan.protocol.look import PlanLook
 from zkplan.runtime.candidates import Candidates
+from zkplan.runtime.left_to_others import AVOID_FIRST_S, AVOID_MAX_S, IN_VAIN_MAX
 from zkplan.runtime.listing import CANDIDATES_MAX, NEARLY_EMPTY
-from zkplan.runtime.plan_view import AVOID_FIRST_S, AVOID_MAX_S, STEAL_AFTER_S
+from zkplan.runtime.plan_view import STEAL_AFTER_S
 
-from .listings import ALONE, names, numbered, plans, running, standing_still, view
+from .listings import ALONE, FIRST, names, numbered, plans, running, standing_still, view
 
 
 @given(st.lists(st.integers(0, 500), unique=True, max_size=60), st.integers(1, 5))
@@ -112,20 +113,43 @@ def test_a_huge_listing_is_cut_to_the_first() -> None:
     assert seen.take(1).names == names(1)
 
 
-def test_a_plan_that_could_not_be_decoded_is_left_alone_longer_each_time() -> None:
-    seen = view()
-    now, waits = 0.0, []
-    for _ in range(9):
-        seen.update(running(names(1)), ALONE, now)
-        seen.avoid(now)
-        seen.avoid(now)  # a second task of the same claim
-        waits.append(seen.avoid_until - now)
-        assert not seen.wants_look(now)
+def test_tasks_that_cannot_run_here_rest_longer_each_time_and_hold_up_no_other() -> None:
+    candidates = plans(FIRST)
+    seen, now, waits = candidates.views[FIRST], 0.0, []
+    for turn in range(9):
+        seen.begin_look(now)
+        seen.update(running(names(1, 2)), ALONE, now)
+        for name in seen.take(2).names:
+            seen.leave(now, name[5:15])
+        good = names(10 + turn)
+        seen.update(running(names(1, 2) + good), ALONE, now)
+        assert seen.take(3).names == good, "it came later, and does not rest with them"
+        seen.update(running(names(1, 2)), ALONE, now)
+        candidates.file(seen)
         assert not seen.own
-        now = seen.avoid_until
-        assert seen.wants_look(now)
+        assert not candidates.to_look(now, 1, hungry=True)
+        waits.append(candidates.next_event() - now)
+        now += waits[-1]
+        assert candidates.to_look(now, 1, hungry=True) == [seen]
     assert waits[:4] == [AVOID_FIRST_S, 2 * AVOID_FIRST_S, 4 * AVOID_FIRST_S, 8 * AVOID_FIRST_S]
     assert waits[-1] == AVOID_MAX_S
+
+
+def test_a_plan_rests_only_after_many_tasks_in_a_row_that_cannot_run_here() -> None:
+    candidates = plans(FIRST)
+    seen = candidates.views[FIRST]
+
+    def leave(*tasks: int) -> bool:
+        seen.update(running(names(*tasks)), ALONE, 0.0)
+        for name in seen.take(len(tasks)).names:
+            seen.leave(0.0, name[5:15])
+        return seen.avoid_until > 0.0
+
+    assert not leave(*range(IN_VAIN_MAX - 1))
+    candidates.has_run(FIRST)
+    assert not leave(*range(IN_VAIN_MAX, 2 * IN_VAIN_MAX - 1))
+    assert leave(2 * IN_VAIN_MAX)
+    assert not seen.wants_look(AVOID_FIRST_S / 2)
 
 
 def test_plans_are_served_in_turn() -> None:

@@ -64,7 +64,7 @@ def with_more_strange_names_than_are_remembered(seen: PlanView) -> None:
 
 
 def with_a_task_that_cannot_run_here(seen: PlanView) -> None:
-    seen.cannot_run.add("0000000001")
+    seen.left.add("0000000001")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_of_a_huge_listing_only_what_is_next_is_held(
     prepare(seen)
     with little_memory():
         seen.update(PlanLook("running", 0, listing), SHARE, 100.0)
-    left_out = {name[5:15] for name in seen.strange} | seen.cannot_run
+    left_out = {name[5:15] for name in seen.strange} | seen.left.tasks
     wanted = [name for name in names(*range(1, MANY, 2)) if name[5:15] not in left_out]
     assert list(seen.own) == wanted[:CANDIDATES_MAX]
 

@@ -7,8 +7,6 @@ import pytest
 from zkplan.runtime.candidates import Candidates
 from zkplan.runtime.listing import CANDIDATES_MAX, NEARLY_EMPTY, URGENT_MAX
 from zkplan.runtime.plan_view import (
-    AVOID_FIRST_S,
-    AVOID_MAX_S,
     LISTING_NAMES,
     REFRESH_MAX_S,
     REFRESH_NAMES_PER_S,
@@ -244,18 +242,9 @@ def test_a_task_that_cannot_be_decoded_here_is_tried_last() -> None:
     found = running([*names(4, 6), lost, "5000-0000000002.1.0"])
     seen.update(found, (0, 2), 0.0)
     assert seen.take(1).names == ["5000-0000000002.1.0"]
-    seen.avoid(0.0, "0000000002")
-    seen.update(found, (0, 2), AVOID_FIRST_S)
+    seen.leave(0.0, "0000000002")
+    seen.update(found, (0, 2), 2 * REFRESH_S)
     assert seen.take(1).names == [lost]
-    seen.avoid(AVOID_FIRST_S, "0000000003")
-    seen.update(found, (0, 2), 3 * AVOID_FIRST_S)
-    assert list(seen.own) == names(4, 6)
-    seen.update(running([lost, "5000-0000000002.2.0"]), (0, 2), 9 * AVOID_FIRST_S)
-    assert list(seen.own) == ["5000-0000000002.2.0"]
-
-
-def test_a_plan_that_was_left_alone_for_long_has_nothing_urgent() -> None:
-    seen = view()
-    seen.leave_alone(0.0)
-    seen.update(running([*names(4, 6), "5000-0000000003.1.0"]), (0, 2), AVOID_MAX_S)
+    seen.leave(2 * REFRESH_S, "0000000003")
+    seen.update(found, (0, 2), 4 * REFRESH_S)
     assert list(seen.own) == names(4, 6)

@@ -66,7 +66,7 @@ class Candidates:
                 self.shares.came(view.number, view.listed_at)
         else:
             self._stocked.pop(view.number, None)
-        wanting = view.must_look or view.changed or view.steal_at is not None
+        wanting = view.must_look or view.changed or view.due_at < float("inf")
         if wanting and not view.finished:
             self._wanting.setdefault(view.number)
         else:
@@ -78,6 +78,12 @@ class Candidates:
         if view is not None:
             view.rest(now)
             self.file(view)
+
+    def has_run(self, number: str) -> None:
+        """A task of that plan has run here."""
+        view = self.views.get(number)
+        if view is not None and view.left.in_vain:
+            view.left.in_vain, view.avoid_s = 0, 0.0
 
     def list_anew(self) -> None:
         """Forget all listings, because another order is needed."""
@@ -187,7 +193,7 @@ class Candidates:
             if view.waiting:
                 at = max(at, view.renew_at if view.must_look else float("inf"))
             elif not view.must_look:
-                at = max(at, view.steal_at or 0.0)
+                at = max(at, view.due_at)
             if at > self._looked_at:
                 due = min(due, at)
         return due

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, kind_in, parse_entry
 from ..protocol.look import PlanLook, Signs
 from ..protocol.records import PlanRecord, State
+from .left_to_others import AVOID_MAX_S, LeftToOthers, longer
 from .listing import (
     CANDIDATES_MAX,
     NEARLY_EMPTY,
@@ -37,7 +38,7 @@ REFRESH_S, REFRESH_MAX_S = 1.0, 30.0
 REFRESH_NAMES_PER_S, LISTING_NAMES, REFRESH_PARTS = 25_000, 1000, 10
 #: Seconds after which entries of another share may be taken: its own worker had its chance.
 STEAL_AFTER_S = 0.01
-#: How many strange names, and tasks that cannot run here, are remembered for each plan.
+#: How many strange names are remembered for each plan.
 STRANGE_MAX = 1000
 #: The shortest time between two listings while all that is left waits for permits.
 LIMITED_LOOK_S = 0.05
@@ -45,10 +46,8 @@ LIMITED_LOOK_S = 0.05
 IsFull = Callable[[str], bool]
 #: Gives the permits for an entry, or None if its limits are full.
 Permit = Callable[[str], "tuple[str, ...] | None"]
-#: Seconds for which a plan is left alone after one of its tasks could not run here, doubled each
-#: time.
-AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
-#: The same after ZooKeeper had no room for a claim, or for a task's result or logs.
+#: Seconds for which a plan is left alone after ZooKeeper had no room for a claim, or for a task's
+#: result or logs.
 NO_ROOM_REST_S = 1.0
 
 
@@ -97,8 +96,8 @@ class PlanView:
     busy_until: float = float("-inf")
     #: When urgent entries were last tried.
     urgent_tried_at: float = float("-inf")
-    #: Tasks that this worker could not run. They are tried last, or no other would be tried.
-    cannot_run: set[str] = field(default_factory=set)
+    #: The tasks that cannot run here.
+    left: LeftToOthers = field(default_factory=LeftToOthers)
     #: Its `ready` changed: look even if no slot is free, because running tasks must be told.
     changed: bool = False
     watch: bool = True
@@ -153,7 +152,7 @@ class PlanView:
         self.looking = False
         self.adopt = look.state == "running" and (DEFAULT_QUEUE, None) in look.listed
         self.waiting.clear()
-        names, long = self._first_queue(look, is_full)
+        names, long = self._first_queue(look, is_full, now)
         # A worker that takes from other shares goes on with that: a new listing must not make it
         # wait again.
         stealing = self.steal_at is not None and now >= self.steal_at
@@ -164,10 +163,8 @@ class PlanView:
             # The end of the list, which the worker of that share reaches last.
             mine = first_of(names, min((len(names) + 1) // 2, CANDIDATES_MAX), reverse=True)[::-1]
         urgent: list[str] = []
-        # Once a second, so that short listings do not make all workers collide each time. Not in a
-        # plan that was left alone for long: the urgent task may be the one that kept this worker
-        # from it.
-        if mine and now - self.urgent_tried_at >= REFRESH_S and self.avoid_s < AVOID_MAX_S:
+        # Once a second, so that short listings do not make all workers collide each time.
+        if mine and now - self.urgent_tried_at >= REFRESH_S:
             urgent, self.urgent_tried_at = urgent_of(names, mine[0], *share), now
         self.own = deque([*urgent, *mine, *last_of_others(names, spare - len(mine), *share)])
         self.offered = False
@@ -202,13 +199,14 @@ class PlanView:
         usual = self.record.defaults.priority if self.record is not None else 0
         return RANK_MIDDLE - usual - self.lift
 
-    def _first_queue(self, look: PlanLook, is_full: IsFull) -> tuple[Names, bool]:
+    def _first_queue(self, look: PlanLook, is_full: IsFull, now: float) -> tuple[Names, bool]:
         """The names to claim from: those of the first queue that has any which can run here.
 
         Returns also whether one of the listings was long. Names whose limits are full are left
         out; they are in `waiting`.
         """
-        chosen, is_long, can_run = Names(()), False, False
+        chosen, is_long, are_left = Names(()), False, False
+        self.left.begin(now)
         for queue, listed in look.listed:
             names = Names((listed or ()) if self.running else ())
             if self.strange:
@@ -220,14 +218,15 @@ class PlanView:
             if self.others_kinds:
                 names = Names(names, self._is_of_mine)
             is_long = is_long or len(names) >= NEARLY_EMPTY
+            if self.left.tasks:
+                are_left = are_left or len(names) > 0
+                names = Names(names, self.left.may_run)
             if self.limited:
                 names = self._without_full(queue, names, is_full)
-            others = names
-            if self.cannot_run:
-                others = Names(names, lambda name: name[5:15] not in self.cannot_run)
-            if (len(others) and not can_run) or (len(names) and not len(chosen)):
-                chosen = others if len(others) else names
-                can_run, self.queue = bool(len(others)), queue
+            if len(names) and not len(chosen):
+                chosen, self.queue = names, queue
+        if are_left and not len(chosen):
+            self.left.nothing_else(now)
         return chosen, is_long
 
     def _is_of_mine(self, name: str) -> bool:
@@ -340,17 +339,14 @@ class PlanView:
         """Called for each name only if there are more strange names than are remembered."""
         return name not in self.strange and parse_entry(name) is not None
 
-    def avoid(self, now: float, task: str | None = None) -> None:
-        """One of its tasks cannot run here: leave the plan to others for a while.
+    def leave(self, now: float, task: str) -> None:
+        """That task cannot run here: leave it to others, and go on with the rest of the plan."""
+        if self.left.add(task):
+            self._avoid(now)
 
-        The task itself is left alone for longer. Otherwise two workers that each lack what the
-        first task of their share needs could try these two for ever.
-        """
-        if task is not None and len(self.cannot_run) < STRANGE_MAX:
-            self.cannot_run.add(task)
-        if now >= self.avoid_until:  # tasks that were claimed together count once
-            self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
-            self.avoid_until = now + self.avoid_s
+    def _avoid(self, now: float) -> None:
+        self.avoid_s = longer(self.avoid_s)
+        self.avoid_until = now + self.avoid_s
         self.drop_listing()
 
     def rest(self, now: float) -> None:
@@ -369,7 +365,14 @@ class PlanView:
         while."""
         self.looking, self.state = False, None
         self.avoid_s = AVOID_MAX_S
-        self.avoid(now)
+        self._avoid(now)
+
+    @property
+    def due_at(self) -> float:
+        """When a look is due by itself: entries of another share, or tasks that could not run here,
+        may be tried then."""
+        again_at = self.left.again_at
+        return again_at if self.steal_at is None else min(self.steal_at, again_at)
 
     def wants_look(self, now: float) -> bool:
         if self.looking or self.finished or now < self.avoid_until:
@@ -378,7 +381,7 @@ class PlanView:
             return self.stale
         if self.waiting:
             return self.must_look and now >= self.renew_at
-        return self.must_look or (self.steal_at is not None and now >= self.steal_at)
+        return self.must_look or now >= self.due_at
 
 
 class Taken(NamedTuple):

@@ -41,7 +41,7 @@ class End(NamedTuple):
 class HandBack(NamedTuple):
     """Hand the claim back; no attempt is used up.
 
-    With `cannot_run` this worker lacks something, and leaves the plan to others for a while. With
+    With `cannot_run` this worker lacks something, and leaves the task to others for a while. With
     `no_room` ZooKeeper is full, and with `store_away` the store cannot be used: the plan is left
     alone for a moment.
     """

@@ -111,6 +111,7 @@ class Settler:
         match settled:
             case Part(loaded):
                 self._without_store.discard(loaded.claim.plan)
+                self.candidates.has_run(loaded.claim.plan)
                 self.claims.commit(settled)
             case End(job, make):
                 self.claims.end_by(job, make)
@@ -126,9 +127,9 @@ class Settler:
         """Returns the log entry for the task."""
         claim = job.claim
         view = self.candidates.views.get(claim.plan)
-        first = view is None or view.avoid_s == 0
+        first = view is None or view.left.is_new
         if view is not None:
-            view.avoid(time.monotonic(), claim.task)
+            view.leave(time.monotonic(), claim.task)
             self.candidates.file(view)
         if not first:
             return b""  # once, not with every hand-back: so the task stays small
