@@ -157,10 +157,11 @@ def test_a_cascade_hands_the_failure_down_and_the_plan_drains(zkplan_client: Cli
     assert plan.status().state == "done"
     with pytest.raises(Refused):
         bad.result(10)
-    for task in (middle, end):
+    for task, where in ((middle, "which it depends on"), (end, "2 tasks before it")):
         with pytest.raises(Refused) as original:
             task.result(10)
-        assert "a task it depends on failed" in str(original.value.__cause__)
+        told = f"task {int(bad.number)}, {where}, failed: Refused"
+        assert told in str(original.value.__cause__)
 
 
 def test_a_large_result_and_large_adds_that_fit_no_transaction_are_a_failure(

@@ -59,7 +59,8 @@ def test_failures_arrive_as_values_where_a_task_takes_them(
         assert ordered.result(30) == ["'clean'"]
         assert (unasked.info().skipped, plan.status().skipped) == (True, 1)
         if policy == "cascade":
-            told = "UpstreamFailed: a task it depends on failed: Wrong: told"
+            task = f"task {int(bad.number)}, which it depends on"
+            told = f"UpstreamFailed: {task}, failed: Wrong: told"
             assert last.result(30) == [told, "['7', 'Wrong: told']"]
             return
         # The dead task stays, and what takes results alone waits for its retry.

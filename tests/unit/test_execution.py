@@ -27,6 +27,7 @@ from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE
 from .attempts import (
     CODEC,
     PATHS,
+    SOURCE,
     TASK_NUMBER,
     Edge,
     claim,
@@ -273,8 +274,26 @@ def test_a_failure_among_the_arguments_travels_on_without_a_run(runner: Runner) 
     found = failure(ended)
     assert ended.final
     assert found.kind == "UpstreamFailed"
-    assert "ValueError: no" in found.message
+    assert found.text == f"task {int(SOURCE)}, which it depends on, failed: ValueError: no"
     assert found.traceback == "the traceback"
+
+
+def test_a_failure_is_as_small_at_any_depth_of_a_cascade_and_names_its_root(
+    runner: Runner,
+) -> None:
+    text = "x" * 5000
+    found = Failure("ValueError", text, text, "worker-0", 1, 5.0, text.encode())
+    sizes = []
+    for _ in range(50):
+        sealed = CODEC.seal(FAILURE, found.to_bytes())
+        found = failure(runner.run(job_of(note, (Edge(0),), (sealed,))))
+        sizes.append(len(found.to_bytes()))
+    assert max(sizes) == sizes[-1] == sizes[0] + 1 < 4096, "its depth has one digit more"
+    assert (found.kind, found.root, found.depth) == ("UpstreamFailed", SOURCE, 50)
+    assert found.summary.startswith(
+        f"UpstreamFailed: task {int(SOURCE)}, 50 tasks before it, failed: ValueError: xxx"
+    )
+    assert Failure.from_bytes(found.to_bytes()) == found
     assert ran == []
 
 

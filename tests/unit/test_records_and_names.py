@@ -97,7 +97,9 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         through_bytes,
     ),
     "failure": (
-        st.builds(Failure, *[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50)),
+        st.builds(
+            Failure, *[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50), TEXT, TEXT, COUNTS
+        ),
         through_bytes,
     ),
     "dead letter": (

@@ -155,7 +155,7 @@ class _Attempt:
             told = for_log(failure, job, ended.shown)
             event = {"exception.type": failure.kind}
             if MESSAGES.isEnabledFor(logging.INFO):  # ADR 22: it may hold arguments
-                event["exception.message"] = failure.message
+                event["exception.message"] = failure.text
                 event["exception.stacktrace"] = failure.traceback
             self._span.add_event("exception", event)
             self._fail(failure.kind, told)

@@ -162,10 +162,18 @@ def without_sources(definition: bytes) -> bytes:
     return definition[: -len(sources)] if sources else definition
 
 
+#: What a failure keeps of its root cause down a cascade, where each task has a copy of it.
+_CAUSE_CHARS_MAX, _CAUSE_EXCEPTION_BYTES_MAX = 1000, 1024
+
+
 class Failure(NamedTuple):
     """Why an attempt failed. `exception` is encoded, or empty if it cannot be. `traceparent` is the
     span of the attempt, empty where it was not traced. `stale` names modules whose files had
-    changed since the worker imported them."""
+    changed since the worker imported them.
+
+    Down a cascade, `root` is the number of the task that failed first, and `depth` how many edges
+    lie between. The rest is what is known of that root cause; `message` is its summary.
+    """
 
     kind: str
     message: str
@@ -176,10 +184,12 @@ class Failure(NamedTuple):
     exception: bytes = b""
     traceparent: str = ""
     stale: tuple[str, ...] = ()
+    root: str = ""
+    depth: int = 0
 
     def to_bytes(self) -> bytes:
         value = self._asdict() | {"exception": None}
-        for name in ("traceparent", "stale"):
+        for name in ("traceparent", "stale", "root", "depth"):
             if not value[name]:
                 del value[name]
         facts = to_json(value)
@@ -202,11 +212,33 @@ class Failure(NamedTuple):
             body[4 + size :],
             as_text(facts.get("traceparent")),
             as_names(facts.get("stale")),
+            as_text(facts.get("root")),
+            as_whole(facts.get("depth", 0), "a failure record"),
+        )
+
+    def upstream(self, task: str) -> Failure:
+        """The failure of a task that depends on `task`, which failed so."""
+        is_small = len(self.exception) <= _CAUSE_EXCEPTION_BYTES_MAX
+        return self._replace(
+            kind="UpstreamFailed",
+            message=self.message if self.depth else self.summary[:_CAUSE_CHARS_MAX],
+            traceback=self.traceback[-_CAUSE_CHARS_MAX:],
+            exception=self.exception if is_small else b"",
+            root=self.root if self.depth else task,
+            depth=self.depth + 1,
         )
 
     @property
+    def text(self) -> str:
+        """The message, for people."""
+        if not self.depth:
+            return self.message
+        where = "which it depends on" if self.depth == 1 else f"{self.depth} tasks before it"
+        return f"task {self.root.lstrip('0')}, {where}, failed: {self.message}"
+
+    @property
     def summary(self) -> str:
-        return f"{self.kind}: {self.message}" if self.message else self.kind
+        return f"{self.kind}: {self.text}" if self.text else self.kind
 
 
 class Dead(NamedTuple):

@@ -51,6 +51,12 @@ def sources_of(record: bytes, positions: int) -> list[str]:
     return [f"{n:010d}" for n in struct.unpack_from(f">{positions}I", record, start)]
 
 
+def source_in(argument: bytes) -> str:
+    """The number of the task whose outcome an argument is. Raises as `require_proven`."""
+    require_proven(argument)
+    return argument[:NUMBER_BYTES].decode(errors="backslashreplace")
+
+
 def misplaced(record: bytes, arguments: Sequence[bytes]) -> str:
     """Which of the arguments comes from another task than the definition says; empty if none does.
 

@@ -17,7 +17,7 @@ from ..errors import (
 )
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.shared import Claim
-from ..protocol.sources import outcome_in
+from ..protocol.sources import outcome_in, source_in
 from ..serialization.codec import FAILURE, VALUE, Codec, task_options
 from ..serialization.failures import dump_failure
 from ..serialization.functions import is_json, is_skipped
@@ -71,15 +71,12 @@ def before_call(
     for argument in loaded.arguments:
         kind, body = codec.open(VALUE + FAILURE, outcome_in(argument))
         if kind == FAILURE:
-            failures.append(Failure.from_bytes(body))
-            body = dump_failure(failures[-1])
+            failures.append((source_in(argument), Failure.from_bytes(body)))
+            body = dump_failure(failures[-1][1])
         bodies.append(body)
     if failures and options.run_if == "all_succeeded":
-        cause = failures[0]
-        failure = cause._replace(
-            kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
-        )
-        return Ended(job, failure=failure, final=True)
+        source, cause = failures[0]
+        return Ended(job, failure=cause.upstream(source), final=True)
     if not failures and options.run_if == "any_failed":
         nothing = codec.seal_skipped(None, options.name, is_json(record.function))
         return Ended(job, outcome=nothing, skipped=True)

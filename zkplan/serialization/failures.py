@@ -18,4 +18,4 @@ def load_failure(blob: bytes | memoryview) -> Failure:
     """Raises PayloadUndecodable."""
     found = records.Failure.from_bytes(bytes(blob[1:]))
     n = max(0, found.n)
-    return Failure(found.kind, found.message, found.traceback, n, found.worker)
+    return Failure(found.kind, found.text, found.traceback, n, found.worker)

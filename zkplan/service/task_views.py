@@ -73,8 +73,9 @@ def _neighbour(facts: dict[str, Any]) -> NeighbourOut:
 
 def failure_out(failure: Failure) -> FailureOut:
     """A failure as it is shown; its exception stays as it is."""
-    shown = ("n", "when", "worker", "kind", "message", "traceback")
-    return FailureOut(**{name: getattr(failure, name) for name in shown})
+    shown = ("n", "when", "worker", "kind", "traceback")
+    facts = {name: getattr(failure, name) for name in shown}
+    return FailureOut(message=failure.text, **facts)
 
 
 def _outcome(client: Client, node: Node) -> OutcomeOut:
