@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -32,6 +36,63 @@ class Adder:
     @classmethod
     def named(cls, value: int) -> str:
         return f"{cls.__name__} {value}"
+
+
+def returns() -> None:
+    print("the child has returned")
+
+
+def leaves() -> None:
+    sys.exit(7)
+
+
+def leaves_with_a_text() -> None:
+    sys.exit("it leaves")
+
+
+def fails() -> None:
+    raise ValueError("no data")
+
+
+def fork(ends: Callable[[], None]) -> int:
+    """Fork a process that ends so. Returns its exit code."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    ends()
+    return -1
+
+
+async def fork_in_a_coroutine(ends: Callable[[], None]) -> int:
+    return fork(ends)
+
+
+async def fork_that_awaits() -> int:
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    await asyncio.sleep(0)
+    return -1
+
+
+ENDS = {returns: 0, leaves: 7, leaves_with_a_text: 1, fails: 1}
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_process_that_a_task_forks_ends_with_the_code_of_the_task(
+    isolation: Literal["thread", "process"], zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    """It would go on as a copy of its worker, and who waits for it would wait for ever."""
+    with zkplan_client.create_plan(attempts=1, timeout=20, isolation=isolation) as plan:
+        found = {end: plan.add_task(fork, [end], keep=True) for end in ENDS}
+        others = {end: plan.add_task(fork_in_a_coroutine, [end], keep=True) for end in ENDS}
+        awaits = plan.add_task(fork_that_awaits, keep=True)
+    with WorkerProcess(*here, tmp_path) as worker:
+        assert {end: task.result(30) for end, task in found.items()} == ENDS
+        assert {end: task.result(30) for end, task in others.items()} == ENDS
+        assert awaits.result(30) == 1
+        assert worker.said("ValueError: no data")
+        assert worker.said("has forked cannot await anything")
 
 
 @pytest.mark.usefixtures("worker")

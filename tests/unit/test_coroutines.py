@@ -148,6 +148,31 @@ def while_it_is_started(patch: pytest.MonkeyPatch, happens: Callable[[], None]) 
     patch.setattr(asyncio, "run_coroutine_threadsafe", started_too_late)
 
 
+async def waits() -> str:
+    note("waits")
+    while ran[-1] != ("stopped",):
+        await asyncio.sleep(0.001)
+    return "goes on"
+
+
+def test_a_coroutine_that_stops_the_event_loop_stops_no_other(runner: Runner) -> None:
+    """As the shutdown handlers of programs do that have a loop of their own."""
+
+    async def stops() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().stop()
+        return "stops"
+
+    ended = on_a_slot(runner, job_of(waits))
+    wait_until(lambda: ran == [("waits",)], "it runs")
+    assert outcome(on_a_slot(runner, job_of(stops))()) == "stops"
+    note("stopped")
+    assert outcome(ended()) == "goes on"
+    runner.close()
+    wait_until(lambda: event_loops() == 0, "the event loop has ended")
+
+
 def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) -> None:
     """Its thread would end by it, and all slots with a coroutine would wait for ever."""
 

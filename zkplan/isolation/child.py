@@ -26,6 +26,7 @@ from ..protocol.records import PlanRecord
 from ..protocol.shared import Claim
 from ..runtime.context import running
 from ..runtime.failures import MESSAGES, describe, undecodable_for_log
+from ..runtime.forks import ending_forks
 from ..runtime.job import Job
 from ..runtime.retry_rules import is_final
 from ..serialization.codec import Codec
@@ -128,7 +129,8 @@ class _Run:
 
     def _attempt(self) -> None:
         try:
-            function, args, kwargs = self._prepare()
+            with ending_forks():
+                function, args, kwargs = self._prepare()
         except PayloadUndecodable as error:
             self._tell("cannot", {"why": str(error)[:8000], "shown": undecodable_for_log(error)})
             return
@@ -137,9 +139,10 @@ class _Run:
             return
         if self._link.ask(self._job, "prepared").kind != "go":
             return
-        result = function(*args, **kwargs)
-        if inspect.iscoroutine(result):
-            result = asyncio.run(result)
+        with ending_forks():
+            result = function(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
         is_blob, chunks = carry(result, self._head["inline_limit"])
         if is_blob and not self._head["may_store"]:
             self._tell("needs_claim")
@@ -159,12 +162,12 @@ class _Run:
         return function, args, kwargs
 
     def _fail(self, error: BaseException) -> None:
-        if isinstance(error, MemoryError) and not error.args:
+        if type(error) is MemoryError and not error.args:
             limit = size(self._head["limit"])
             error.args = (f"its process may reserve no more memory (its limit is {limit})",)
         failure = describe(error, self._job, _CODEC)
         head = {
-            "cancelled": isinstance(error, TaskCancelled),
+            "cancelled": issubclass(type(error), TaskCancelled),
             "full": error is self._context.refused,
             "final": is_final(self._job.options, error, partial(carried_function, False)),
         }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from ..errors import ZkplanError
+from .forks import leave
 from .threads import DaemonThread
 
 #: Seconds that cancelled coroutines have to end when the loop is closed.
@@ -33,7 +36,7 @@ class EventLoop:
         # loop could stop right after taking it, and its caller would wait for ever.
         with self._lock:
             try:
-                return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+                return asyncio.run_coroutine_threadsafe(_EndsForks(coroutine), self._running())
             except BaseException:
                 coroutine.close()  # else Python complains that nobody awaited it
                 raise
@@ -41,10 +44,10 @@ class EventLoop:
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._closed:
             raise ZkplanError("the worker has ended: it starts no coroutine any more")
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
             loop = asyncio.new_event_loop()
             try:
-                DaemonThread(_serve, "zkplan-asyncio", (loop,)).start()
+                DaemonThread(self._serve, "zkplan-asyncio", (loop,)).start()
             except BaseException:
                 loop.close()  # there may be a thread for the next coroutine
                 raise
@@ -55,27 +58,55 @@ class EventLoop:
         """Cancel what still runs in the loop, and never start it again. Returns at once."""
         with self._lock:
             self._closed = True
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._loop = None
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                with suppress(RuntimeError):  # it has stopped by itself, and seen that it is closed
+                    loop.call_soon_threadsafe(loop.stop)
 
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        while True:
-            try:
-                loop.run_forever()
-                return
-            except (SystemExit, KeyboardInterrupt):
-                # A task's: asyncio keeps it as that task's outcome, and raises it here as well.
-                continue
-            except MemoryError:
-                continue  # ignored: without the loop all coroutines would wait for ever
-    finally:
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop until `close`, whatever coroutines do: a stop of one, a SystemExit of one
+        (which asyncio raises here as well), an error that asyncio cannot even log, a want of
+        memory. All others would wait for ever on a loop that nobody runs."""
         try:
-            _cancel_all(loop)
+            while not (self._closed or loop.is_closed()):
+                with suppress(BaseException):
+                    loop.run_forever()
         finally:
-            loop.close()
+            try:
+                _cancel_all(loop)
+            finally:
+                loop.close()
+
+
+class _EndsForks(Coroutine[Any, Any, Any]):
+    """A coroutine; a process that it forks ends with its step. It cannot await anything: the event
+    loop there is a copy, which would run the other coroutines as well."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine, self._pid = coroutine, os.getpid()
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._coroutine.throw, *error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def _step(self, step: Callable[..., Any], *args: Any) -> Any:
+        try:
+            awaited = step(*args)
+        except BaseException as error:
+            if os.getpid() != self._pid:
+                leave(None if type(error) is StopIteration else error)  # it has returned
+            raise
+        if os.getpid() != self._pid:
+            leave(RuntimeError("a process that a coroutine has forked cannot await anything"))
+        return awaited
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

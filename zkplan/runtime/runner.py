@@ -35,6 +35,7 @@ from .before_call import before_call, ended_by, is_last_attempt
 from .context import Context, running
 from .coroutines import EventLoop
 from .failures import VanishedWorkers, describe
+from .forks import ending_forks
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
 from .run_ahead import RunAhead
@@ -161,10 +162,12 @@ class Runner:
         if job.options.timeout is not None:
             job.deadline = time.monotonic() + job.options.timeout
         job.preparing = "importing its function"
-        function = self._codec.function(record.function, partial(stored.load_function, plan_path))
-        job.preparing = "decoding its arguments"
-        values = stored.load_all(plan_path, bodies) if bodies else ()
-        args, kwargs = stored.load_call(plan_path, record.arguments, values)
+        with ending_forks():
+            load = partial(stored.load_function, plan_path)
+            function = self._codec.function(record.function, load)
+            job.preparing = "decoding its arguments"
+            values = stored.load_all(plan_path, bodies) if bodies else ()
+            args, kwargs = stored.load_call(plan_path, record.arguments, values)
         # What comes next, such as a turn among last attempts, is no fault of the task.
         job.deadline = float("inf")
         job.preparing = ""
@@ -286,7 +289,8 @@ class Runner:
     ) -> Any:
         token = running.set(context)
         try:
-            result = function(*args, **kwargs)
+            with ending_forks():
+                result = function(*args, **kwargs)
             if not inspect.iscoroutine(result):
                 return result
             # The coroutine runs in a copy of this context, so that `current` finds its own task.

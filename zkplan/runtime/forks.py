@@ -1,0 +1,51 @@
+"""A process that a task forks ends where the task's code ends, as one that a program forks does.
+
+Otherwise it would go on in zkplan's code as a copy of its worker, without its other threads and
+with its sockets: it would wait for ever, and so would a task that waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from ..basics.exceptions import formatted, frames_of
+
+
+@contextmanager
+def ending_forks() -> Iterator[None]:
+    """Around code of a task: in a process that it has forked, nothing behind the block runs."""
+    pid = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != pid:
+            leave(error)
+        raise
+    if os.getpid() != pid:
+        leave(None)
+
+
+def leave(error: BaseException | None) -> NoReturn:
+    """End this process as Python ends one, but for `atexit`: those are the worker's."""
+    code = 1
+    try:
+        if error is None:
+            code = 0
+        elif not issubclass(type(error), SystemExit):
+            sys.stderr.write(formatted(error, frames_of(error)))
+        else:
+            told = error.args[0] if error.args else None
+            if told is None or isinstance(told, int):
+                code = (told or 0) & 0xFF
+            else:
+                sys.stderr.write(f"{told}\n")
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):  # the task may have closed it
+                stream.flush()
+        os._exit(code)
