@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import io
 import math
 import pickle
+import queue
+import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +257,58 @@ def test_an_open_file_is_refused_and_stays_as_it_is(tmp_path: Path, mode: str) -
             Codec().seal_value({"deep": [file]})
     assert path.read_text() == ("more" if "w" in mode else "written by the author\n")
     assert codecs.load(codecs.dump(file)).closed
+
+
+class Held:
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def __call__(self) -> None:
+        self.event.set()
+
+
+class Without(Held):
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class MyThread(threading.Thread):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (Future, "Future would never change, as it lives in one process: pass its result"),
+        (lambda: {"deep": [Future()]}, "pass its result"),
+        (asyncio.Event, "asyncio.locks.Event"),
+        (threading.Event, "tasks share no memory"),
+        (threading.BoundedSemaphore, "tasks share no memory"),
+        (threading.Condition, "tasks share no memory"),
+        (queue.PriorityQueue, "queue.PriorityQueue"),
+        (queue.SimpleQueue, "tasks share no memory"),
+        (MyThread, "MyThread would never change, as it lives in one process: pass what it works"),
+        (lambda: subprocess.Popen(["true"], stdin=subprocess.DEVNULL), "pass what it works on"),
+        (Held, "can leave it out in __getstate__"),
+    ],
+)
+def test_what_lives_in_one_process_is_refused_anywhere_in_a_call_and_a_result(
+    make: Callable[[], Any], told: str
+) -> None:
+    """A task that waits for a copy of it waits for ever."""
+    live = make()
+    with pytest.raises(TypeError, match=told):
+        codecs.dump_call([live], {}, place_of)
+    with pytest.raises(TypeError, match=told):
+        functions.dump_function(lambda: live)
+    with pytest.raises(NotSerialisable, match=told):
+        Codec().seal_value(live)
+    if isinstance(live, subprocess.Popen):
+        live.wait()
+
+
+def test_an_object_that_leaves_out_what_lives_in_one_process_travels() -> None:
+    assert vars(codecs.load(codecs.dump([Without()]))[0]) == {}
 
 
 def test_the_standard_streams_and_text_in_memory_travel() -> None:

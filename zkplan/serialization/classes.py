@@ -20,6 +20,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from .live import refuse_live
+
 _lock = threading.Lock()
 _ids: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 _classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
@@ -44,7 +46,10 @@ _MADE_FOR_ENUMS = (
 
 
 def reduce_by_value(obj: Any) -> Any:
-    """For `reducer_override` of a pickler. NotImplemented: leave `obj` to the pickler."""
+    """For `reducer_override` of a pickler. NotImplemented: leave `obj` to the pickler.
+
+    Raises TypeError for what lives in one process alone.
+    """
     if id(obj) in _SINGLETONS:
         return getattr, (dataclasses, _SINGLETONS[id(obj)])
     if type(obj) is _RLOCK:
@@ -56,6 +61,7 @@ def reduce_by_value(obj: Any) -> Any:
     if type(obj) is typing.TypeVar:
         return _reduce_type_variable(obj)
     if not isinstance(obj, type):
+        refuse_live(obj)
         return NotImplemented
     if obj.__module__ != "__main__" and "<locals>" not in obj.__qualname__:
         return NotImplemented

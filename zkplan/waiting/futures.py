@@ -12,7 +12,7 @@ from ..connection import Connection
 from ..errors import WaitTimeout, ZkplanError
 from ..serialization.codec import FAILURE
 from ..store.ahead import Read
-from .group import Group, Waited
+from .group import Group, Waited, tasks_in
 from .outcomes import with_outcomes, with_reads
 from .patience import check_timeout
 from .plan_tasks import Completed
@@ -47,9 +47,9 @@ def as_completed(tasks: Iterable[T], timeout: float | None = None) -> AsComplete
     went wrong; here it needs no request. The tasks may be of several plans. One that is given twice
     comes once.
 
-    Raises WaitTimeout if the time, counted from this call, is over before the last task has
-    completed; ZooKeeperUnavailable; and PlanError inside the `with` block of a plan that is not
-    marked ready.
+    Raises ZkplanError for what is no task; WaitTimeout if the time, counted from this call, is over
+    before the last task has completed; ZooKeeperUnavailable; and PlanError inside the `with` block
+    of a plan that is not marked ready.
     """
     return AsCompleted(tasks, timeout)
 
@@ -60,7 +60,7 @@ class AsCompleted(Generic[T]):
     def __init__(self, tasks: Iterable[T], timeout: float | None) -> None:
         check_timeout(timeout)
         #: By client, too: plans of two roots or servers may have the same path.
-        self._tasks = {_identity(task): task for task in tasks}
+        self._tasks = {_identity(task): task for task in tasks_in(tasks, "as_completed")}
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
@@ -153,8 +153,8 @@ def wait(
 
     `return_when` is `ALL_COMPLETED`, `FIRST_COMPLETED` or `FIRST_EXCEPTION`, as in
     `concurrent.futures`. `as_completed` says when a task has completed. Raises
-    ZooKeeperUnavailable, ZkplanError for another `return_when`, and PlanError inside the `with`
-    block of a plan that is not marked ready.
+    ZooKeeperUnavailable, ZkplanError for another `return_when` or what is no task, and PlanError
+    inside the `with` block of a plan that is not marked ready.
     """
     check_timeout(timeout)
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
@@ -165,7 +165,7 @@ def wait(
     deadline = None if timeout is None else time.monotonic() + timeout
     done: set[T] = set()
     with Group[T]() as group:
-        group.add(tasks)
+        group.add(tasks_in(tasks, "wait"))
         while group.open:
             found = group.wait(deadline)
             if not found:

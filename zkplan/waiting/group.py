@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from ..connection import Connection
+from ..errors import ZkplanError
 from . import patience
 from .patience import wake_up
 from .plan_tasks import Completed, PlanTasks
@@ -31,6 +32,31 @@ class Waited(Protocol):
 
 
 T = TypeVar("T", bound=Waited)
+
+
+def tasks_in(given: Iterable[T], call: str) -> list[T]:
+    """The tasks that `call` was given. Raises ZkplanError, which says what else it was given."""
+    is_one = hasattr(type(given), "_waited_for")
+    # The results of a map are waited for when they are taken.
+    are_tasks = isinstance(given, Iterable) and not hasattr(given, "tasks") and not is_one
+    found = list(given) if are_tasks else [given]
+    for each in found:
+        kind = type(each)
+        if hasattr(kind, "_waited_for") and not is_one:
+            continue
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if is_one:
+            instead = "put it into a list"
+        elif callable(getattr(each, "tasks", None)):
+            instead = "wait for a plan by its `wait`, for all of its results by its `results`"
+        elif hasattr(each, "tasks"):
+            instead = "pass its `tasks`"
+        elif hasattr(each, "add_done_callback"):
+            instead = "wait for futures by concurrent.futures or asyncio"
+        else:
+            instead = "add_task returns one"
+        raise ZkplanError(f"{call} takes a list of zkplan tasks, not {name}: {instead}")
+    return cast("list[T]", found)
 
 
 class Group(Generic[T]):

@@ -29,6 +29,7 @@ from ..protocol.layout import number_of
 from ..protocol.look import plan_record
 from ..protocol.records import Dead, PlanRecord
 from ..store.compare import check_blobs
+from .group import tasks_in
 from .plan_async import in_thread
 from .plan_end import end_if_drained, wait_for_plan
 from .results import Asked, kept_results, results_of
@@ -191,7 +192,7 @@ class WatchedPlan:
         raises = on_error == "raise"
         if tasks is None:
             return kept_results(self._client, self.path, timeout, raises)
-        return results_of(self._client, self.path, list(tasks), timeout, raises)
+        return results_of(self._client, self.path, tasks_in(tasks, "results"), timeout, raises)
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
