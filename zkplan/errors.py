@@ -197,10 +197,17 @@ class NotSerialisable(PayloadError):
 class PayloadTooLarge(PayloadError):
     """A payload exceeds what a request may carry; `size`, `limit` in bytes. Nothing was sent."""
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
+    def __init__(
+        self,
+        what: str,
+        size: int,
+        limit: int,
+        advice: str = "give authors and workers a store for large values (store=, --store, "
+        "ZKPLAN_STORE)",
+    ) -> None:
         super().__init__(
             f"{what}: {size} bytes, but one ZooKeeper request carries at most {limit} of it: "
-            "give authors and workers a store for large values (store=, --store, ZKPLAN_STORE)"
+            f"{advice}"
         )
         self.size = size
         self.limit = limit

@@ -194,8 +194,25 @@ def test_a_task_may_not_add_more_than_its_commit_carries(zkplan_client: Client) 
         task = plan.add_task(greedy, keep=True)
     added, told = task.result(30)
     assert 1 <= added < 100
-    assert "several tasks" in told
+    assert f"the {added + 1} tasks that task {task.number} adds" in told
+    assert "Let it add tasks that add the rest" in told
+    assert "store" not in told, "it would not help here"
     assert plan.wait(30).finished == added + 1
+
+
+def test_a_task_adds_a_thousand_tasks_in_its_commit(zkplan_client: Client) -> None:
+    def build() -> int:
+        plan = zkplan.current().plan
+        plan.map(abs, range(-500, 0))
+        for _ in range(500):
+            plan.add_task(int)
+        return 7
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        builder = plan.add_task(build, keep=True)
+    assert builder.result(30) == 7
+    status = plan.wait(100)
+    assert (status.finished, status.dead) == (1001, 0)
 
 
 def test_a_task_cannot_wait_for_its_own_plan(zkplan_client: Client) -> None:

@@ -8,11 +8,11 @@ from ..plan import Plan
 from ..protocol.adding import NewTask
 from ..protocol.control import PlanStatus
 from ..protocol.records import PlanRecord
-from ..protocol.shared import GROUP_BYTES_MAX
+from ..protocol.shared import REQUEST_BYTES_MAX
 
-#: How many bytes the tasks that one running task adds may take: they share its commit's
-#: transaction.
-ADDS_BYTES_MAX = GROUP_BYTES_MAX
+#: How many bytes the tasks that one running task adds may take: they go with its commit, in one
+#: transaction. Their sizes are upper bounds: that leaves room for the result and the history.
+ADDS_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 
 
 class PlanWithin(Plan):
@@ -51,10 +51,11 @@ class PlanWithin(Plan):
         size = sum(task.size for task in [*self._adds, *tasks])
         if size > ADDS_BYTES_MAX:
             raise PayloadTooLarge(
-                f"what task {self._task} adds (its adds are part of its commit; add the rest from "
-                "several tasks)",
+                f"the {len(self._adds) + len(tasks)} tasks that task {self._task} adds",
                 size,
                 ADDS_BYTES_MAX,
+                "they are part of its commit. Let it add tasks that add the rest, or make several "
+                "calls in one task (`map` with a larger chunksize)",
             )
         self._adds += tasks
 
