@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -250,3 +251,24 @@ def test_a_block_within_itself_is_refused(zkplan_client: Client) -> None:
             plan.__enter__()
         plan.add_task(int)
     assert plan.status().added == 1
+
+
+@pytest.mark.usefixtures("worker")
+def test_what_is_no_task_is_refused_by_what_it_is(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(abs, [1])
+        results = plan.map(abs, [1])
+    refused: list[tuple[Any, str]] = [
+        (task, "put it into a list"),
+        ([Future()], "not concurrent.futures._base.Future: wait for futures by concurrent.futures"),
+        (plan, "wait for a plan by its `wait`"),
+        ([task, plan], "wait for a plan by its `wait`"),
+        (results, "MapResults: pass its `tasks`"),
+        ([[task]], r"takes a list of zkplan tasks, not builtins.list"),
+        (7, "not builtins.int"),
+    ]
+    for given, told in refused:
+        for call in (zkplan.as_completed, zkplan.wait, plan.results):
+            with pytest.raises(zkplan.ZkplanError, match=told):
+                call(given)
+    assert [each.result() for each in zkplan.as_completed(iter([task]), 30)] == [1]

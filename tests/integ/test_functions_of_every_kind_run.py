@@ -39,7 +39,7 @@ class Adder:
 
 
 def returns() -> None:
-    print("the child has returned")
+    pass
 
 
 def leaves() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION
 from typing import Any
 
 import pytest
@@ -165,26 +165,6 @@ def test_a_wait_that_is_over_says_how_many_are_missing(zkplan_client: Client) ->
         plan.results(tasks, timeout=0.2)
     with pytest.raises(zkplan.WaitTimeout, match="1 of 2 tasks"):
         list(zkplan.as_completed(tasks, timeout=0.2))
-
-
-def test_what_is_no_task_is_refused_by_what_it_is(zkplan_client: Client) -> None:
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(abs, [1])
-        results = plan.map(abs, [1])
-    refused: list[tuple[Any, str]] = [
-        (task, "put it into a list"),
-        ([Future()], "not concurrent.futures._base.Future: wait for futures by concurrent.futures"),
-        (plan, "wait for a plan by its `wait`"),
-        ([task, plan], "wait for a plan by its `wait`"),
-        (results, "MapResults: pass its `tasks`"),
-        ([[task]], r"takes a list of zkplan tasks, not builtins.list"),
-        (7, "not builtins.int"),
-    ]
-    for given, told in refused:
-        for call in (zkplan.as_completed, zkplan.wait, plan.results):
-            with pytest.raises(zkplan.ZkplanError, match=told):
-                call(given)
-    assert [each.result() for each in zkplan.as_completed(iter([task]), WAIT_S)] == [1]
 
 
 def test_waiting_inside_the_block_of_the_plan_is_refused(zkplan_client: Client) -> None:
