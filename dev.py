@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The one list of developer commands: `python3 dev.py COMMAND` sets up what is missing and runs it.
+"""The one list of commands: `python3 dev.py COMMAND` sets up what is missing and runs it.
 
 It needs Python 3.10+ with venv and nothing else; `python3 dev.py` alone prints the list. Arguments
 after the command are passed on to what it runs.
@@ -151,6 +151,9 @@ def docs(arguments: list[str]) -> None:
     run("python", "-m", "tests.unit.command_options")
 
 
+#: Extras of pyproject.toml: what a user needs to see zkplan and its page, and all tools.
+PLAIN, TOOLS = "service", "dev"
+WITHOUT_TOOLS = [demo, stress]
 WITH_ZOOKEEPER = [test, integ, chaos, soak, bench]
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     command.__name__: command
@@ -169,7 +172,7 @@ def main(arguments: list[str]) -> None:
     )
     os.chdir(TOP)
     require_python()
-    set_up_packages()
+    set_up_packages(PLAIN if command in WITHOUT_TOOLS else TOOLS)
     if command in WITH_ZOOKEEPER:
         set_up_zookeeper()
     if command is test:
@@ -187,21 +190,23 @@ def require_python() -> None:
         stop(f"zkplan needs Python 3.10 or newer; {sys.executable} is {sys.version.split()[0]}.")
 
 
-def set_up_packages() -> None:
-    """`.venv` with zkplan (editable) and its tools; nothing to do where the stamp matches."""
+def set_up_packages(extra: str) -> None:
+    """`.venv` with zkplan (editable) and an extra; nothing to do if the stamp names it or TOOLS."""
     project = hashlib.sha256((TOP / "pyproject.toml").read_bytes()).hexdigest()
     wanted = "\n".join([project, str(TOP), sys.version])  # A moved or copied .venv does not work.
-    if STAMP.exists() and STAMP.read_text() == wanted:
+    made, _, installed = (STAMP.read_text() if STAMP.exists() else "").rpartition("\n")
+    if made == wanted and installed in (extra, TOOLS):
         return
-    # Anew, for half of one may be left of a set-up that was interrupted.
-    say(f"creating the virtual environment {VENV.name} (Python {sys.version.split()[0]})")
-    if importlib.util.find_spec("ensurepip") is None:
-        apt_install(["python3-venv"]) or stop("This Python has no venv: install python3-venv.")
-    execute([sys.executable, "-m", "venv", "--clear", str(VENV)])
-    say("installing zkplan with its tools into it")
+    if made != wanted:
+        say(f"creating the virtual environment {VENV.name} (Python {sys.version.split()[0]})")
+        if importlib.util.find_spec("ensurepip") is None:
+            apt_install(["python3-venv"]) or stop("This Python has no venv: install python3-venv.")
+        execute([sys.executable, "-m", "venv", "--clear", str(VENV)])
+    say(f"installing zkplan {'with its tools ' if extra == TOOLS else ''}into {VENV.name}")
+    STAMP.unlink(missing_ok=True)  # After an interrupted installation, all is made anew.
     pip = [venv_program("python"), "-m", "pip", "install", "--quiet", "--no-compile"]
-    execute([*pip, "-e", ".[dev]"])  # What of them is imported is compiled then, and kept.
-    STAMP.write_text(wanted)
+    execute([*pip, "-e", f".[{extra}]"])  # What of them is imported is compiled then, and kept.
+    STAMP.write_text(f"{wanted}\n{extra}")
 
 
 def set_up_zookeeper() -> None:

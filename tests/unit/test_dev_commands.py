@@ -161,3 +161,44 @@ def test_the_modules_of_a_folder_are_dealt_out_to_runs_and_none_is_left_out() ->
     folder = _FILE.parent / "tests" / "integ"
     wanted = sorted(f"tests/integ/{path.name}" for path in folder.glob("test_*.py"))
     assert sorted(name for share in dealt for name in share) == wanted
+
+
+def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module, ran = dev(), list[str]()
+    monkeypatch.setattr(module, "VENV", tmp_path)
+    monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(module, "execute", lambda command: ran.append(command[-1]))
+    monkeypatch.chdir(tmp_path)  # It is put back after main(), which changes the folder.
+
+    def installs(command: str) -> list[str]:
+        ran.clear()
+        module.main([command])
+        return [word for word in ran if word.startswith(".[") or word == str(tmp_path)]
+
+    assert installs("demo") == [str(tmp_path), ".[service]"]
+    assert installs("demo") == []
+    assert installs("lint") == [".[dev]"]
+    assert installs("lint") == []
+    assert installs("demo") == []
+
+
+def test_an_interrupted_installation_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module, ran = dev(), list[str]()
+
+    def execute(command: list[str]) -> None:
+        ran.append(command[-1])
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "VENV", tmp_path)
+    monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(module, "execute", execute)
+    module.set_up_packages(module.PLAIN)
+    with pytest.raises(KeyboardInterrupt):
+        module.set_up_packages(module.TOOLS)
+    module.set_up_packages(module.PLAIN)
+    assert ran == [str(tmp_path), ".[service]", ".[dev]", str(tmp_path), ".[service]"]
