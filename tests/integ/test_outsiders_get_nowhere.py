@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import re
 import socket
 import threading
 import uuid
@@ -105,9 +106,20 @@ def test_a_closed_server_refuses_every_request_without_its_login(
                 assert allowed(other, paths, TRIES_ON_A_CLOSED_SERVER) == []
             assert [znode for znode in tree(owner, "/zkplan") if "other" in znode] == []
         assert "which has not logged in: GetChildren '/'" in caplog.text
-        for word in ("srvr", "stat", "cons", "dump", "mntr", "conf", "envi", "wchs"):
+        for word in ("stat", "cons", "dump", "mntr", "conf", "wchs"):
             assert b"not in the whitelist" in ask(server, word)
         assert ask(server, "ruok") == b"imok"
+
+
+def test_a_closed_server_tells_its_version_and_nothing_more(tmp_path: Path) -> None:
+    with (
+        EmbeddedServer(tmp_path / "data") as server,
+        plain_client(server.hosts, auth_data=[("digest", server.login)]) as client,
+    ):
+        assert client.server_version() == (3, 8, 0)
+        assert re.fullmatch(rb"Zookeeper version: 3\.8\.0-zkplan, [^\n]+\n", ask(server, "srvr"))
+        envi = ask(server, "envi")
+        assert re.fullmatch(rb"Environment:\nzookeeper\.version=3\.8\.0-zkplan, [^\n]+\n", envi)
 
 
 @pytest.fixture

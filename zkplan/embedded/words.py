@@ -64,19 +64,32 @@ def answer_word(word: bytes, server: Subject) -> bytes | None:
 
 
 def answer_stranger(word: bytes, server: Subject) -> bytes | None:
-    """The same of a server that needs a login, which no word can bring: it tells that it lives."""
-    if word in _ANSWERS and word not in _OF_STRANGERS:
+    """The same of a server that needs a login, which no word can bring: life and version alone.
+
+    Clients need the version: kazoo's `server_version()` reads it from `envi`, others from `srvr`.
+    """
+    if word in _OF_STRANGERS:
+        return _OF_STRANGERS[word](server).encode()
+    if word in _ANSWERS:
         return f"{word.decode()} is not executed because it is not in the whitelist.\n".encode()
-    return answer_word(word, server)
+    return None
+
+
+def _version_in_srvr(_: Subject) -> str:
+    return f"Zookeeper version: {VERSION}\n"
+
+
+def _version_in_envi(_: Subject) -> str:
+    return f"Environment:\nzookeeper.version={VERSION}\n"
 
 
 def _srvr(server: Subject) -> str:
-    return f"Zookeeper version: {VERSION}\n{_status(server)}"
+    return _version_in_srvr(server) + _status(server)
 
 
 def _stat(server: Subject) -> str:
     clients = "\n".join(f"{_client(peer)})" for peer in server.peers())
-    return f"Zookeeper version: {VERSION}\nClients:\n{clients}\n\n{_status(server)}"
+    return f"{_version_in_srvr(server)}Clients:\n{clients}\n\n{_status(server)}"
 
 
 def _status(server: Subject) -> str:
@@ -164,9 +177,8 @@ def _wchs(server: Subject) -> str:
     return f"{connections} connections watching {paths} paths\nTotal watches:{watches}\n"
 
 
-def _envi(_: Subject) -> str:
+def _envi(server: Subject) -> str:
     values = {
-        "zookeeper.version": VERSION,
         "server.kind": "zkplan embedded server",
         "host.name": platform.node(),
         "python.version": platform.python_version(),
@@ -176,7 +188,7 @@ def _envi(_: Subject) -> str:
         "user.dir": _working_folder(),
         "python.executable": sys.executable,
     }
-    return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in values.items())
+    return _version_in_envi(server) + "".join(f"{name}={value}\n" for name, value in values.items())
 
 
 def _working_folder() -> str:
@@ -193,10 +205,14 @@ def _open_files() -> int:
         return -1  # as the real server says where it cannot know
 
 
-_OF_STRANGERS = (b"ruok", b"isro")
-_ANSWERS: dict[bytes, Callable[[Subject], str]] = {
+_Answers = dict[bytes, Callable[[Subject], str]]
+_OF_STRANGERS: _Answers = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
+    b"srvr": _version_in_srvr,
+    b"envi": _version_in_envi,
+}
+_ANSWERS: _Answers = _OF_STRANGERS | {
     b"srvr": _srvr,
     b"stat": _stat,
     b"mntr": _mntr,
