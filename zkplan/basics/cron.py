@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime, timezone, tzinfo
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta, timezone, tzinfo
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -15,6 +17,8 @@ _NAMED = {
     "@daily": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+_DAY_S = 86_400.0
 
 
 def zone_of(name: str) -> tzinfo:
@@ -44,24 +48,73 @@ class Cron:
             self._expression = rest  # the same, but for the changes of summer time
         self.zone = zone_of(zone)
         try:
-            CronSim(self._expression, datetime.now(self.zone))
+            next(CronSim(self._expression, datetime.now()))
+        except StopIteration:
+            raise ValueError(f"{text!r} is never due: no day is in all its fields") from None
         except CronSimError as error:
             raise ValueError(
                 f"{text!r} is no cron expression: {error}. It has the fields minute, hour, day of "
                 "the month, month, day of the week, or the second before them, such as "
                 "'30 6 * * MON-FRI'"
             ) from None
+        fields = self._expression.split()
+        starred = any(field.startswith("*") for field in fields[:2])
+        self._by_wall_clock = len(fields) == 5 and not starred
 
     def after(self, seconds: float) -> Iterator[float]:
         """The times after that one, in wall-clock seconds since 1970."""
-        for found in CronSim(self._expression, datetime.fromtimestamp(seconds, self.zone)):
-            if found.timestamp() > seconds:  # in the hour that comes twice, it may be earlier
-                yield found.timestamp()
+        # The hour that comes twice shows earlier clock times again.
+        wall = self._wall(seconds) - self._set_back(seconds, seconds + _DAY_S)
+        for due in self._in_order(CronSim(self._expression, wall)):
+            if due > seconds:
+                seconds = due  # Two clock times in one gap are due once, right after it.
+                yield due
 
     def latest(self, seconds: float) -> float:
         """The last time that is not after that one."""
-        start = datetime.fromtimestamp(seconds + 1, self.zone)
-        for found in CronSim(self._expression, start, reverse=True):
-            if found.timestamp() <= seconds:
-                break
-        return found.timestamp()
+        # In the hour that comes twice, later clock times have been already.
+        wall = self._wall(seconds) + self._set_back(seconds - _DAY_S, seconds)
+        found = next(
+            due[0]
+            for each in CronSim(self._expression, wall + _SECOND, reverse=True)
+            if (due := self._due(each)) and due[0] <= seconds
+        )
+        # Of these clock times an earlier one may have come later, for the second time.
+        return max(takewhile(lambda due: due <= seconds, self.after(found)), default=found)
+
+    def _in_order(self, walls: Iterable[datetime]) -> Iterator[float]:
+        """The moments at which rising clock times are due."""
+        again: deque[float] = deque()
+        for wall in walls:
+            due = self._due(wall)
+            while again and due and again[0] < due[0]:
+                yield again.popleft()
+            yield from due[:1]
+            again += due[1:]
+        yield from again
+
+    def _due(self, wall: datetime) -> list[float]:
+        """When a clock time is due: two moments if it comes twice, none if it is skipped."""
+        # CronSim knows no time zone here: with one, it loses times at shifts of half an hour.
+        first, second = self._moments(wall)
+        if first == second:
+            return [first]
+        if not self._by_wall_clock:
+            return [first, second] if first < second else []
+        while first > second:  # in the gap, as PEP 495 has it
+            wall += _MINUTE
+            first, second = self._moments(wall)
+        return [first]
+
+    def _moments(self, wall: datetime) -> tuple[float, float]:
+        first, second = (wall.replace(tzinfo=self.zone, fold=fold) for fold in (0, 1))
+        return first.timestamp(), second.timestamp()
+
+    def _wall(self, seconds: float) -> datetime:
+        """What a clock of the zone shows."""
+        return datetime.fromtimestamp(seconds, self.zone).replace(tzinfo=None)
+
+    def _set_back(self, since: float, until: float) -> timedelta:
+        """By how much clocks were set back between the two."""
+        passed = timedelta(seconds=until - since)
+        return max(timedelta(), passed - (self._wall(until) - self._wall(since)))
