@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,30 @@ def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
         raise LookupError("in the loop")
 
     assert failure(runner.run(job_of(fails))).summary == "LookupError: in the loop"
+
+
+def test_an_error_of_a_coroutine_has_its_message_and_the_lines_of_its_code(
+    runner: Runner,
+) -> None:
+    """Also a cancellation that comes from inside: who reads it looks for the await."""
+
+    async def loads_rates(error: str) -> None:
+        reply = asyncio.get_running_loop().create_future()
+        if error == "cancelled":
+            reply.cancel("the pool was closed")
+        else:
+            reply.set_exception(LookupError("no rate"))
+        await reply
+
+    for error, summary in (
+        ("cancelled", "CancelledError: the pool was closed"),
+        ("failed", "LookupError: no rate"),
+    ):
+        found = failure(runner.run(job_of(loads_rates, (error,))))
+        assert found.summary == summary
+        first, *_ = re.findall(r'File "(.+)", line', found.traceback)
+        assert first == __file__
+        assert "await reply" in found.traceback
 
 
 def test_a_coroutine_for_which_no_thread_starts_keeps_none_from_the_next(

@@ -18,6 +18,10 @@ from .threads import DaemonThread
 _END_S = 5.0
 
 
+#: What a coroutine returned, or the error that it ended with.
+Outcome = tuple[Any, BaseException | None]
+
+
 class EventLoop:
     """The event loop. The first coroutine starts it. Thread-safe."""
 
@@ -26,7 +30,7 @@ class EventLoop:
         self._closed = False
         self._lock = threading.Lock()
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Outcome]:
         """Run the coroutine in the loop. If the loop cannot start, the coroutine is closed.
 
         Raises why the loop cannot start; the next coroutine tries again. Raises ZkplanError after
@@ -36,7 +40,8 @@ class EventLoop:
         # loop could stop right after taking it, and its caller would wait for ever.
         with self._lock:
             try:
-                return asyncio.run_coroutine_threadsafe(_EndsForks(coroutine), self._running())
+                loop = self._running()
+                return asyncio.run_coroutine_threadsafe(_EndsForks(_outcome(coroutine)), loop)
             except BaseException:
                 coroutine.close()  # else Python complains that nobody awaited it
                 raise
@@ -78,6 +83,17 @@ class EventLoop:
                 loop.close()
 
 
+async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+    """Keep the error as it is: a future would replace a CancelledError by one without a message and
+    a traceback."""
+    try:
+        return await coroutine, None
+    except GeneratorExit:
+        raise  # the loop is gone, and nobody waits
+    except BaseException as error:
+        return None, error
+
+
 class _EndsForks(Coroutine[Any, Any, Any]):
     """A coroutine; a process that it forks ends with its step. It cannot await anything: the event
     loop there is a copy, which would run the other coroutines as well."""
@@ -102,7 +118,7 @@ class _EndsForks(Coroutine[Any, Any, Any]):
             awaited = step(*args)
         except BaseException as error:
             if os.getpid() != self._pid:
-                leave(None if type(error) is StopIteration else error)  # it has returned
+                leave(error.value[1] if type(error) is StopIteration else error)  # see _outcome
             raise
         if os.getpid() != self._pid:
             leave(RuntimeError("a process that a coroutine has forked cannot await anything"))

@@ -302,4 +302,7 @@ class Runner:
         # A coroutine that was only told to stop decides by itself, and its result may still count.
         if job.abandoned:
             future.cancel()
-        return future.result()
+        value, error = future.result()
+        if error is not None:
+            raise error
+        return value
