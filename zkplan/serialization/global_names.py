@@ -11,7 +11,8 @@ def global_names(function: Any, recurse: bool = True) -> list[str]:
     """Names that the code of `function`, and of what is defined in it, looks up as globals.
 
     Empty for anything but a function, method or code object. Gives the same as
-    `dill.detect.nestedglobals`, but in any number of threads.
+    `dill.detect.nestedglobals`, but in any number of threads, and `__package__` where it imports
+    something: a relative import starts there.
 
     >>> global_names(lambda: [print(len(x)) for x in y])
     ['len', 'print', 'y']
@@ -19,11 +20,12 @@ def global_names(function: Any, recurse: bool = True) -> list[str]:
     code = _code_of(function)
     if code is None:
         return []
-    names = {
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if "_GLOBAL" in instruction.opname
-    }
+    names = set()
+    for instruction in dis.get_instructions(code):
+        if "_GLOBAL" in instruction.opname:
+            names.add(instruction.argval)
+        elif instruction.opname == "IMPORT_NAME":
+            names.add("__package__")
     if recurse:
         for constant in code.co_consts:
             names.update(global_names(constant))
