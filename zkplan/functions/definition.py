@@ -26,6 +26,7 @@ from ..protocol.options import DEFAULT_OPTIONS, RUN_IF, TaskOptions
 from ..protocol.records import SOURCE_BYTES, TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
+from ..serialization.blame import kind_of
 from ..serialization.functions import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
@@ -34,7 +35,7 @@ from .json_task import dump_call_json, dump_function_json
 from .kinds import Kind, task_kind
 from .limit_names import as_names, check_limits
 from .moments import seconds_of
-from .pickle_task import dump_call_pickled, dump_function_pickled, kind_of
+from .pickle_task import dump_call_pickled, dump_function_pickled
 from .retry_rules import as_options
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.

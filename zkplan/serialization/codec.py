@@ -21,12 +21,13 @@ from typing import Any
 import dill
 
 from ..basics.exceptions import summary_of
-from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
+from ..errors import PayloadUndecodable, ZkplanError
 from ..protocol.fields import as_text, from_json
 from ..protocol.options import TaskOptions
 from ..protocol.records import ENVELOPE_BYTES, Serializer, TaskRecord, without_sources
 from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
 from .arrays import reduce_repeating
+from .blame import not_serialisable
 from .by_name import AllowList, load_by_name
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
@@ -132,11 +133,12 @@ def dump(
     except Exception:  # dill may be able to carry it, else its error is the one to tell
         if buffers is not None:
             buffers.clear()  # dill puts all into the pickle
-        return dump_by_value(value, b"D" + HERE, _task_reducer(position_of))
+        return dump_by_value(value, b"D" + HERE, task_reducer(position_of))
     return (b"P" if pickler.is_plain else b"C" + HERE) + file.getvalue()
 
 
-def _task_reducer(position_of: Callable[[Any], int | None] | None) -> ReduceTask | None:
+def task_reducer(position_of: Callable[[Any], int | None] | None) -> ReduceTask | None:
+    """What puts positions in place of tasks."""
     if position_of is None:
         return None
 
@@ -326,10 +328,8 @@ class Codec:
             body = dump_json(value) if as_json else dump(value)
             return self.seal(VALUE, named(body, name) if name else body)
         except Exception as error:
-            raise NotSerialisable(
-                f"a value of type {type(value).__qualname__} cannot be serialised: "
-                f"{summary_of(error)}"
-            ) from error
+            what = f"a value of type {type(value).__qualname__}"
+            raise not_serialisable(what, value, error) from error
 
     def seal_skipped(
         self, value: Any, name: str = "", as_json: bool = False, mark: bytes = bytes(8)

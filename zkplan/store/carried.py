@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..basics.exceptions import summary_of
-from ..errors import NotSerialisable, ZkplanError
+from ..errors import ZkplanError
+from ..serialization.blame import not_serialisable
 from ..serialization.codec import dump, load
 from ..serialization.functions import load_function
 from .blob import Bytes, Part, decode, encode
@@ -41,6 +41,5 @@ def carry(value: Any, inline_limit: int | None) -> tuple[bool, list[Bytes]]:
     except ZkplanError:
         raise
     except Exception as error:
-        raise NotSerialisable(
-            f"a value of type {type(value).__qualname__} cannot be serialised: {summary_of(error)}"
-        ) from error
+        what = f"a value of type {type(value).__qualname__}"
+        raise not_serialisable(what, value, error) from error

@@ -10,9 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..basics.exceptions import summary_of
 from ..errors import (
-    NotSerialisable,
     PayloadUndecodable,
     PlanNotFound,
     StoredValueLost,
@@ -22,6 +20,7 @@ from ..errors import (
 from ..protocol.layout import number_of
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
+from ..serialization.blame import not_serialisable
 from ..serialization.by_name import AllowList
 from ..serialization.codec import VALUE, Codec, dump, dump_call, unsealed
 from ..serialization.functions import load_function, named, split_name
@@ -139,10 +138,8 @@ class Values:
         except ZkplanError:
             raise
         except Exception as error:
-            raise NotSerialisable(
-                f"a value of type {type(value).__qualname__} cannot be serialised: "
-                f"{summary_of(error)}"
-            ) from error
+            what = f"a value of type {type(value).__qualname__}"
+            raise not_serialisable(what, value, error) from error
         return self.codec.seal(VALUE, named(body, name) if name else body)
 
     def dump_call_json(
