@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from zkplan.serialization import codec
+from zkplan.serialization.functions import load_function
 
 TOP = Path(__file__).parents[2]
 SOURCE = '''
@@ -257,6 +258,92 @@ for thread in threads: thread.join()
 assert not wrong, wrong
 """
     run(code, codec.dump(main["Point"](1)))
+
+
+SCRIPT = """
+from __future__ import annotations
+import dataclasses, sys, typing
+from zkplan.serialization.functions import dump_function
+
+T = typing.TypeVar("T")
+P = typing.ParamSpec("P")
+UserId = typing.NewType("UserId", int)
+
+class Row(typing.TypedDict):
+    user: UserId
+
+class Wide(Row, total=False):
+    name: str
+
+class Of(typing.TypedDict, typing.Generic[T]):
+    value: T
+
+class Pair(typing.NamedTuple):
+    left: UserId
+
+@dataclasses.dataclass
+class Node:
+    row: Row
+    next: Node | None = None
+    never: Unseen | None = None
+
+def use(row: Row, call: typing.Callable[P, T], generic: Of[int]) -> UserId:
+    hints = [typing.get_type_hints(kind) for kind in (Row, Wide, Of, Pair)]
+    keys = sorted(Wide.__required_keys__), sorted(Wide.__optional_keys__)
+    names = [sorted(hint) for hint in hints]
+    is_one = hints[0]["user"] is UserId and hints[3]["left"] is UserId
+    return UserId(Wide(user=3)["user"]), names, keys, is_one, Node(Row(user=1)).next, P.__name__
+
+Node.__annotations__.pop(sys.argv[1], None)
+sys.stdout.buffer.write(dump_function(lambda: (use(1, 2, 3), typing.get_type_hints(Node)["next"])))
+"""
+
+
+def by_script(*arguments: str) -> bytes:
+    """What the script prints; it is `__main__` there."""
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    return subprocess.run(command, cwd=TOP, stdout=subprocess.PIPE, check=True).stdout
+
+
+def test_what_annotations_are_made_of_travels_with_the_classes_that_have_it() -> None:
+    found, hint = load_function(by_script("never"))()
+    names = [["user"], ["name", "user"], ["value"], ["left"]]
+    assert found == (3, names, (["user"], ["name"]), True, None, "P")
+    assert str(hint) == "__main__.Node | None"
+
+
+def test_a_class_travels_also_where_a_name_in_its_annotations_means_nothing() -> None:
+    assert callable(load_function(by_script("nothing")))
+
+
+def test_a_class_that_no_worker_could_make_is_refused_where_it_is_given() -> None:
+    class Base:
+        def __init_subclass__(cls, *, tag: str) -> None: ...
+
+    class Tagged(Base, tag="x"): ...
+
+    class Meta(type):
+        def __new__(cls, name: str, bases: Any, space: Any, *, size: int) -> Any:
+            return super().__new__(cls, name, bases, space)
+
+        def __init__(cls, name: str, bases: Any, space: Any, *, size: int) -> None: ...
+
+    class Sized(metaclass=Meta, size=1): ...
+
+    for kind, told in ((Tagged, "'tag'"), (Sized, "'size'")):
+        with pytest.raises(TypeError, match=rf"made with keywords.*{told}"):
+            codec.dump(kind)
+
+
+def test_what_goes_by_a_name_of_main_is_refused_where_it_is_given() -> None:
+    class Missing:
+        __module__ = "__main__"
+
+        def __reduce__(self) -> str:
+            return "MISSING"
+
+    with pytest.raises(pickle.PicklingError, match="MISSING of __main__ goes by its name"):
+        codec.dump(Missing())
 
 
 def test_classes_that_can_be_imported_travel_by_reference() -> None:

@@ -48,6 +48,16 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
         super().__init__(file, 5, recurse=True)
         self.reduce_task = reduce_task
 
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        """Raises PicklingError for a name of `__main__`: each process has its own."""
+        if getattr(obj, "__module__", None) == "__main__":
+            told = name or getattr(obj, "__qualname__", type(obj).__qualname__)
+            raise pickle.PicklingError(
+                f"{told} of __main__ goes by its name, which workers do not find in their own "
+                "__main__: move it into a module that they import"
+            )
+        super().save_global(obj, name)
+
     def reducer_override(self, obj: Any) -> Any:
         if is_importable_module(obj):
             # dill would carry all variables of a module that does not come with Python.

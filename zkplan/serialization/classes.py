@@ -11,7 +11,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
-import sys
 import threading
 import types
 import typing
@@ -20,6 +19,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from .annotations import TYPING_BY_NAME, reduce_typing, resolved
+from .class_keywords import require_no_keywords
 from .live import refuse_live
 
 _lock = threading.Lock()
@@ -58,8 +59,8 @@ def reduce_by_value(obj: Any) -> Any:
     if type(obj) is _LOCK:
         # dill's copy of a lock that is held now would be held for ever.
         return threading.Lock, ()
-    if type(obj) is typing.TypeVar:
-        return _reduce_type_variable(obj)
+    if type(obj) in TYPING_BY_NAME:
+        return reduce_typing(obj)
     if not isinstance(obj, type):
         refuse_live(obj)
         return NotImplemented
@@ -67,10 +68,13 @@ def reduce_by_value(obj: Any) -> Any:
         return NotImplemented
     if isinstance(obj, enum.EnumMeta):
         return _reduce_enumeration(obj)
+    if type(obj).__name__ == "_TypedDictMeta":  # of typing, or of typing_extensions
+        return _reduce_typed_dict(obj)
     return _reduce_class(obj)
 
 
 def _reduce_class(cls: type) -> Any:
+    require_no_keywords(cls)
     # A class cannot be made from the bare Generic: take `Generic[T]` as it was written.
     generic = typing.Generic in cls.__bases__
     bases = vars(cls)["__orig_bases__"] if generic else cls.__bases__
@@ -82,6 +86,12 @@ def _reduce_class(cls: type) -> Any:
     return _class, made, _attributes(cls, {*_MADE, *slots}), None, None, _complete_class
 
 
+def _reduce_typed_dict(cls: type) -> Any:
+    made = (_identity_of(cls), type(cls), cls.__name__, cls.__bases__)
+    state = _attributes(cls, {*_MADE}) | {"__module__": cls.__module__}
+    return _typed_dict, made, state, None, None, _complete_class
+
+
 def _reduce_enumeration(cls: enum.EnumMeta) -> Any:
     named: Mapping[str, Any] = cls.__members__
     members = {name: member.value for name, member in named.items()}
@@ -89,15 +99,6 @@ def _reduce_enumeration(cls: enum.EnumMeta) -> Any:
     made = (_identity_of(cls), *names, cls.__bases__, members)
     skipped = {*_MADE, *_MADE_FOR_ENUMS, *members}
     return _enumeration, made, _attributes(cls, skipped), None, None, _complete_class
-
-
-def _reduce_type_variable(variable: typing.TypeVar) -> Any:
-    module = sys.modules.get(variable.__module__)
-    found = getattr(module, variable.__name__, None)
-    if found is variable and variable.__module__ != "__main__":
-        return NotImplemented
-    made = (variable.__name__, variable.__constraints__, variable.__bound__)
-    return _type_variable, (*made, variable.__covariant__, variable.__contravariant__)
 
 
 def _identity_of(cls: type) -> str:
@@ -115,6 +116,8 @@ def _attributes(cls: type, skipped: set[str]) -> dict[str, Any]:
     if isinstance(cls, abc.ABCMeta):
         state.pop("__abstractmethods__", None)
         state["__abstractmethods__"] = frozenset(getattr(cls, "__abstractmethods__", ()))
+    if "__annotations__" in state:
+        state["__annotations__"] = resolved(cls, state["__annotations__"])
     return state
 
 
@@ -136,6 +139,12 @@ def _class(
     return _known(identity, made)
 
 
+def _typed_dict(identity: str, kind: type, name: str, bases: tuple[Any, ...]) -> type:
+    known = _classes.get(identity)
+    # Its own metaclass wants the bases as they were written, and loses which keys are required.
+    return known or _known(identity, type.__new__(kind, name, bases, {}))
+
+
 def _enumeration(
     identity: str,
     name: str,
@@ -153,14 +162,6 @@ def _enumeration(
     for member, value in members.items():
         space[member] = value
     return _known(identity, kind(name, bases, space))
-
-
-def _type_variable(
-    name: str, constraints: tuple[Any, ...], bound: Any, covariant: bool, contravariant: bool
-) -> Any:
-    return typing.TypeVar(
-        name, *constraints, bound=bound, covariant=covariant, contravariant=contravariant
-    )
 
 
 def _complete_class(cls: type, state: dict[str, Any]) -> None:
