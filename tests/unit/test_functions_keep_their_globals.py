@@ -16,6 +16,8 @@ from typing import Any
 import dill.temp
 import pytest
 
+from zkplan.errors import NotSerialisable
+from zkplan.serialization.codec import Codec
 from zkplan.serialization.functions import dump_function, load_function
 from zkplan.serialization.global_names import global_names
 
@@ -60,6 +62,30 @@ def test_a_relative_import_of_a_function_by_value_starts_at_its_package() -> Non
     space: dict[str, Any] = {"__name__": "__main__", "__package__": "zkplan.serialization"}
     exec("def work():\n    from .global_names import global_names\n    return global_names", space)
     assert load_function(dump_function(space["work"]))() is global_names
+
+
+def test_the_error_names_the_part_of_a_function_that_cannot_travel() -> None:
+    unsendable = memoryview(b"")
+
+    def helper(ahead: Any = None) -> Any:
+        return ahead, unsendable, report
+
+    def report() -> Any:
+        return helper()
+
+    class Reader:
+        source = unsendable
+
+        def read(self) -> Any:
+            return self.source
+
+    for function, told in (
+        (report, r"It uses helper, which uses unsendable, a memoryview: make that inside"),
+        (functools.partial(helper, 1), r"It uses .*helper, which uses unsendable, a memoryview"),
+        (Reader().read, r"It uses its object, .*Reader, which uses its attribute source, a memo"),
+    ):
+        with pytest.raises(NotSerialisable, match=told):
+            Codec().seal_value(function)
 
 
 def test_functions_that_threads_send_at_once_keep_their_globals() -> None:
