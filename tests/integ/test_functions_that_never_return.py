@@ -18,6 +18,7 @@ from zkplan import Client
 
 from .support import (
     Here,
+    Run,
     Told,
     WorkerProcess,
     is_running,
@@ -64,6 +65,35 @@ def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
         wait_until(lambda: slots(before) <= THREADS, "the threads of the hung functions have ended")
         assert plan.status().dead == 2 * THREADS
     plan.remove()
+
+
+def test_functions_that_were_given_up_are_shown_until_they_return(
+    zkplan_client: Client, here: Here, run: Run, tmp_path: Path
+) -> None:
+    """A worker whose threads they hold is not idle."""
+    file, gate = tmp_path / "began", tmp_path / "gate"
+
+    def shown() -> tuple[int, int]:
+        (row,) = run("worker", "ls", "-o", "json").data
+        return row["busy"], row["abandoned"]
+
+    with working(*here, THREADS, session_timeout=2.0) as worker:
+        with zkplan_client.create_plan("cancelled") as plan:
+            task = plan.add_task(hang, [str(file), str(gate)])
+        wait_for_notes(file, 1)
+        task.cancel()
+        wait_until(lambda: shown() == (0, 1), "the function of the cancelled task is shown")
+        assert worker._loop.vitals().abandoned == 1
+        assert "ABANDONED" in run("top", "--once").out
+        with zkplan_client.create_plan("timed out", timeout=0.2, attempts=1) as plan:
+            plan.add_tasks([zkplan.TaskSpec(hang, [str(file), str(gate)])] * 2 * THREADS)
+        wait_until(lambda: shown()[1] >= 2 * THREADS, "those that timed out are shown")
+        with zkplan_client.create_plan("waits") as plan:
+            task = plan.add_task(len, ["abc"])
+        wait_until(lambda: "given up and have not returned" in str(task.why()), "why says so")
+        gate.touch()
+        assert task.result(30) == 3
+        wait_until(lambda: shown() == (0, 0), "they have returned")
 
 
 #: Imports nothing of tests: a process of a task, which begins with it, must not take long for that.

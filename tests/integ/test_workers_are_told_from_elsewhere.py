@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import zkplan
 from zkplan import Client, WaitTimeout, WorkerNotFound
+from zkplan.protocol.orders import report
+from zkplan.protocol.requests import ReadData, Step
 
 from .support import (
     Here,
@@ -79,6 +82,31 @@ def test_a_paused_worker_claims_nothing_until_it_is_resumed(
         assert (plan.status().runnable, worker.statistics().executed) == (1, 0)
         zkplan_client.resume_worker(worker.id)
         assert task.result(30) == "ran"
+
+
+def test_an_order_that_comes_while_a_worker_reports_is_kept(
+    here: Here, zkplan_client: Client
+) -> None:
+    """The report would say `running` over it, and the worker would never hear of it."""
+    transport = zkplan_client.transport
+    with working(*here, session_timeout=2.0) as worker:
+        step = report(zkplan_client.paths, zkplan_client.workers()[0]._replace(abandoned=3))
+        node = transport.ask(cast("ReadData", next(step)))
+        write = step.send(node)
+        zkplan_client.pause_worker(worker.id)
+
+        def rest() -> Step[bool]:
+            answer = yield write
+            while True:
+                try:
+                    answer = yield step.send(answer)
+                except StopIteration as end:
+                    return bool(end.value)
+
+        assert transport.run(rest())
+        (seen,) = zkplan_client.workers()
+        assert (seen.state, seen.abandoned) == ("paused", 3)
+        wait_until(lambda: worker._loop.claims.paused, "it has heard of it")
 
 
 def test_an_unknown_or_ambiguous_worker_is_refused_with_those_there_are(

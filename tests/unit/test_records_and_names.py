@@ -110,7 +110,7 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         st.builds(
             WorkerRecord,
             *(TEXT, TEXT, COUNTS, st.integers(1, 500), SECONDS, COUNTS, SERVED, TEXT, TEXT),
-            st.sampled_from(["running", "paused", "draining"]),
+            *(st.sampled_from(["running", "paused", "draining"]), TEXT, st.integers(0, 500)),
         ),
         lambda found: WorkerRecord.from_bytes(found.id, found.to_bytes(), found.claims),
     ),

@@ -84,7 +84,8 @@ def _sections(seen: Overview, is_wide: bool) -> Iterable[_Section]:
     workers = [
         [
             *(worker.record.id, worker.record.host, worker.record.state),
-            *(f"{worker.running}/{worker.record.slots}", f"{worker.ahead:,}"),
+            f"{worker.running}/{worker.record.slots}",
+            *(f"{worker.record.abandoned:,}", f"{worker.ahead:,}"),
             "" if worker.since is None else duration(max(0.0, seen.when - worker.since)),
         ]
         for worker in sorted(seen.workers, key=lambda worker: worker.since or seen.when)
@@ -124,7 +125,7 @@ _TASKS = (
 )  # fmt: skip
 _WORKERS = (
     _Column("WORKER", 0), _Column("HOST", 16), _Column("STATE", 8), _Column("RUN", 7, True),
-    _Column("AHEAD", 6, True), _Column("LONGEST", 8, True),
+    _Column("ABANDONED", 9, True), _Column("AHEAD", 6, True), _Column("LONGEST", 8, True),
 )  # fmt: skip
 _QUEUES = (
     _Column("QUEUE", 0), _Column("RUNNABLE", 9, True), _Column("RUN", 7, True),

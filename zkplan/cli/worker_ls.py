@@ -16,7 +16,8 @@ from .common import connection_options, open_client, output_option, print_rows, 
 
 #: How many tasks of each worker a table names.
 _NAMED = 3
-_COLUMNS = (*WorkerRecord._fields, "busy", "ahead", "since", "runs")
+_SAID = tuple(name for name in WorkerRecord._fields if name != "abandoned")
+_COLUMNS = (*_SAID, "busy", "abandoned", "ahead", "since", "runs")
 
 
 @click.command("ls")
@@ -26,8 +27,9 @@ def list_workers(output: str, settings: Settings) -> None:
     """List the living workers, and what each runs: PLAN/TASK, its name, and for how long.
 
     The tree has no record of what runs: the oldest claims of a worker count, as many as it has
-    slots (`busy`). The others are claimed `ahead`. `since` is when it claimed the task that it
-    holds longest; the function began then or later.
+    slots (`busy`). The others are claimed `ahead`. `abandoned` functions were given up, because
+    they timed out or were cancelled, and still hold a thread each. `since` is when it claimed the
+    task that it holds longest; the function began then or later.
     """
     people = output != "json"
     with open_client(settings) as client:

@@ -258,10 +258,13 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
     workers = [each for each in view.workers if each.state == "running" and queue in each.queues]
     if not workers:
         return None
-    if any(worker.claims < worker.slots for worker in workers):
+    if any(worker.claims + worker.abandoned < worker.slots for worker in workers):
         return None
+    abandoned = sum(worker.abandoned for worker in workers)
     slots = sum(worker.slots for worker in workers)
     text = f"all {count(slots, 'slot')} of {count(len(workers), 'worker')} are busy"
+    if abandoned:
+        text += f", {abandoned} of them with functions that were given up and have not returned"
     waiting = view.status.runnable
     text += (
         f", and {count(waiting, 'task')} of this plan {'is' if waiting == 1 else 'are'} runnable"

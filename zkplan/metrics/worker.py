@@ -95,7 +95,7 @@ _GAUGES = {
     "held_claims": ("claims", "Claims of the worker, also those that wait for their commit."),
     "abandoned_threads": (
         "abandoned",
-        "Threads held by functions that ran past their time-out and have not returned.",
+        "Threads held by functions that timed out or were cancelled and have not returned.",
     ),
 }
 

@@ -1,6 +1,6 @@
-"""Orders to a worker from elsewhere: drain, pause, resume.
+"""Orders to a worker from elsewhere (drain, pause, resume), and what it reports meanwhile.
 
-They lie in the data of its registration. A worker reads that anyway, to notice the end of its
+Orders lie in the data of its registration. A worker reads that anyway, to notice the end of its
 session. So an order needs no watch and no further request, and goes when the worker does.
 """
 
@@ -12,7 +12,7 @@ from .layout import Paths
 from .requests import Applied, Multi, ReadData, Reason, SetData, Step
 from .shared import rejected
 from .unproven import require_proven
-from .worker_record import WorkerState, worker_state
+from .worker_record import WorkerRecord, WorkerState, worker_state
 
 
 def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
@@ -43,3 +43,24 @@ def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
             return True
         if answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
             raise rejected(f"telling worker {worker}", answer)
+
+
+def report(paths: Paths, me: WorkerRecord) -> Step[bool]:
+    """Write anew what a worker says of itself. Returns False if its registration is gone.
+
+    An order that somebody gives meanwhile is kept: the version read is the one written onto. Raises
+    TransactionRejected, and PayloadUndecodable if what stands there is not sealed with a known key.
+    """
+    path = paths.worker(me.id)
+    while True:
+        node = yield ReadData(path)
+        if node is None:
+            return False
+        if node.version > 0:  # else the worker wrote it itself, for everybody to read
+            require_proven(node.data)
+            me = me._replace(state=worker_state(node.data))
+        answer = yield Multi([SetData(path, me.to_bytes(), node.version)])
+        if isinstance(answer, Applied):
+            return True
+        if answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
+            raise rejected(f"what worker {me.id} reports of itself", answer)

@@ -20,7 +20,8 @@ class WorkerRecord(NamedTuple):
     `version` is that of its zkplan, and `isolation` what each of its tasks has for itself if it
     does not say (`thread` or `process`); both are empty where an older worker does not tell.
     `state` is what it was told last: `running`, `paused` or `draining`. `keys` names its keys, the
-    one that it seals with first, as far as it says.
+    one that it seals with first, as far as it says. `abandoned` counts the functions that it has
+    given up, and that still run: each holds a thread, and no claim.
     """
 
     id: str
@@ -34,6 +35,7 @@ class WorkerRecord(NamedTuple):
     isolation: str = ""
     state: WorkerState = "running"
     keys: str = ""
+    abandoned: int = 0
 
     def to_bytes(self) -> bytes:
         names = ["host", "pid", "slots", "started", "version", "isolation"]
@@ -43,6 +45,8 @@ class WorkerRecord(NamedTuple):
             names.append("keys")
         if self.state != "running":
             names.append("state")
+        if self.abandoned:
+            names.append("abandoned")
         value = self._asdict()
         return to_json({name: value[name] for name in names})
 
@@ -69,6 +73,7 @@ class WorkerRecord(NamedTuple):
                 as_text(value.get("isolation")),
                 worker_state(data),
                 as_text(value.get("keys")),
+                as_whole(value.get("abandoned", 0), what),
             )
         except PayloadUndecodable:
             told = "sealed" if data[: len(SEALED_MAGIC)] == SEALED_MAGIC else "damaged"

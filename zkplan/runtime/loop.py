@@ -27,6 +27,7 @@ from ..store.values import Values
 from ..transport import Transport
 from ..transport.mailbox import Empty, Mailbox
 from . import capacity
+from .abandoned import AbandonedFunctions
 from .bounds import RootBounds
 from .candidates import Candidates
 from .claimer import Claimer
@@ -155,7 +156,8 @@ class Loop:
     def _of_finished_plans(
         self, collector: Collector, recorder: Recorder, sweeper: Sweeper
     ) -> tuple[Duty, ...]:
-        """What finds them, what removes them, and what tells of them and tidies that up."""
+        """What finds them, what removes them, and what tells of them and tidies that up; and what
+        reports on running tasks."""
         steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
         bounds = RootBounds(
             *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
@@ -163,8 +165,12 @@ class Loop:
         recorder.by = membership.worker
         tidying = Tidying(steps, self._paths, membership, Written(recorder), sweeper)
         scanning = IndexScan(steps, membership, self.candidates, scan, bounds.learn)
-        told = LiveOutput(steps, self.pool, lambda: self.runner.output_max)
-        return scanning, bounds, tidying, told
+        return scanning, bounds, tidying, *self._of_running_tasks()
+
+    def _of_running_tasks(self) -> tuple[Duty, ...]:
+        """What reports on them."""
+        self.abandoned = AbandonedFunctions(self.steps, self.membership, self.pool)
+        return self.abandoned, LiveOutput(self.steps, self.pool, lambda: self.runner.output_max)
 
     # ---- the loop
 
@@ -177,7 +183,7 @@ class Loop:
         membership, pool = self.membership, self.pool
         return Vitals(
             *(membership.me is not None, membership.answers, self.claims.paused),
-            *(pool.slots, len(pool.running), pool.waiting(), pool.abandoned),
+            *(pool.slots, len(pool.running), pool.waiting(), self.abandoned.count()),
             *(len(self.claims.jobs), self.counters.snapshot()),
         )
 

@@ -56,6 +56,8 @@ class Membership:
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
         #: The current registration, or None.
         self.me: Registration | None = None
+        #: What the worker said of itself when it registered last.
+        self.said: WorkerRecord | None = None
         #: The IDs of all registered workers, sorted.
         self.living: list[str] = []
         #: False: ZooKeeper has not answered for so long that the session may have ended unnoticed.
@@ -114,7 +116,7 @@ class Membership:
         count = self._registrations
         worker = self.worker if count == 1 else f"{self.worker}-{count}"
         host = socket.gethostname()
-        facts = WorkerRecord(
+        self.said = facts = WorkerRecord(
             *(worker, host, os.getpid(), self._threads, time.time()),
             queues=self._queues,
             keys=self._keys,

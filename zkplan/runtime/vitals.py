@@ -12,7 +12,8 @@ class Vitals(NamedTuple):
 
     `is_registered` and `answers`: others see it, and ZooKeeper answers it. Of its `slots` so many
     are `busy`; `waiting` tasks wait for one. `claims` counts all that it has claimed. `abandoned`
-    threads belong to functions that ran past their time-out and have not returned.
+    functions were given up (timed out, cancelled, or their claim is gone) and have not returned;
+    those that still hold a slot are `busy`, too.
     """
 
     is_registered: bool

@@ -22,7 +22,8 @@ WorkerId = Annotated[
 
 
 class WorkerOut(BaseModel):
-    """A living worker. `claims` counts its tasks, `slots` how many it runs at a time."""
+    """A living worker. `claims` counts its tasks, `slots` how many it runs at a time, `abandoned`
+    the functions that it has given up and that still hold a thread."""
 
     id: str
     host: str
@@ -34,6 +35,7 @@ class WorkerOut(BaseModel):
     version: str
     isolation: str
     state: Literal["running", "paused", "draining"]
+    abandoned: int
 
 
 class HeldOut(BaseModel):

@@ -58,7 +58,7 @@ function Orders({ worker, again }) {
 const COLUMNS = [
   { name: "id", title: "Worker", kind: "short", cell: (worker) => html`<a href=${to(["workers"], { worker: worker.id })}>${worker.id}</a>` },
   { name: "state", title: "State", cell: (worker) => html`<${State} state=${worker.state} />` },
-  { name: "claims", title: "Slots in use", kind: "progress-cell", cell: (worker) => html`<a class="progress" title="What it runs" href=${to(["workers"], { worker: worker.id })}><${Bar} counts=${{ running: worker.claims }} all=${Math.max(worker.slots, worker.claims)} label=${`${worker.claims} of ${worker.slots} slots in use`} /><b>${worker.claims} of ${worker.slots}</b></a>` },
+  { name: "claims", title: "Slots in use", kind: "progress-cell", cell: (worker) => html`<a class="progress" title="What it runs" href=${to(["workers"], { worker: worker.id })}><${Bar} counts=${{ running: worker.claims }} all=${Math.max(worker.slots, worker.claims)} label=${`${worker.claims} of ${worker.slots} slots in use${worker.abandoned ? `, ${counted(worker.abandoned, "abandoned function")}` : ""}`} /><b>${worker.claims} of ${worker.slots}${worker.abandoned ? `, ${worker.abandoned} abandoned` : ""}</b></a>` },
   { name: "host", title: "Host", kind: "short", wide: true, cell: (worker) => worker.host },
   { name: "pid", title: "Process", number: true, wide: true, cell: (worker) => worker.pid },
   { name: "queues", title: "Queues", kind: "line", wide: true, cell: (worker) => worker.queues.join(", ") || "default" },
