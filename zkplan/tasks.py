@@ -18,7 +18,7 @@ from .errors import (
 )
 from .gates import When
 from .history.logs import TaskLog, follow_logs, read_logs
-from .inspection.task_info import TaskInfo, task_info
+from .inspection.task_info import TaskInfo, task_info, task_state
 from .inspection.view import Why
 from .inspection.why import why_task
 from .notebook import Picture, readable, show_live, task_picture
@@ -270,7 +270,8 @@ class Task:
     def state(self) -> str:
         """`finished`, or the state that `Plan.tasks` lists for it. Raises InvalidTask if the task
         never existed, or is gone with its plan."""
-        return self.info().state
+        client, plan_path, number = self._waited_for()
+        return task_state(client, plan_path, number, self._defined)
 
     def info(self) -> TaskInfo:
         """What is known of the task now: state, attempts, worker, last error, progress. Raises as
@@ -377,7 +378,7 @@ class Task:
         facts = [
             ("name", known.name or self.name),
             ("state", known.state),
-            ("worker", known.worker),
+            ("worker", known.worker or ""),
             ("attempts", used),
             ("waits for", count(known.waits_for, "result") if known.waits_for else ""),
             ("last error", known.last_error),

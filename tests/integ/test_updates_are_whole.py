@@ -187,12 +187,25 @@ def test_every_refusal_is_told_and_nothing_is_written(service: Service) -> None:
         (4, other, "runnable.1", "runnable.0.0.5000"),
         (5, 9_999, "a task that has not ended, and is not dead", "unknown"),
         (6, 7, "a claim that stands", "lapsed"),
-        (7, None, "tasks whose results can be had", "finished"),
+        (7, None, "tasks whose results can be had", "unknown"),
     ]
     again = service.ask(
         "POST", "/v1/leases/complete", {"results": [{"id": mine["id"], "value": 1}]}
     )
     assert again.status == 200, "its claim still stands"
+
+
+def test_a_number_that_never_was_a_task_is_unknown_to_an_update(service: Service) -> None:
+    plan = Planned(service, {"queue": "late"}, {})
+    never = plan.tasks[0] - 1  # a child of the plan has it: `queues`, or one that was made first
+    (claim,) = plan.claim(1)
+    service.post("/leases/complete", {"results": [{"id": claim["id"], "value": 1}]})
+    assert plan.update(done("check", task=plan.tasks[1], expect="finished")).status == 200
+    found = plan.refusals(done("check", task=never, expect="finished"), done("retry", task=9_999))
+    assert found == [
+        (0, never, "finished", "unknown"),
+        (1, 9_999, "a dead or delayed task", "unknown"),
+    ]
 
 
 def test_one_lapsed_lease_refuses_the_whole_update(service: Service) -> None:

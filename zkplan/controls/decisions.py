@@ -13,6 +13,7 @@ from ..errors import InvalidTask, PayloadTooLarge, PlanNotFound, TaskCancelled
 from ..inspection.across import Filter, FoundTask, find_tasks
 from ..inspection.dead_letters import retry_task
 from ..inspection.task_code import LOOKED_AT, CodeNote, log_code_notes, notes_before_retry
+from ..inspection.task_info import require_task
 from ..protocol.decide import decide
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
 from ..protocol.places import Place, find_place, placed
@@ -59,8 +60,9 @@ class DecidedPlan(Protocol):
 class Decisions:
     """What an operator decides about tasks of one plan.
 
-    Each method returns where the task stood, or an empty text if nothing was to be done. Where many
-    tasks are meant, `look` reads the places of all of them together first.
+    Each method returns where the task stood, or an empty text if nothing was to be done. It raises
+    InvalidTask for a number that never was a task. Where many tasks are meant, `look` reads the
+    places of all of them together first.
     """
 
     def __init__(self, plan: DecidedPlan) -> None:
@@ -110,7 +112,12 @@ class Decisions:
         step = decide(
             self._client.paths, self._plan, task, sealed, skips=skips, hint=self._places.get(task)
         )
-        return self._client.transport.run(step)
+        return self._stood(task, self._client.transport.run(step))
+
+    def _stood(self, task: str, stood: str) -> str:
+        if not stood:
+            require_task(self._client, self._path, task)
+        return stood
 
     def retry(self, task: str) -> str:
         """Raises as Task.retry."""
@@ -129,7 +136,7 @@ class Decisions:
             return "dead"
         place = transport.run(find_place(self._client.paths, self._plan, task))
         if place is None or place.state != "delayed":
-            return ""
+            return self._stood(task, "")
         return "delayed" if transport.run(run_now(self._path, place)) else ""
 
     def set_priority(self, task: str, priority: int) -> str:
@@ -137,4 +144,4 @@ class Decisions:
         check_priority(priority, task, f" of {self._path}")
         hint = self._places.get(task)
         step = set_priority(self._client.paths, self._plan, task, priority, hint)
-        return self._client.transport.run(step)
+        return self._stood(task, self._client.transport.run(step))

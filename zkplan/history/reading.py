@@ -58,14 +58,19 @@ def read_state(values: Values, plan_path: str) -> tuple[PlanState, Whole]:
 
 def read_whole(values: Values, plan_path: str) -> Whole:
     """The history as it is written. Raises as `read`."""
-    found = _read(values, plan_path)
+    found = read_if_kept(values, plan_path)
     if found is None:
         raise _no_history(values, plan_path)
     return found
 
 
-def _read(values: Values, plan_path: str, after: int = -1, watch: bool = False) -> Whole | None:
-    """The tree first: what leaves it meanwhile is read there."""
+def read_if_kept(
+    values: Values, plan_path: str, after: int = -1, watch: bool = False
+) -> Whole | None:
+    """As `read_whole`, but None without a history; of the records only those behind `after`.
+
+    The tree comes first: what leaves it meanwhile is read in the store.
+    """
     found = values.transport.run(read_history(plan_path, after, watch))
     if found is None:
         return None
@@ -89,7 +94,7 @@ def ended_tasks(values: Values, plan_path: str) -> list[TaskState] | None:
 
 def told_tasks(values: Values, plan_path: str) -> dict[int, TaskState] | None:
     """All tasks that the history tells of, by number; None without one."""
-    found = _read(values, plan_path)
+    found = read_if_kept(values, plan_path)
     return None if found is None else PlanState().add(found.records()).tasks
 
 
@@ -120,7 +125,7 @@ class RecordFollower:
         self._woken.clear()  # first: `close` may come behind the check
         if self._closed.is_set():
             return None
-        found = _read(self._values, self._plan_path, self._after, watch=True)
+        found = read_if_kept(self._values, self._plan_path, self._after, watch=True)
         if found is None and not self._has_read:
             raise _no_history(self._values, self._plan_path)
         self._has_read = True

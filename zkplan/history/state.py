@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import PayloadUndecodable
 from ..protocol.history import GAP, Record
-from ..protocol.layout import DEFAULT_QUEUE, queue_in
+from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, queue_in
 from ..protocol.telling import Told
 
 #: The letters of events, and what they are called.
@@ -40,6 +41,8 @@ KINDS = {
 KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
 #: Of so many attempts before the last one it is known when they ran: the latest.
 EARLIER_MAX = 20
+#: How places begin that have a rank, N and A.
+_ENTRY = re.compile(r"[rdg](?:\d+-)?(\d{4})\.\d+\.(\d+)")
 _PLACES = {"r": "runnable", "c": "claimed", "d": "delayed", "g": "gated", "x": "dead"}
 
 
@@ -52,7 +55,8 @@ class TaskState:
     its last attempt; `earlier` says from when until when the attempts before that ran. `printed`:
     bytes printed by the latest attempt that printed anything, as far as that is told. `decided`:
     how an operator decides that it ends, as flags. `is_known`: its add is in the history, which may
-    have lost its beginning.
+    have lost its beginning. `entry` is the last place that had a rank and a count of attempts, and
+    `used` how many attempts were used up when it had ended, -1 if not known.
     """
 
     number: int
@@ -80,6 +84,14 @@ class TaskState:
     decided: int = 0
     printed: int = 0
     earlier: tuple[tuple[int, int], ...] = ()
+    entry: str = ""
+    used: int = -1
+
+    @property
+    def priority(self) -> int | None:
+        """Its priority in its last entry; None where no entry is told."""
+        found = _ENTRY.match(self.entry)
+        return RANK_MIDDLE - int(found[1]) if found else None
 
     @property
     def queue(self) -> str:
@@ -182,6 +194,7 @@ class PlanState:
             task.printed = _at(event, 3, 0) + len(_at(event, 4, "").encode())
         elif letter == "v":
             _ran(record, task, _at(event, 3, -1), _at(event, 4, -1))
+            _use(task, _at(event, 3, -1))
         else:
             self._moved(record, task, event)
 
@@ -211,7 +224,9 @@ class PlanState:
         task.worker = _at(event, 7, "") or record.by if task.place == "c" else task.worker
         if task.place != "c":
             task.worker = record.by  # in a run of pure tasks it has no claim of its own
-        if _at(event, 4, -1) >= 0 or task.ran_ms < 0:  # else a wide delivery has told it before
+        if task.used < 0 or _at(event, 4, -1) >= 0:  # else a wide delivery has told it before
+            _use(task, _at(event, 4, -1))
+        if _at(event, 4, -1) >= 0 or task.ran_ms < 0:
             _ran(record, task, _at(event, 4, -1), _at(event, 5, -1))
         task.gone, task.place = True, ""
         task.ended_ms = task.ended_ms or record.ms
@@ -246,14 +261,25 @@ class PlanState:
             elif _at(event, 3, "") != "x":
                 task.decided = FAILED
         place = _at(event, 2, "")
-        if place or letter != "m":  # else it was moved while it waits
+        if place or letter != "m":
             _stand(record, task, place)
+        else:  # it was moved while it waits
+            task.entry = f"r{_at(event, 3, '')}.0.0"
 
 
 def _stand(record: Record, task: TaskState, place: str) -> None:
     task.place, task.ended_ms = place, 0
+    if place[0] in "rdg":
+        task.entry = place
     if place[0] == "r":
         task.runnable_ms = record.ms
+
+
+def _use(task: TaskState, ran_ms: int) -> None:
+    """It ends: by an attempt, or without one, where an operator or another task decided it."""
+    found = _ENTRY.match(task.entry)
+    before = int(found[2]) if found else 0 if task.is_known else -1
+    task.used = before + (ran_ms >= 0) if before >= 0 else -1
 
 
 def _ran(record: Record, task: TaskState, ran_ms: int, ago_ms: int) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..basics.text import count, date_time
-from ..protocol.layout import OWN_LIMIT, kind_in, limit_path, limits_in, parse_lease, queue_in
+from ..protocol.layout import (
+    DEFAULT_QUEUE,
+    OWN_LIMIT,
+    kind_in,
+    limit_path,
+    limits_in,
+    parse_lease,
+    queue_in,
+)
 from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
 from .gates import GateInfo, gates_of
@@ -38,7 +46,10 @@ def finished(view: View, task: TaskInfo) -> Cause | None:
     ended = f"has failed for good: {task.last_error}" if task.failed else "has finished"
     if task.skipped:
         ended = "was skipped"
-    return Cause("finished", f"{view.label(task.number)} {ended}.", task=task.number)
+    if task.doubt:
+        ended = f"has finished, or never was a task: {task.doubt}"
+    text = sentence(f"{view.label(task.number)} {ended}")
+    return Cause("finished", text, task=task.number)
 
 
 def decided(view: View, task: TaskInfo) -> Cause | None:
@@ -74,7 +85,7 @@ def delayed(view: View, task: TaskInfo) -> Cause | None:
         text = f"{view.label(task.number)} may not run before {date_time(task.not_before, True)}"
         return Cause("not_before", sentence(text), "", task.number, when=task.not_before)
     error = f", after {task.last_error}" if task.last_error else ""
-    attempts = f"attempt {task.attempts_used + 1} of {task.attempts}"
+    attempts = f"attempt {(task.attempts_used or 0) + 1} of {task.attempts}"
     text = (
         f"{view.label(task.number)} is delayed until {date_time(task.due, True)}, "
         f"when {attempts} may begin{error}"
@@ -104,7 +115,7 @@ def told_of_gate(view: View, gate: GateInfo) -> Cause:
 
 
 def worker_gone(view: View, task: TaskInfo) -> Cause | None:
-    if task.state != "claimed" or not _is_gone(view, task.worker):
+    if task.state != "claimed" or not _is_gone(view, task):
         return None
     text = (
         f"{view.label(task.number)} is claimed by {task.worker}, whose session has ended, so its "
@@ -115,11 +126,11 @@ def worker_gone(view: View, task: TaskInfo) -> Cause | None:
         if view.workers
         else f"{_capital(no_worker(view.client))}; it takes the task over."
     )
-    return Cause("worker_gone", sentence(text), advice, task.number, task.worker)
+    return Cause("worker_gone", sentence(text), advice, task.number, task.worker or "")
 
 
 def claimed(view: View, task: TaskInfo) -> Cause | None:
-    if task.state != "claimed" or _is_gone(view, task.worker):
+    if task.state != "claimed" or _is_gone(view, task):
         return None
     since = "" if task.since is None else f" since {date_time(task.since, True)}"
     text = f"{view.label(task.number)} is claimed by {task.worker}{since}"
@@ -135,7 +146,7 @@ def claimed(view: View, task: TaskInfo) -> Cause | None:
         "Nothing has to be done. If it takes too long, look into the log of that worker: "
         f"{view.command('task show', task.number)} has what the task has told."
     )
-    return Cause("claimed", sentence(text), advice, task.number, task.worker, task.since)
+    return Cause("claimed", sentence(text), advice, task.number, task.worker or "", task.since)
 
 
 def being_defined(view: View, task: TaskInfo) -> Cause | None:
@@ -176,7 +187,7 @@ def workers_at_rest(view: View, task: TaskInfo) -> Cause | None:
 
 def _queue_of(view: View, task: TaskInfo) -> str:
     place = view.places.get(task.number)
-    return queue_in(place.queue) if place is not None else task.queue
+    return queue_in(place.queue) if place is not None else task.queue or DEFAULT_QUEUE
 
 
 def of_a_kind(view: View, task: TaskInfo) -> Cause | None:
@@ -299,7 +310,7 @@ def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
     text = f"{view.label(task.number)} waits for {count(chain.edges, 'result')}"
     text += f", of {named}" if named else ""
     text += f", and of {rest:,} more" if named and rest > 0 else ""
-    text += _RUN_IF.get(task.run_if, "")
+    text += _RUN_IF.get(task.run_if or "", "")
     yield Cause("waits", sentence(text), "", task.number)
     roots = sorted(chain.roots, key=lambda number: _urgency(view, number))
     for root in roots[:NAMED]:
@@ -333,7 +344,8 @@ def _urgency(view: View, number: str) -> tuple[bool, bool, str]:
     return place is None or place.state != "dead", place is None, number
 
 
-def _is_gone(view: View, worker: str) -> bool:
+def _is_gone(view: View, task: TaskInfo) -> bool:
+    worker = task.worker or ""
     is_lease = parse_lease(worker) is not None
     return bool(worker) and not is_lease and all(each.id != worker for each in view.workers)
 

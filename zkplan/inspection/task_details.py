@@ -7,7 +7,7 @@ from typing import Any
 from ..basics.exceptions import summary_of
 from ..basics.text import date_time
 from ..connection import Connection
-from ..errors import InvalidTask, PayloadUndecodable
+from ..errors import PayloadUndecodable
 from ..history.reading import told_tasks
 from ..history.state import TaskState
 from ..protocol.layout import number_of
@@ -33,24 +33,18 @@ def describe_task(
 
     `people` joins lists into lines of text. `values` adds the result and the progress notes as
     Python writes them. Decoding runs code of whoever wrote them. The list `undecoded` says why some
-    could not be decoded. Raises InvalidTask if the task does not exist.
+    could not be decoded. Raises InvalidTask if it never was a task.
     """
     codec = client.codec
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     read = read_task(client, plan_path, number)
-    info, outcome = info_of(codec, number, read), read.outcome
-    has_run = read.summary is None or info.state in ("claimed", "dead") or info.attempts_used > 0
-    task = _in_history(client, plan_path, number, read) if has_run else None
-    ended = _ended(task, people) if task is not None and read.summary is None else {}
-    if read.summary is None and outcome is None and not ended:
-        raise InvalidTask(
-            number,
-            f"{task_path} does not exist: finished without a kept result, and not in the history",
-        )
+    info, outcome, task = info_of(codec, number, read), read.outcome, read.past.task
+    if info.state in ("claimed", "dead") or info.attempts_used:
+        task = task or _in_history(client, plan_path, number)
     facts: dict[str, Any] = {"path": task_path}
     shown = _Values(client.values, plan_path) if values else None
     if read.summary is None:
-        facts |= {"state": info.state, **ended}
+        facts |= _finished(info, people) | _ended(task, people)
     else:
         neighbours = neighbours_of(client, task_path, read, people)
         if not neighbours:
@@ -72,26 +66,31 @@ def describe_task(
     return facts
 
 
-def _in_history(
-    client: Connection, plan_path: str, number: str, read: TaskRead
-) -> TaskState | None:
-    """What the history tells of a task; None if it does not reach so far. One that stands is shown
-    beside a damaged history, too."""
+def _in_history(client: Connection, plan_path: str, number: str) -> TaskState | None:
+    """What the history tells of a task that stands; None if it does not reach so far, or is
+    damaged."""
     try:
-        tasks = told_tasks(client.values, plan_path)
+        return (told_tasks(client.values, plan_path) or {}).get(int(number))
     except PayloadUndecodable:
-        if read.summary is None:
-            raise
         return None
-    return None if tasks is None else tasks.get(int(number))
 
 
-def _ended(task: TaskState, people: bool) -> dict[str, Any]:
-    """What the history tells of a task that has ended."""
-    if not task.gone:
+def _finished(info: TaskInfo, people: bool) -> dict[str, Any]:
+    """What is known of a finished task. People see no line for what is not known."""
+    facts = {"state": info.state, "doubt": info.doubt or None, "name": info.name}
+    names = ("queue", "priority", "limits", "attempts_used", "worker")
+    facts |= {name: getattr(info, name) for name in names}
+    facts["finished"] = None if info.since is None else date_time(info.since, people)
+    if people:
+        facts["limits"] = ", ".join(info.limits or ()) or None
+    return {name: value for name, value in facts.items() if value is not None or not people}
+
+
+def _ended(task: TaskState | None, people: bool) -> dict[str, Any]:
+    """What else the history tells of a task that has ended."""
+    if task is None or not task.gone:
         return {}
-    facts: dict[str, Any] = {"name": task.name, "ended": task.state, "queue": task.queue}
-    facts |= {"worker": task.worker, "attempts_used": task.claims, "size": task.size}
+    facts: dict[str, Any] = {"ended": task.state, "size": task.size}
     moments = {"added": task.added_ms, "claimed": task.claimed_ms, "started": task.started_ms}
     for name, ms in moments.items():
         if ms:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..connection import Connection
-from ..errors import InvalidTask, PayloadUndecodable, PlanNotFound
-from ..protocol.layout import DEFAULT_QUEUE
+from ..errors import PayloadUndecodable, PlanNotFound
+from ..history.past import Past, past_of
+from ..history.state import TaskState
+from ..protocol.layout import DEFAULT_QUEUE, limits_in
 from ..protocol.load import read_all
+from ..protocol.places import never_was
 from ..protocol.records import Failure
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
 from ..serialization.codec import FAILURE, LOG, VALUE, Codec, load, task_options
@@ -28,24 +31,29 @@ class TaskInfo:
     """A task at one moment. Times are in wall-clock seconds since 1970.
 
     `state` is `finished` or one of the states of `Plan.tasks`. `name` is None if it cannot be read
-    here. `attempts` is how often the task may run (None for a finished task), `attempts_used` how
-    many of these are used up. A claimed task has the `worker` that claimed it, `since` when, and
-    `attempt`, its fencing number; a delayed one has `due`, when it becomes runnable. `waits_for`
-    counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
-    its own. `last_error` is the text of the last failure that is kept, empty if there is none.
-    `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before`, `deadline`
-    and `run_if` are its options. `skipped` says that a finished task was skipped. `is_code_sent`
-    says that the code of its function was sent with its plan, and not only its name.
+    here. `attempts` is how often the task may run, `attempts_used` how many of these are used up. A
+    claimed task has the `worker` that claimed it, `since` when, and `attempt`, its fencing number;
+    a delayed one has `due`, when it becomes runnable. `waits_for` counts the results that have not
+    arrived, `arrived` those that have, `feeds` the tasks that take its own. `last_error` is the
+    text of the last failure that is kept, empty if there is none. `failed` says that a finished or
+    dead task has failed for good. `retry_delay`, `timeout`, `priority`, `pure`, `queue`,
+    `isolation`, `memory_limit` (in bytes), `not_before`, `deadline` and `run_if` are its options.
+    `skipped` says that a finished task was skipped. `is_code_sent` says that the code of its
+    function was sent with its plan, and not only its name.
+
+    Of a finished task, `since` is when it ended and `worker` the one that ended it. These, `name`,
+    `attempts_used`, `queue`, `priority` and `limits` come from the history of its plan. What that
+    does not tell is None, and so are all other options. `doubt` says why a number may never have
+    been a task, where neither a kept outcome nor the history can tell; else it is empty.
     """
 
     number: str
     name: str | None
-    function: str
+    function: str | None
     state: str
     attempts: int | None = None
-    attempts_used: int = 0
-    worker: str = ""
+    attempts_used: int | None = 0
+    worker: str | None = ""
     since: float | None = None
     due: float | None = None
     waits_for: int = 0
@@ -53,20 +61,21 @@ class TaskInfo:
     last_error: str = ""
     failed: bool = False
     attempt: int | None = None
-    arrived: int = 0
-    retry_delay: float = 0.0
+    arrived: int | None = 0
+    retry_delay: float | None = 0.0
     timeout: float | None = None
-    priority: int = 0
-    pure: bool = False
-    queue: str = DEFAULT_QUEUE
+    priority: int | None = 0
+    pure: bool | None = False
+    queue: str | None = DEFAULT_QUEUE
     isolation: str | None = None
     memory_limit: int | None = None
     not_before: float | None = None
     deadline: float | None = None
-    limits: tuple[str, ...] = ()
-    run_if: str = "all_succeeded"
+    limits: tuple[str, ...] | None = ()
+    run_if: str | None = "all_succeeded"
     skipped: bool = False
     is_code_sent: bool = False
+    doubt: str = ""
     _last_failure: Failure | None = None
     _notes: tuple[bytes, ...] = ()
     _is_json_only: bool = False
@@ -83,7 +92,7 @@ class TaskInfo:
 
 class TaskRead(NamedTuple):
     """The znodes of one task at one moment. Only an unfinished task has a `definition`, `names`
-    (its children) and a `summary`."""
+    (its children) and a `summary`; only a finished one has a `past`."""
 
     outcome: Node | None
     definition: bytes = b""
@@ -91,6 +100,7 @@ class TaskRead(NamedTuple):
     summary: TaskSummary | None = None
     owner: Node | None = None
     logs: tuple[Node, ...] = ()
+    past: Past = Past()
 
     def count(self, prefix: str) -> int:
         return sum(name.startswith(prefix) for name in self.names)
@@ -101,8 +111,52 @@ def task_info(client: Connection, plan_path: str, number: str) -> TaskInfo:
     return info_of(client.codec, number, read_task(client, plan_path, number))
 
 
+def task_state(client: Connection, plan_path: str, number: str, is_task: bool) -> str:
+    """See Task.state. Of what is known to be a task no history is read."""
+    read = _read_znodes(client, plan_path, number)
+    if read.summary is not None:
+        return read.summary.state
+    if read.outcome is None and not is_task:
+        _past(client, plan_path, number, read)
+    return "finished"
+
+
+def require_task(client: Connection, plan_path: str, number: str) -> None:
+    """Raises InvalidTask for a number that never was a task of the plan, and PlanNotFound."""
+    if never_tasks(client, plan_path, [number]):
+        raise never_was(plan_path, number)
+
+
+def never_tasks(client: Connection, plan_path: str, numbers: Collection[str]) -> set[str]:
+    """Those of the numbers that certainly never were tasks of the plan. Raises PlanNotFound."""
+    gone = list(numbers)
+    # What a task has is smaller than its own znode, which holds its arguments.
+    for below in ("task-{}/ready", "task-{}/incomplete", "results/{}"):
+        reads = [ReadData(f"{plan_path}/{below.format(each)}") for each in gone]
+        nodes = client.transport.run(read_all(reads)) if reads else []
+        gone = [each for each, node in zip(gone, nodes, strict=True) if node is None]
+    past = past_of(client.values, plan_path, gone) if gone else {}
+    return {number for number, found in past.items() if found.never}
+
+
 def read_task(client: Connection, plan_path: str, number: str) -> TaskRead:
     """Raises PlanNotFound, and InvalidTask if the task never existed."""
+    read = _read_znodes(client, plan_path, number)
+    if read.summary is not None:
+        return read
+    return read._replace(past=_past(client, plan_path, number, read))
+
+
+def _past(client: Connection, plan_path: str, number: str, read: TaskRead) -> Past:
+    past = past_of(client.values, plan_path, [number])[number]
+    if read.outcome is not None:
+        return Past(past.task)
+    if past.never:
+        raise never_was(plan_path, number)
+    return past
+
+
+def _read_znodes(client: Connection, plan_path: str, number: str) -> TaskRead:
     path = f"{plan_path}/task-{number}"
     while True:
         plan, node, names, owner, outcome = client.transport.ask(
@@ -119,8 +173,6 @@ def read_task(client: Connection, plan_path: str, number: str) -> TaskRead:
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
         if node is None or names is None:
-            if int(number) >= (plan.cversion + plan.child_count) // 2:
-                raise InvalidTask(number, f"{path} does not exist: it was never added")
             return TaskRead(outcome)
         found = next(summaries(client, plan_path, [number]), None)
         if found is not None:
@@ -134,7 +186,7 @@ def read_task(client: Connection, plan_path: str, number: str) -> TaskRead:
 def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     found = read.summary
     if found is None:
-        return _finished(codec, number, read.outcome)
+        return _finished(codec, number, read)
     failures, notes = failures_in(codec, read.logs), _notes(codec, read.logs)
     function, options = _definition(codec, read.definition)
     worker, attempt, since = found.worker, None, None
@@ -164,21 +216,70 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     )
 
 
-def _finished(codec: Codec, number: str, outcome: Node | None) -> TaskInfo:
-    if outcome is None:
-        return TaskInfo(number, None, "", "finished")
-    error, name, failed, was_skipped = "", "", False, False
+def _finished(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
+    """What the kept outcome and the history say; None for what neither knows."""
+    told, outcome = read.past.task, read.outcome
+    known = _told(told) if told is not None else _UNKNOWN
+    if outcome is not None:
+        known = known | _kept(codec, outcome)
+    return TaskInfo(
+        number,
+        known["name"],
+        None,
+        "finished",
+        attempts_used=known["attempts_used"],
+        worker=known["worker"],
+        since=known["since"],
+        last_error=known["last_error"],
+        failed=known["failed"],
+        skipped=known["skipped"],
+        queue=known["queue"],
+        priority=known["priority"],
+        limits=known["limits"],
+        arrived=None,
+        retry_delay=None,
+        pure=None,
+        run_if=None,
+        doubt=read.past.doubt,
+    )
+
+
+_UNKNOWN: dict[str, Any] = {
+    **dict.fromkeys(("name", "attempts_used", "worker", "since", "queue", "priority", "limits")),
+    "last_error": "",
+    "failed": False,
+    "skipped": False,
+}
+
+
+def _told(task: TaskState) -> dict[str, Any]:
+    """What the history says of a task that has ended."""
+    return {
+        "name": task.name or None,
+        "attempts_used": task.used if task.used >= 0 else None,
+        "worker": task.worker or None,
+        "since": task.ended_ms / 1000 if task.gone else None,
+        "queue": task.queue if task.is_known else None,
+        "priority": task.priority,
+        "limits": tuple(limits_in(task.lane)) if task.is_known else None,
+        "last_error": task.error if task.state == "failed" else "",
+        "failed": task.state == "failed",
+        "skipped": task.state == "skipped",
+    }
+
+
+def _kept(codec: Codec, outcome: Node) -> dict[str, Any]:
+    """What the kept outcome says, which may be more than the history."""
     try:
         kind, body = codec.open(VALUE + FAILURE, outcome.data)
         if kind == FAILURE:
-            error, failed = Failure.from_bytes(body).summary, True
-        else:
-            name, was_skipped = split_name(body)[0], is_skipped(body)
+            failure = Failure.from_bytes(body)
+            return {"last_error": failure.summary, "failed": True, "skipped": False}
     except PayloadUndecodable:
-        pass  # the name stays unknown: damaged, or signed with another secret
-    return TaskInfo(
-        number, name or None, "", "finished", last_error=error, failed=failed, skipped=was_skipped
-    )
+        return {}  # damaged, or signed with another secret
+    name = split_name(body)[0]
+    found = {"last_error": "", "failed": False, "skipped": is_skipped(body)}
+    return found | ({"name": name} if name else {})
 
 
 def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:

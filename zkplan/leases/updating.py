@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from ..connection import Connection
 from ..controls.decisions import Decisions, check_priority
 from ..errors import InvalidTask, UpdateRefused, ZooKeeperUnavailable
+from ..inspection.task_info import never_tasks
 from ..plan import Plan
 from ..protocol.adding import NewTask, dep_number
 from ..protocol.decide import tell_failures
 from ..protocol.layout import rank_of, update_mark
 from ..protocol.part import Part
+from ..protocol.shared import Registration
 from ..protocol.update import Mark, Update, find_mark
 from ..protocol.update import Updated as Applied
 from ..protocol.update_parts import Against, Change
@@ -58,7 +60,7 @@ class Updating:
             # Such a claim may be gone because this very update has been applied meanwhile.
             if (before := self.before(plan, key, body)) is not None:
                 return before
-            step = Update(self._registered.me(), plan.number, mark, wanted.changes, wanted.adds)
+            step = self._step(self._registered.me(), plan, mark, wanted)
             against = self._run(step.judge())
             raise _refusal([*wanted.refused, *wanted.told(against, why)], len(operations))
         applied = self._apply(plan, mark, wanted)
@@ -77,10 +79,16 @@ class Updating:
         found = self._run(find_mark(Mark(update_mark(plan.path, key), "", body)))
         return None if found is None else _repeated(found, body)
 
+    def _step(self, me: Registration, plan: Plan, mark: Mark, wanted: _Wanted) -> Update:
+        named = {each.task for each in wanted.changes if each.part is None}
+        named |= {dep for task in wanted.adds for dep in task.deps if isinstance(dep, str)}
+        never = never_tasks(self._connection, plan.path, named)
+        return Update(me, plan.number, mark, wanted.changes, wanted.adds, never)
+
     def _apply(self, plan: Plan, mark: Mark, wanted: _Wanted) -> Applied:
         for _ in range(_TRIES):
             me = self._registered.me()
-            step = Update(me, plan.number, mark, wanted.changes, wanted.adds)
+            step = self._step(me, plan, mark, wanted)
             applied: Applied = self._run(step.apply())
             if not applied.worker_gone:
                 return applied

@@ -11,6 +11,7 @@ from .layout import (
     DEFAULT_QUEUE,
     Paths,
     entry_path,
+    number_of,
     parse_claim,
     parse_delayed,
     parse_gate,
@@ -159,13 +160,23 @@ def last_n(task_path: str) -> Step[int]:
     return max((int(n) for n in found if n.isdecimal()), default=-1)
 
 
+def never_was(plan_path: str, task: str) -> InvalidTask:
+    """The error for a number that no task of the plan ever had."""
+    plan = int(number_of(plan_path))
+    return InvalidTask(
+        task,
+        f"plan {plan} ({plan_path}) has no task {int(task)}, and never had one; "
+        f"`zkplan task ls {plan}` lists its tasks",
+    )
+
+
 def _refuse(
     plan_path: str, task: str, plan: Node | None, control: Node | None, node: Node | None
 ) -> None:
     if plan is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     if node is None and int(task) >= (plan.cversion + plan.child_count) // 2:
-        raise InvalidTask(task, f"{plan_path}/task-{task} does not exist: it was never added")
+        raise never_was(plan_path, task)
     if control is not None and control_from_bytes(control.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled: none of its tasks runs again")
 

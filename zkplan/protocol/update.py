@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import (
@@ -16,7 +16,7 @@ from ..errors import (
 )
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, added_ops, names_of, next_number, read_finished
+from .adding import NewTask, added_ops, dep_number, names_of, next_number, read_finished
 from .commit import commit_draft
 from .decide import CUT, RACES, decide_facts
 from .fields import from_json, to_json
@@ -107,7 +107,8 @@ def find_mark(mark: Mark) -> Step[Updated | None]:
 
 
 class Update:
-    """One update. `changes` name each task once; `adds` are in the order of their edges."""
+    """One update. `changes` name each task once; `adds` are in the order of their edges. `never`
+    are numbers in them that never were tasks: only a history tells these from finished ones."""
 
     def __init__(
         self,
@@ -116,7 +117,9 @@ class Update:
         mark: Mark,
         changes: Sequence[Change],
         adds: Sequence[NewTask],
+        never: Collection[str] = (),
     ) -> None:
+        self._never = never
         self._me, self._plan, self._mark = me, plan, mark
         self._path = me.paths.plan(plan)
         self._changes, self._adds = list(changes), list(adds)
@@ -214,6 +217,8 @@ class Update:
 
     def _find(self, change: Change, hint: Any) -> Step[Found | str]:
         path = f"{self._path}/task-{change.task}"
+        if change.task in self._never:
+            return UNKNOWN
         try:
             place = yield from find_place(self._me.paths, self._plan, change.task, hint)
         except InvalidTask:
@@ -254,7 +259,8 @@ class Update:
             try:
                 yield from read_finished(self._path, task)
             except ResultNotKept as error:
-                against.append(Against(index, FINISHED, str(error)))
+                unknown = any(dep_number(each) in self._never for each in task.deps)
+                against.append(Against(index, UNKNOWN if unknown else FINISHED, str(error)))
         return against
 
     # ---- the transaction

@@ -10,9 +10,9 @@ from starlette.concurrency import run_in_threadpool
 
 from ..client import Client
 from ..errors import InvalidTask, PayloadUndecodable
+from ..inspection.task_info import require_task
 from ..plan import Plan
 from ..protocol.records import PlanRecord
-from ..protocol.requests import ReadData
 from .problems import Problem
 from .tokens import Caller, Role
 
@@ -119,14 +119,14 @@ TaskOf: TypeAlias = Annotated[TaskPlace, Depends(TaskPlace)]
 
 
 def existing(task: TaskPlace) -> TaskPlace:
-    """The same for what is changed. Raises Problem for a task that was never added."""
-    node = task.client.transport.ask(ReadData(task.plan.path))
-    if node is not None and int(task.number) >= (node.cversion + node.child_count) // 2:
-        raise no_task(task)
+    """The same for what is changed. Raises Problem for a number that never was a task."""
+    try:
+        require_task(task.client, task.plan.path, task.number)
+    except InvalidTask as error:
+        raise no_task(task, error) from None
     return task
 
 
-def no_task(task: TaskPlace, error: InvalidTask | None = None) -> Problem:
-    told = str(error) if error is not None else f"{task.path} does not exist: it was never added"
+def no_task(task: TaskPlace, error: InvalidTask) -> Problem:
     where = f"/v1/plans/{int(task.plan.number)}/tasks"
-    return task.problem(404, "task-not-found", told, f"List the tasks: GET {where}.")
+    return task.problem(404, "task-not-found", str(error), f"List the tasks: GET {where}.")

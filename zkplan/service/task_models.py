@@ -123,7 +123,8 @@ class OutcomeOut(BaseModel):
 
 
 class TaskDetails(BaseModel):
-    """One task. Of a finished one only the outcome is known, and that only where it is kept.
+    """One task. Of a finished one, what its kept outcome and the history of its plan do not say is
+    null. `doubt` says why it may never have been a task, and is empty where that is certain.
 
     `attempts` is how often it may run, `attempts_used` how many of these are used up, `attempt` the
     number of the running one. `version` changes with every move of the task, for updates that
@@ -135,27 +136,28 @@ class TaskDetails(BaseModel):
     path: str
     version: str
     name: str | None
-    function: str
+    function: str | None
     state: str
     attempts: int | None
-    attempts_used: int
+    attempts_used: int | None
     attempt: int | None
-    worker: str
+    worker: str | None
     since: float | None
     due: float | None
-    queue: str
-    priority: int
+    queue: str | None
+    priority: int | None
     timeout: float | None
-    retry_delay: float
-    limits: list[str]
-    run_if: str
-    pure: bool
+    retry_delay: float | None
+    limits: list[str] | None
+    run_if: str | None
+    pure: bool | None
     not_before: float | None
     deadline: float | None
     failed: bool
     skipped: bool
     last_error: str
-    arrived: int
+    doubt: str
+    arrived: int | None
     waits_for_count: int
     feeds_count: int
     waits_for: list[NeighbourOut]

@@ -21,7 +21,7 @@ from .why_models import why_out
 
 _SHOWN = ("name", "function", "state", "attempts", "attempts_used", "attempt", "worker", "since")
 _OPTIONS = ("queue", "priority", "timeout", "retry_delay", "run_if", "pure", "not_before")
-_MORE = ("deadline", "due", "failed", "skipped", "last_error", "arrived")
+_MORE = ("deadline", "due", "failed", "skipped", "last_error", "arrived", "doubt")
 
 
 def task_details(task: TaskPlace, why: bool) -> TaskDetails:
@@ -55,7 +55,7 @@ def _shown(task: TaskPlace, read: TaskRead, around: dict[str, Any], why: bool) -
         number=int(task.number),
         path=task.path,
         version=version,
-        limits=list(info.limits),
+        limits=None if info.limits is None else list(info.limits),
         waits_for_count=around.get("waits_for_count", 0),
         feeds_count=around.get("feeds_count", 0),
         waits_for=[_neighbour(each) for each in around.get("waits_for", ())],

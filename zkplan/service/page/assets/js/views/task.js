@@ -37,6 +37,7 @@ export function Task({ plan, number }) {
     <${Numbers} task=${task} />
     <div class="grid">
       <div class="two-thirds pile">
+        ${task.doubt && html`<${Panel} title="Finished, or never a task"><p>${capital(task.doubt)}.</p><//>`}
         ${task.why?.causes.length > 0 && html`<${Panel} title=${`Why it is ${wordOf(state)}`}><${Causes} why=${task.why} plan=${plan} own=${task.number} /><//>`}
         <${TaskLog} key=${`log ${plan} ${task.number}`} task=${task} wake=${tick} />
         <${Failures} task=${task} />
@@ -72,7 +73,7 @@ function Numbers({ task }) {
   const worker = task.worker ? html`<a href=${to(["workers"], { worker: task.worker })}>${task.worker}</a>` : "–";
   return html`<${Figures} of=${[
     ["Task", count(task.number), `of plan ${task.plan}`],
-    ["Attempts used", task.attempts === null ? "–" : count(task.attempts_used), task.attempts === null ? "" : `of ${count(task.attempts)}`],
+    ["Attempts used", task.attempts_used === null ? "–" : count(task.attempts_used), task.attempts === null ? "" : `of ${count(task.attempts)}`],
     task.due !== null ? ["Runnable in", span(-passed(task.due, now)), dateTime(task.due)] : [task.state === "finished" ? "Finished" : `${capital(wordOf(task.state))} for`, since === null ? "–" : `${span(passed(since, now))}${task.state === "finished" ? " ago" : ""}`, since === null ? "" : `since ${dateTime(since)}`, "is-wide"],
     ["Worker", html`<span class="small-value">${worker}</span>`],
   ]} />`;
@@ -149,12 +150,13 @@ function Neighbours({ title, all, tasks, plan, none }) {
 
 function Options({ task }) {
   const facts = [
-    ["Queue", task.queue || "default"],
-    ["Priority", count(task.priority)],
-    ["Time limit", task.timeout === null ? "none" : span(task.timeout)],
-    ["Retry after", span(task.retry_delay)],
-    ["Runs if", task.run_if.replaceAll("_", " ")],
-    task.limits.length > 0 && ["Limits", task.limits.join(", ")],
+    // Of a finished task the history knows some; null is what nobody knows any more.
+    task.queue !== null && ["Queue", task.queue],
+    task.priority !== null && ["Priority", count(task.priority)],
+    task.state !== "finished" && ["Time limit", task.timeout === null ? "none" : span(task.timeout)],
+    task.retry_delay !== null && ["Retry after", span(task.retry_delay)],
+    task.run_if !== null && ["Runs if", task.run_if.replaceAll("_", " ")],
+    task.limits?.length > 0 && ["Limits", task.limits.join(", ")],
     task.pure && ["Pure", "yes"],
     task.not_before && ["Not before", dateTime(task.not_before)],
     task.deadline && ["Deadline", dateTime(task.deadline)],
