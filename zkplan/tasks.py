@@ -196,7 +196,7 @@ class Task:
 
     def running(self) -> bool:
         """Whether a worker has claimed the task."""
-        return self.state() == "claimed"
+        return self.state() == "running"
 
     def add_done_callback(self, fn: Callable[[Task], object]) -> None:
         """Call `fn(task)` once when the task has completed (see `as_completed`), or at once.

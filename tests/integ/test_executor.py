@@ -133,7 +133,7 @@ def test_running_calls_end_when_the_others_are_cancelled(
     calls = [executor.submit(wait_at_the_gate) for _ in range(12)]
     wait_until(
         lambda: [
-            task for plan in client.plans() for task in plan.tasks() if task.state == "claimed"
+            task for plan in client.plans() for task in plan.tasks() if task.state == "running"
         ],
         "some of them run",
     )
@@ -152,7 +152,7 @@ def test_calls_that_are_handed_back_after_the_pause_are_cancelled(
     calls = [executor.submit(wait_at_the_gate) for _ in range(12)]
     wait_until(
         lambda: [
-            task for plan in client.plans() for task in plan.tasks() if task.state == "claimed"
+            task for plan in client.plans() for task in plan.tasks() if task.state == "running"
         ],
         "some of them run",
     )
@@ -161,7 +161,7 @@ def test_calls_that_are_handed_back_after_the_pause_are_cancelled(
     def all_claimed_at_first(plan: zkplan.Plan) -> Any:
         looks.append(plan)
         found = look(plan)
-        return [task._replace(state="claimed") for task in found] if len(looks) == 1 else found
+        return [task._replace(state="running") for task in found] if len(looks) == 1 else found
 
     monkeypatch.setattr(zkplan.Plan, "tasks", all_claimed_at_first)
     executor.shutdown(wait=False, cancel_futures=True)

@@ -273,8 +273,8 @@ def test_tasks_that_run_ahead_are_shown_as_waiting(
         tasks = chain(plan, gated)
     assert gate.reached.wait(30)
     states = [task.state() for task in tasks]
-    first = states.index("claimed")
-    assert states == ["finished"] * first + ["claimed"] + ["waiting"] * (LENGTH - first - 1)
+    first = states.index("running")
+    assert states == ["finished"] * first + ["running"] + ["waiting"] * (LENGTH - first - 1)
     assert first < GATE
     assert not tasks[GATE].running()
     gate.opened.set()

@@ -179,7 +179,7 @@ def test_work_that_no_watch_announces_is_found_in_every_queue(
             assert registered.wait(WAIT_S)
             with zkplan_client.create_plan("first") as plan:
                 held = plan.add_task(time.sleep, [2.0])  # so that the plan does not end
-            wait_until(lambda: held.state() == "claimed", "it runs")
+            wait_until(lambda: held.state() == "running", "it runs")
             # From now on watches tell this worker nothing.
             monkeypatch.setattr(Poller, "touched", lambda self, path: True)
             later = [plan.add_task(where, queue=queue) for queue in ("gpu", "default")]

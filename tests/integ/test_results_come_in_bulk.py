@@ -302,7 +302,7 @@ def test_a_running_task_tells_its_worker_and_progress(
     wait_until(lambda: task.info().progress() == [{"half": 1}], "it has told its progress")
     info = task.info()
     assert (info.state, info.worker, task.running(), task.done()) == (
-        "claimed",
+        "running",
         worker.id,
         True,
         False,

@@ -101,7 +101,7 @@ def test_all_kinds_of_operations_are_applied_together(service: Service) -> None:
         done("complete", id=first["id"], value=1),
         done("complete", id=second["id"], value=2),
         done("move", task=join, priority=7, expect="waiting.0.2"),
-        done("skip", task=c, value=30, expect="claimed.0"),
+        done("skip", task=c, value=30, expect="running.0"),
         done("cancel", task=on_c),
         done("retry", task=d, expect="dead"),
         done("check", task=e, expect="runnable.0"),

@@ -139,10 +139,10 @@ def test_busy_slots_and_who_runs_the_task_are_told(
         wait_until(Path(f"{gate}-reached").exists, "the task runs")
         (cause,) = runs.why().causes
         assert (cause.code, cause.worker, cause.when) == (
-            *("claimed", worker.id),
+            *("running", worker.id),
             runs.info().since,
         )
-        assert codes(plan.why()) == ["claimed"]
+        assert codes(plan.why()) == ["running"]
         with zkplan_client.create_plan() as other:
             other.add_tasks([TaskSpec(pass_gate, [str(gate)]) for _ in range(500)])
         wait_until(lambda: other.why().causes[0].code == "slots_busy", "claims ahead are taken")

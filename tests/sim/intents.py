@@ -13,7 +13,7 @@ from . import keyed
 from .network import Fiber
 from .story import FAILED, Meant, Violation, name_in
 
-_ROOMS = {"claimed": "claims/", "delayed": "delayed/", "gated": "gates/"}
+_ROOMS = {"running": "claims/", "delayed": "delayed/", "gated": "gates/"}
 
 
 @dataclass(slots=True, eq=False)

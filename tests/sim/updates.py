@@ -112,7 +112,7 @@ def _change(
     verbs: tuple[Verb, ...] = ("skip", "check", "check")
     if place.state in ("dead", "delayed"):
         verbs += ("retry",)
-    if place.state not in ("dead", "claimed", "gated"):
+    if place.state not in ("dead", "running", "gated"):
         verbs += ("move",)
     if place.state != "dead":
         verbs += ("cancel",)

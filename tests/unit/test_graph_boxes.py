@@ -79,7 +79,7 @@ def test_a_wide_map_opens_by_runs_of_its_tasks() -> None:
     many = 9_998
     nodes = [node_of(0, "split"), *(node_of(n, "part") for n in range(1, many + 1))]
     nodes += [node_of(many + 1, "reduce")]
-    nodes[5]["state"], nodes[6]["state"] = "dead", "claimed"
+    nodes[5]["state"], nodes[6]["state"] = "dead", "running"
     edges = {way for n in range(1, many + 1) for way in ((0, n), (n, many + 1))}
     whole, runs, *_, last, _ = pictures(nodes, edges)
     assert sorted(whole["titles"]) == ["part", "reduce 09999", "split 00000"]

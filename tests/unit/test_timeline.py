@@ -21,7 +21,7 @@ def task(number: int, name: str, started: int, ran: int, worker: str = "w-1") ->
 
 def pages() -> PlanState:
     """100 pages: the even ones by one worker, one after the other; then the odd ones by another
-    one. Of what follows one is dead, one is delayed, one is claimed, and 30 wait."""
+    one. Of what follows one is dead, one is delayed, one runs, and 30 wait."""
     state = PlanState()
     made = [task(at, f"page {at}", at * 500, 1000) for at in range(0, 100, 2)]
     made += [task(at, f"page {at}", 49_500 + at * 500, 1000, "w-2") for at in range(1, 100, 2)]
@@ -46,7 +46,7 @@ def row(drawn: list[Line], name: str) -> tuple[str, str, bool]:
 
 def test_many_tasks_are_drawn_by_name_and_by_worker() -> None:
     drawn = list(timeline(pages(), 120))
-    assert drawn[1].text.startswith("100 of 133 tasks ended, 1 dead, 1 delayed, 1 claimed, 30 wait")
+    assert drawn[1].text.startswith("100 of 133 tasks ended, 1 dead, 1 delayed, 1 running, 30 wait")
     assert row(drawn, "page #") == ("█" * 54, "100 100.0 s", False)
     assert row(drawn, "waits") == (" " * 54, "0 of 30 0.00 s", False)
     bar, told, fails = row(drawn, "merge 1")
@@ -58,7 +58,7 @@ def test_many_tasks_are_drawn_by_name_and_by_worker() -> None:
     first, second = row(drawn, "w-1"), row(drawn, "w-2")
     assert (first[0][3:27], first[0][27:]) == ("▄" * 24, " " * 21 + "▂" + "▄" * 5)
     assert (second[0][:27], second[0][27:]) == (" " * 27, "▄" * 27)
-    assert (first[1], second[1]) == ("50 54.0 s 1 claimed", "50 50.0 s")
+    assert (first[1], second[1]) == ("50 54.0 s 1 running", "50 50.0 s")
     assert max(len(line.text) for line in timeline(pages(), 80)) <= 80
 
 

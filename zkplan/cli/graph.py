@@ -29,7 +29,7 @@ EDGES_PER_BOX = 3
 #: The colours of the states, light enough for black text.
 _COLOURS = {
     "runnable": "#cfe8ff",
-    "claimed": "#c8f0c8",
+    "running": "#c8f0c8",
     "delayed": "#ffe9b3",
     "gated": "#e0d4ff",
     "dead": "#ffc9c9",

@@ -170,7 +170,7 @@ def _facts(state: PlanState, at: float, output: str) -> dict[str, Any]:
         "tasks": dict(sorted(counts.items())),
     }
     if output == "json":
-        facts["claimed"] = [
+        facts["running"] = [
             {"task": task.number, "name": task.name, "worker": task.worker} for task in running
         ]
         return facts
@@ -178,7 +178,7 @@ def _facts(state: PlanState, at: float, output: str) -> dict[str, Any]:
     shown = [f"{task.name} (task {task.number}) by {task.worker}" for task in running[:20]]
     if len(running) > len(shown):
         shown.append(f"and {count(len(running) - len(shown), 'task')} more")
-    facts["claimed"] = "\n".join(shown)
+    facts["running"] = "\n".join(shown)
     return facts
 
 

@@ -138,8 +138,8 @@ def set_(meant: Meant, priority: int) -> None:
     def do(decisions: Decisions, task: Task) -> str:
         return decisions.set_priority(task.number, priority)
 
-    done, idle = f"priority {priority}", "it is claimed or dead, or has ended"
-    leaves = ("finished", "decided", "claimed", "dead")
+    done, idle = f"priority {priority}", "it is running or dead, or has ended"
+    leaves = ("finished", "decided", "running", "dead")
     _run(meant, Act(f"set the priority {priority} of", done, idle, leaves, False, do))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -98,8 +98,8 @@ def list_tasks(
     """List the unfinished tasks of a plan, oldest first, each with its state; with --all also those
     that have ended.
 
-    With --all-plans or a filter also since when a task has been in its state. Of claimed tasks,
-    the oldest of each worker are `running`, as many as it has slots, and the others are `claimed
+    With --all-plans or a filter also since when a task has been in its state. Of what a worker has
+    claimed, the oldest tasks are `running`, as many as it has slots, and the others are `claimed
     ahead`: the tree has no record of what runs. `since` is then when the task was claimed; its
     function began then or later. Of a task that has ended, `since` is when it ended.
     """
@@ -138,7 +138,7 @@ def list_tasks(
 class _Listing(NamedTuple):
     """`total` is None where nobody knows it before the end."""
 
-    rows: Iterator[OutcomeSummary | TaskSummary | FoundTask | EndedTask]
+    rows: Iterator[OutcomeSummary | FoundTask | EndedTask]
     columns: tuple[str, ...]
     total: int | None
 
@@ -147,13 +147,13 @@ def _listing(client: Client, plan: str | None, wanted: Filter, outcomes: bool) -
     if plan is None:
         return _Listing(find_tasks(client, wanted), FoundTask._fields, None)
     found = client.plan(plan)
-    if wanted != Filter():
-        rows: Iterable[Any] = find_tasks(client, wanted, [number_of(found.path)])
-        return _Listing(iter(rows), FoundTask._fields, None)
-    status = found.status()
     if outcomes:
-        return _Listing(iter(found.outcomes()), OutcomeSummary._fields, status.outcomes)
-    return _Listing(iter(found.tasks()), TaskSummary._fields, status.tasks)
+        total = found.status().outcomes
+        return _Listing(iter(found.outcomes()), OutcomeSummary._fields, total)
+    tasks = find_tasks(client, wanted, [number_of(found.path)])
+    if wanted != Filter():
+        return _Listing(tasks, FoundTask._fields, None)
+    return _Listing(tasks, TaskSummary._fields, found.status().tasks)
 
 
 def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
 EARLIER_MAX = 20
 #: How places begin that have a rank, N and A.
 _ENTRY = re.compile(r"[rdg](?:\d+-)?(\d{4})\.\d+\.(\d+)")
-_PLACES = {"r": "runnable", "c": "claimed", "d": "delayed", "g": "gated", "x": "dead"}
+_PLACES = {"r": "runnable", "c": "running", "d": "delayed", "g": "gated", "x": "dead"}
 
 
 @dataclass(slots=True)

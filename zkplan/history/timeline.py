@@ -91,7 +91,7 @@ def _head(state: PlanState, span: Span) -> Iterator[Line]:
     told = [f"{ended:,} of {count(len(state.tasks), 'task')} ended"]
     told += [
         f"{states[name]:,} {name}"
-        for name in ("dead", "failed", "skipped", "delayed", "claimed", "runnable", "waiting")
+        for name in ("dead", "failed", "skipped", "delayed", "running", "runnable", "waiting")
         if states[name]
     ]
     yield Line(
@@ -183,7 +183,7 @@ def _counted(tasks: Sequence[TaskState]) -> str:
     states = Counter(task.state for task in tasks)
     told = [
         f"{states[each]:,} {each}"
-        for each in ("dead", "failed", "delayed", "claimed")
+        for each in ("dead", "failed", "delayed", "running")
         if states[each]
     ]
     return "  ".join([f"{done:>{_ENDED}} {ran:>{_RAN}}", ", ".join(told)])
@@ -232,7 +232,7 @@ def _workers(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
         ended = f"{sum(task.gone for task in by[worker]):,}"
         ran = took(sum(max(0, task.ran_ms) for task in by[worker]))
         held = sum(task.place == "c" for task in by[worker])
-        now = f"  {held:,} claimed" if held else ""
+        now = f"  {held:,} running" if held else ""
         yield drawn.row(" ", worker, bar, f"{ended:>{_ENDED}} {ran:>{_RAN}}{now}")
     if len(by) > len(shown):
         yield Line(f" and {count(len(by) - len(shown), 'other worker')}")

@@ -29,10 +29,9 @@ from .task_info import task_info
 from .together import together
 from .unfinished import INDEXES_AGE_S, name_of, state_of
 
-#: "claimed" stands for the last three.
 STATES = (
     *("being defined", "waiting", "gated", "runnable", "delayed", "dead", "decided"),
-    *("claimed", RUNNING, AHEAD, LEFT),
+    *(RUNNING, AHEAD, LEFT),
 )
 _CLAIMED = (RUNNING, AHEAD, LEFT)
 #: States that no index tells: every unfinished task has to be looked at.
@@ -75,7 +74,7 @@ class Filter(NamedTuple):
 
     def takes_state(self, state: str) -> bool:
         """Whether a task in that state is meant."""
-        return self.state in (None, state) or (self.state == "claimed" and state in _CLAIMED)
+        return self.state in (None, state)
 
     def takes_spot(self, state: str) -> bool:
         """Whether a task that an index shows in that state may be meant."""
@@ -85,7 +84,7 @@ class Filter(NamedTuple):
     @property
     def is_of_claims(self) -> bool:
         """Whether only claimed tasks can be meant, so that the claims alone are read."""
-        return self.worker is not None or self.state == "claimed" or self.state in _CLAIMED
+        return self.worker is not None or self.state in _CLAIMED
 
 
 class Spot(NamedTuple):

@@ -25,7 +25,7 @@ BOXES_MAX = 50
 OTHERS = "(other functions)"
 UNREADABLE = "(cannot be read here)"
 #: The states in the order in which boxes are told: first what needs somebody, then what goes on.
-STATES = ("dead", "delayed", "claimed", "decided", "runnable", "gated", "being defined", "waiting")
+STATES = ("dead", "delayed", "running", "decided", "runnable", "gated", "being defined", "waiting")
 #: How many edges of one task a sample reads.
 EDGES_SAMPLED = 20
 #: With more edges a graph is not given task by task.

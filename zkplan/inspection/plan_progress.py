@@ -43,7 +43,7 @@ def plan_progress(client: Connection, plan_path: str) -> PlanProgress:
     return PlanProgress(
         seen.added,
         seen.finished,
-        states["claimed"],
+        states["running"],
         states["runnable"],
         states["delayed"],
         seen.tasks - placed,

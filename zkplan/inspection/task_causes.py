@@ -115,7 +115,7 @@ def told_of_gate(view: View, gate: GateInfo) -> Cause:
 
 
 def worker_gone(view: View, task: TaskInfo) -> Cause | None:
-    if task.state != "claimed" or not _is_gone(view, task):
+    if task.state != "running" or not _is_gone(view, task):
         return None
     text = (
         f"{view.label(task.number)} is claimed by {task.worker}, whose session has ended, so its "
@@ -130,7 +130,7 @@ def worker_gone(view: View, task: TaskInfo) -> Cause | None:
 
 
 def claimed(view: View, task: TaskInfo) -> Cause | None:
-    if task.state != "claimed" or _is_gone(view, task):
+    if task.state != "running" or _is_gone(view, task):
         return None
     since = "" if task.since is None else f" since {date_time(task.since, True)}"
     text = f"{view.label(task.number)} is claimed by {task.worker}{since}"
@@ -146,7 +146,7 @@ def claimed(view: View, task: TaskInfo) -> Cause | None:
         "Nothing has to be done. If it takes too long, look into the log of that worker: "
         f"{view.command('task show', task.number)} has what the task has told."
     )
-    return Cause("claimed", sentence(text), advice, task.number, task.worker or "", task.since)
+    return Cause("running", sentence(text), advice, task.number, task.worker or "", task.since)
 
 
 def being_defined(view: View, task: TaskInfo) -> Cause | None:

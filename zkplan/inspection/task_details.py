@@ -39,7 +39,7 @@ def describe_task(
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     read = read_task(client, plan_path, number)
     info, outcome, task = info_of(codec, number, read), read.outcome, read.past.task
-    if info.state in ("claimed", "dead") or info.attempts_used:
+    if info.state in ("running", "dead") or info.attempts_used:
         task = task or _in_history(client, plan_path, number)
     facts: dict[str, Any] = {"path": task_path}
     shown = _Values(client.values, plan_path) if values else None
@@ -115,7 +115,7 @@ def _state(info: TaskInfo, people: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"state": info.state, "attempts_used": info.attempts_used}
     if info.due is not None:
         facts["due"] = date_time(info.due, people)
-    if info.state == "claimed":
+    if info.state == "running":
         attempt = "" if info.attempt is None else str(info.attempt)
         facts |= {"worker": info.worker, "attempt": attempt}
     if info.since is not None:

@@ -190,7 +190,7 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     failures, notes = failures_in(codec, read.logs), _notes(codec, read.logs)
     function, options = _definition(codec, read.definition)
     worker, attempt, since = found.worker, None, None
-    if read.owner is not None and found.state == "claimed":
+    if read.owner is not None and found.state == "running":
         named, _, n = read.owner.data.decode(errors="replace").partition(" ")
         worker, attempt = worker or named, int(n) if n.isdecimal() else None
         since = read.owner.created_ms / 1000

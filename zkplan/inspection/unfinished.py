@@ -34,7 +34,7 @@ class TaskSummary(NamedTuple):
     """An unfinished task, as it was when it was read.
 
     `state` is `being defined`, `waiting` (for other tasks), `gated` (it waits for a znode: see
-    `zkplan.when`), `runnable`, `delayed`, `claimed`, `dead`, or `decided`: its outcome is fixed, as
+    `zkplan.when`), `runnable`, `delayed`, `running`, `dead`, or `decided`: its outcome is fixed, as
     by a skip, and a worker is about to deliver it. `attempts` counts the attempts that are used up.
     `worker` is the worker that has claimed it, or empty. `due` is when a `delayed` task becomes
     runnable, in wall-clock seconds. `name` is the name given to the task, or the name of its
@@ -105,7 +105,7 @@ def places_of(paths: Paths, plan_path: str) -> Step[dict[str, Place]]:
         if claim is not None and claim.plan == plan:
             used = places.get(claim.task, Place()).attempts
             path = f"{paths.claims_of(worker)}/{name}"
-            places[claim.task] = Place("claimed", used, worker=worker, claim=path)
+            places[claim.task] = Place("running", used, worker=worker, claim=path)
     return places
 
 
@@ -141,7 +141,7 @@ def state_of(names: list[str]) -> str:
     if "incomplete" in names or "ready" not in names:
         return "being defined"
     if "owner" in names:
-        return "claimed"
+        return "running"
     # It is in no index and has no `dep-`: a transaction is moving it just now.
     return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
 

@@ -34,7 +34,7 @@ def why_task(client: Connection, plan_path: str, number: str) -> Why:
     found: list[Cause] = []
     if task.state != "finished":
         found += plan_causes(view)
-    if view.status.state != "cancelled" or task.state in ("finished", "claimed"):
+    if view.status.state != "cancelled" or task.state in ("finished", "running"):
         found += waits(view, task) if task.state == "waiting" else causes_of(view, task)
     return Why(f"{plan_path}/task-{number}", task.state, _once(found))
 
@@ -143,7 +143,7 @@ def dead_tasks(view: View) -> Iterator[Cause]:
 def claims_of_workers_gone(view: View) -> Iterator[Cause]:
     living = {worker.id for worker in view.workers}
     held: dict[str, list[str]] = {}
-    for number in view.in_state("claimed"):
+    for number in view.in_state("running"):
         worker = view.places[number].worker
         if worker not in living:
             held.setdefault(worker, []).append(number)
@@ -187,14 +187,14 @@ def gated_tasks(view: View) -> Iterator[Cause]:
 
 def claimed_tasks(view: View) -> Iterator[Cause]:
     living = {worker.id for worker in view.workers}
-    workers = [view.places[number].worker for number in view.in_state("claimed")]
+    workers = [view.places[number].worker for number in view.in_state("running")]
     mine = [worker for worker in workers if worker in living]
     if mine:
         named = ", ".join(sorted(set(mine))[:NAMED])
         verb = "is" if len(mine) == 1 else "are"
         text = f"{count(len(mine), 'task')} {verb} claimed by {count(len(set(mine)), 'worker')}"
         text += f" ({named})"
-        yield Cause("claimed", sentence(text), f"Nothing has to be done: {_listing(view)}.")
+        yield Cause("running", sentence(text), f"Nothing has to be done: {_listing(view)}.")
 
 
 def stuck(view: View) -> Iterator[Cause]:

@@ -208,10 +208,10 @@ class Executor(futures.Executor):
             return True  # no server answers: look again
         for task, call in calls.items():
             # One that is gone has ended, and its outcome comes.
-            if states.get(task.number, "claimed") != "claimed":
+            if states.get(task.number, "running") != "running":
                 call.future.cancel()
                 self._ended(plan, task)(Completed(task.number, False), None)
-        return any(states.get(task.number) == "claimed" for task in calls)
+        return any(states.get(task.number) == "running" for task in calls)
 
     def _cancel_handed_back(self, plan: Plan) -> None:
         """Workers hand back what they have claimed and not begun. In a paused plan that never

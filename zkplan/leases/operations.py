@@ -73,7 +73,7 @@ _EXPECTED: dict[Verb, str] = {
     "skip": "a task that has not ended",
     "cancel": "a task that has not ended, and is not dead",
     "retry": "a dead or delayed task",
-    "move": "a task that is neither claimed, gated nor dead",
+    "move": "a task that is neither running, gated nor dead",
     "check": "a task that has not ended",
 }
 _READ_AGAIN = "Read the task again, and decide anew."

@@ -40,8 +40,7 @@ def graph_svg(boxes: Sequence[Box], edges: Mapping[tuple[int, int], int]) -> str
     for box in boxes:
         key = (box.level or 0, box.function)
         keys.append(key)
-        state = "running" if box.state == "claimed" else box.state
-        states[key][state] = states[key].get(state, 0) + len(box.tasks)
+        states[key][box.state] = states[key].get(box.state, 0) + len(box.tasks)
     ways = {(keys[a], keys[b]) for a, b in edges if keys[a] != keys[b]}
     levels: dict[int, list[_Key]] = defaultdict(list)
     for key in states:

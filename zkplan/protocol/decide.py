@@ -149,7 +149,7 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
     if place.state == "gated":
         # Its argument comes with its opening. So it lacks one from now on, as a task that was cut.
         return [Delete(place.path), Create(f"{path}/{CUT}")]
-    if place.state == "claimed":
+    if place.state == "running":
         claims_node, _, name = place.path.rpartition("/")
         ops: list[Op] = [Delete(place.path)]
         if place.has_owner:

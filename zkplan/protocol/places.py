@@ -31,7 +31,7 @@ RANK = "5000"
 class Place(NamedTuple):
     """One place of a task. `path` is its znode there: an entry, a claim, a dead letter.
 
-    `state` is `runnable`, `delayed`, `gated`, `claimed`, `dead`, `waiting` (for edges) or
+    `state` is `runnable`, `delayed`, `gated`, `running` (claimed), `dead`, `waiting` (for edges) or
     `complete` (all edges have arrived, and it is not published yet). `n` is the number of the claim
     that stands or stood last, or that an entry stands for, and `a` how many attempts are used up.
     `edges` are both ends of what a waiting task waits for; `version` and `k` those of its `ready`.
@@ -93,7 +93,7 @@ def placed(paths: Paths, plan: str) -> Step[dict[str, Place]]:
         claim = parse_claim(name)
         if claim is not None and claim.plan == plan:
             path = f"{paths.claims_of(worker)}/{name}"
-            found[claim.task] = Place("claimed", path, n=claim.n)
+            found[claim.task] = Place("running", path, n=claim.n)
     return found
 
 
@@ -126,7 +126,7 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
                 record = readable_record(root.data)
                 is_cascade = record is not None and record.on_failure == "cascade"
                 place = place._replace(cascaded=is_cascade)
-            if place.state == "claimed":
+            if place.state == "running":
                 held = claim_facts(stood.data).permit_paths(paths, plan)
                 place = place._replace(permits=tuple(held))
             return place
@@ -183,7 +183,7 @@ def _refuse(
 
 def _complete(place: Place, node: Node, has_owner: bool, has_outcome: bool) -> Place:
     """`place` with what its znode says."""
-    if place.state == "claimed":
+    if place.state == "running":
         facts = claim_facts(node.data)
         rank, a, queue = facts.rank, facts.a, facts.queue
         return place._replace(rank=rank, a=a, queue=queue, has_owner=has_owner)

@@ -25,7 +25,7 @@ def set_priority(
     for _ in range(REFUSALS_MAX):
         place = yield from find_place(paths, plan, task, hint)
         hint = None
-        if place is None or place.state in ("claimed", "dead", "gated"):
+        if place is None or place.state in ("running", "dead", "gated"):
             return ""
         if place.rank == rank and place.state != "complete":
             return place.state

@@ -19,11 +19,11 @@ Verb = Literal["complete", "skip", "cancel", "retry", "move", "check"]
 #: What is found in place of a version.
 FINISHED, DECIDED, UNKNOWN, UNDEFINED = "finished", "decided", "unknown", "being defined"
 _STATES: dict[Verb, tuple[str, ...]] = {
-    "skip": ("runnable", "delayed", "gated", "claimed", "dead", "waiting", "complete"),
-    "cancel": ("runnable", "delayed", "gated", "claimed", "waiting", "complete"),
+    "skip": ("runnable", "delayed", "gated", "running", "dead", "waiting", "complete"),
+    "cancel": ("runnable", "delayed", "gated", "running", "waiting", "complete"),
     "retry": ("dead", "delayed"),
     "move": ("runnable", "delayed", "waiting", "complete"),
-    "check": ("runnable", "delayed", "gated", "claimed", "dead", "waiting", "complete"),
+    "check": ("runnable", "delayed", "gated", "running", "dead", "waiting", "complete"),
 }
 
 

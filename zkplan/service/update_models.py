@@ -18,7 +18,7 @@ Expect = Annotated[
     str,
     Field(
         pattern=r"^[a-z]{1,20}(\.[0-9]{1,10}){0,3}$",
-        description="A `version` of the task, or the beginning of one: `dead`, `claimed.3`.",
+        description="A `version` of the task, or the beginning of one: `dead`, `running.3`.",
     ),
 ]
 

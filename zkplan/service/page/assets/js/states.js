@@ -25,7 +25,6 @@ const SHAPES = {
 const KNOWN = {
   finished: ["check", "finished"],
   done: ["check", "done"],
-  claimed: ["play", "running"],
   running: ["play", "running"],
   "claimed ahead": ["ring", "claimed ahead"],
   "left behind": ["dashed", "left behind"],
@@ -52,7 +51,7 @@ export const TASK_STATES = [
 
 /** The order of states in bars and lists: what is done, what moves, what waits, what is wrong. */
 export const ORDER = [
-  "finished", "skipped", "claimed", "running", "claimed ahead", "left behind", "decided", "runnable",
+  "finished", "skipped", "running", "claimed ahead", "left behind", "decided", "runnable",
   "delayed", "gated", "waiting", "being defined", "dead", "failed",
 ];
 

@@ -1,7 +1,7 @@
 // What the time line draws of a task: when it was runnable, claimed, and running. Without a browser.
 
 /** A task whose function runs now, as far as is told; not one whose result is being delivered. */
-const isRunning = (row) => row.state === "claimed" && row.ended === null;
+const isRunning = (row) => row.state === "running" && row.ended === null;
 
 /** Where the picture ends: what runs has run until now, and not until the last event. */
 export const endOf = (told, now) => (told.rows.some(isRunning) ? Math.max(told.last, now) : told.last);

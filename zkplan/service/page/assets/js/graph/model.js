@@ -204,6 +204,6 @@ function noteOf(counts, all) {
   const left = all - (counts.finished ?? 0);
   if (!left) return `all ${count(all)} finished`;
   if (counts.dead) return `${count(left)} left · ${count(counts.dead)} dead`;
-  if (counts.claimed) return `${count(left)} left · ${count(counts.claimed)} running`;
+  if (counts.running) return `${count(left)} left · ${count(counts.running)} running`;
   return `${count(left)} left`;
 }

@@ -119,7 +119,7 @@ const tasksIn = (plan, state, many) => (many > 0 ? html`<a href=${to(["plans", p
 
 function Numbers({ plan, counts }) {
   const seen = useWatched(overview)?.plans.get(plan.number);
-  const running = (counts.running ?? 0) + (counts.claimed ?? 0);
+  const running = counts.running ?? 0;
   return html`<${Figures} of=${[
       ["Finished", percent(plan.finished, plan.added), `${count(plan.finished)} of ${count(plan.added)}`, "is-wide"],
       ["Running", tasksIn(plan, "running", running), counts["claimed ahead"] ? `+${count(counts["claimed ahead"])} ahead` : ""],

@@ -16,7 +16,7 @@ const LISTED = 200;
 const REST = 10;
 const PAUSE_MS = 5000;
 /** What needs somebody, or moves, stands first in lists. */
-const FIRST = ["dead", "failed", "claimed", "running", "left behind", "delayed", "runnable", "claimed ahead", "gated", "waiting"];
+const FIRST = ["dead", "failed", "running", "left behind", "delayed", "runnable", "claimed ahead", "gated", "waiting"];
 const rank = ({ state }) => (FIRST.indexOf(state) + 1 || FIRST.length + 1);
 
 export function PlanGraph({ number, plan, model, stale, isLive }) {

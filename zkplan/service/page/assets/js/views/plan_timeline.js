@@ -59,7 +59,7 @@ function Line({ plan, row, percent, last }) {
 }
 
 /** "running for 3 min 2 s". */
-const stateFor = (row) => `${wordOf(row.state)}${row.state !== "claimed" || row.claimed === null ? "" : ` for ${span(passed(row.started ?? row.claimed))}`}`;
+const stateFor = (row) => `${wordOf(row.state)}${row.state !== "running" || row.claimed === null ? "" : ` for ${span(passed(row.started ?? row.claimed))}`}`;
 
 function Density({ running }) {
   const most = Math.max(1, ...running);

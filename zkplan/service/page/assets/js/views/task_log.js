@@ -10,13 +10,12 @@ import { printable } from "../printable.js";
 const TAIL = 65_536;
 const PAGE = 500;
 const LATEST = "last";
-const RUNNING = ["running", "claimed"];
 
 /** `wake` changes with each event of the plan, which also tell that something was printed. */
 export function TaskLog({ task, wake }) {
   const [isOpen, setOpen] = useState(false);
   const [chosen, setChosen] = useState(LATEST);
-  const isRunning = RUNNING.includes(task.state);
+  const isRunning = task.state === "running";
   const read = useRead(isOpen ? `plans/${task.plan}/tasks/${task.number}/logs` : null, {
     query: { attempt: chosen, tail: TAIL, limit: PAGE },
     wake: isRunning ? wake : `${task.version} ${task.state}`,
