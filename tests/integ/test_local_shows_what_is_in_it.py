@@ -32,6 +32,7 @@ def test_what_tasks_print_and_log_is_shown_here(capsys: pytest.CaptureFixture[st
     assert said.out == "printed by a task\n"
     (line,) = said.err.splitlines()  # nothing of zkplan's own, where all is well
     assert "INFO mine: logged by a task [plan=4 task=" in line
+    assert " attempt=1 " in line, "people count attempts from 1"
 
 
 @pytest.mark.parametrize("logged", [False, True])

@@ -83,8 +83,14 @@ def test_each_attempt_keeps_what_it_printed_last(
     assert list(good.logs(follow=True)) == [piece]
     told = run("task", "logs", "p", "bad")
     assert told.out == "oh 0\noh 1\n"
-    assert f"attempt 1 on {worker.id}" in told.err
-    assert run("task", "logs", "p", "bad", "--attempt", "1").out == "oh 1\n"
+    heads = [line.partition(" on ")[0] for line in told.err.splitlines()]
+    assert heads == ["attempt 1", "attempt 2"], "people count from 1"
+    assert run("task", "logs", "p", "bad", "--attempt", "2").out == "oh 1\n"
+    for more in ([], ["-f"], ["-o", "json"]):
+        none = run("task", "logs", "p", "bad", "--attempt", "9", *more)
+        assert (none.code, none.out) == (2, "")
+        assert "no log of attempt 9; these attempts have one: 1, 2" in none.err
+    assert "attempt 2" in run("task", "show", "p", "bad").out
     (row,) = run("task", "logs", "p", "good", "-o", "json").data
     assert (row["text"], row["attempt"]) == (piece.text, 0)
     lines = run("task", "logs", "p", "bad", "-f", "-o", "json").out.splitlines()

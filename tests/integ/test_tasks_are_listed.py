@@ -140,7 +140,7 @@ def test_a_name_that_nobody_or_several_have_is_refused(zkplan_client: Client) ->
 
 def test_a_claimed_task_is_shown_with_its_worker_and_its_log(plan: Plan, worker: Worker) -> None:
     shown = described(plan.task("held"))
-    assert (shown["state"], shown["worker"], shown["attempt"]) == ("running", worker.id, "0")
+    assert (shown["state"], shown["worker"], shown["attempt"]) == ("running", worker.id, "1")
     assert "progress note of" in shown["log"]
     assert shown["log"][:2] == "20"  # of a date
     assert described(plan.task("comes later"))["state"] == "delayed"

@@ -312,7 +312,7 @@ def test_what_a_task_prints_is_shown_once_it_is_asked_for_live_and_as_text(
         "const select = document.querySelector('#attempt'); select.value = '0';"
         "select.dispatchEvent(new Event('change', {bubbles: true}))"
     )
-    page.sees("Attempt 0 has printed nothing.")
+    page.sees("Attempt 1 has printed nothing.")
     assert page.browser.execute_script("return window.hit ?? null") is None
     assert unexpected(page.browser) == []
     page.go(f"#/plans/{int(silent.number)}/tasks/{int(unkept.number)}")

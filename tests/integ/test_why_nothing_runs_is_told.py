@@ -125,7 +125,7 @@ def test_a_delayed_task_says_until_when_and_after_which_error(
     wait_for_delayed(zkplan_client, 1)
     (cause,) = task.why().causes
     assert (cause.code, cause.when) == ("delayed", task.info().due)
-    assert "attempt 2 of 3 may begin, after ValueError: on purpose." in cause.text
+    assert "next attempt may begin (1 of 3 used), after ValueError: on purpose." in cause.text
     assert codes(plan.why()) == ["delayed"]
     assert run("plan", "why", plan.number, "-o", "json").data["causes"][0]["when"].startswith("20")
 

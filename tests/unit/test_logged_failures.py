@@ -49,7 +49,7 @@ def test_the_message_of_an_exception_is_in_the_tree_and_not_in_the_log(
         assert ended.failure.message == CANARY
         settle(ended, CODEC, PATHS)
     again, dead = caplog.messages
-    assert "failed (attempt 1 of 2): ValueError (`zkplan task show 3 12` shows" in again
+    assert "failed (1 of 2 attempts used): ValueError (`zkplan task show 3 12` shows" in again
     assert "is out of attempts: ValueError (`zkplan task show 3 12` shows" in dead
     assert CANARY not in caplog.text
 

@@ -142,6 +142,7 @@ def _row(event: Event, output: str) -> dict[str, Any]:
         return {name: value for name, value in row.items() if value not in ("", None)}
     row["when"] = _clock(event.when)
     row["task"] = int(event.task) if event.task else ""
+    row["attempt"] = None if event.attempt is None else event.attempt + 1
     row["by"] = "" if event.by == event.worker else event.by
     return row
 

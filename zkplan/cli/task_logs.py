@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..basics.text import count
+from ..errors import InvalidTask
 from ..history.logs import TaskLog, read_logs
 from ..history.reading import missing
 from ..settings import Settings
@@ -25,9 +26,9 @@ from .terminal import printable
 @click.option("--follow", "-f", is_flag=True, help="Go on until the task has ended, or is dead.")
 @click.option(
     "--attempt",
-    type=click.IntRange(0),
+    type=click.IntRange(1),
     metavar="N",
-    help="Only the attempt with this number. Numbers begin at 0, and some may be left out.",
+    help="Only the attempt with this number, counted from 1. Some numbers may be left out.",
 )
 @output_option
 @connection_options
@@ -49,13 +50,38 @@ def logs(
         else:
             told, read_so = read_logs(client.values, found_plan.path, found.number)
             kept, gaps = iter(told), missing(read_so)
-        pieces = (each for each in kept if attempt in (None, each.attempt))
+        seen = set[int]()
+        pieces = _of_attempt(kept, attempt, seen)
         if output == "json" and not follow:
-            print_rows((_row(each) for each in pieces), output, ())
-        elif not _print(pieces, output) and output != "json":
+            shown = [_row(each) for each in pieces]
+            if shown or attempt is None:
+                print_rows(iter(shown), output, ())
+        elif not _print(pieces, output) and output != "json" and attempt is None:
             click.echo(f"nothing that {found.path} has printed is kept", err=True)
     for gap in gaps:
         click.echo(f"the history is not whole: {gap}", err=True)
+    if attempt is not None and attempt - 1 not in seen:
+        raise InvalidTask(
+            found.number, f"{found.path} has no log of attempt {attempt}; {_those(seen)}"
+        )
+
+
+def _of_attempt(
+    pieces: Iterator[TaskLog], attempt: int | None, seen: set[int]
+) -> Iterator[TaskLog]:
+    """The pieces of that attempt, counted from 1, or all. `seen` gets the numbers of all."""
+    for piece in pieces:
+        seen.add(piece.attempt)
+        if attempt in (None, piece.attempt + 1):
+            yield piece
+
+
+def _those(seen: set[int]) -> str:
+    """Which attempts have logs."""
+    if not seen:
+        return "no attempt has one"
+    named = ", ".join(str(each + 1) for each in sorted(seen))
+    return f"these attempts have one: {named}"
 
 
 def _print(pieces: Iterator[TaskLog], output: str) -> bool:
@@ -80,7 +106,7 @@ def _print(pieces: Iterator[TaskLog], output: str) -> bool:
 def _print_head(piece: TaskLog, is_new: bool) -> None:
     if is_new:
         when = datetime.fromtimestamp(piece.when).isoformat(" ", "seconds")
-        told = f"attempt {piece.attempt} on {piece.worker}, told at {when}:"
+        told = f"attempt {piece.attempt + 1} on {piece.worker}, told at {when}:"
         click.echo(printable(told), err=True)
     if piece.cut:
         click.echo(f"… {count(piece.cut, 'byte')} not kept …", err=True)

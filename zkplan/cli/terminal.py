@@ -23,7 +23,10 @@ class PrintableFormatter(logging.Formatter):
         return _time_of(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        found = " ".join(f"{name}={value}" for name, value in _fields_of(record).items())
+        fields = _fields_of(record)
+        if "attempt" in fields:
+            fields["attempt"] += 1  # people count attempts from 1: see docs/start/reference.md
+        found = " ".join(f"{name}={value}" for name, value in fields.items())
         line = super().formatMessage(record)
         if not found:
             return line

@@ -246,7 +246,7 @@ class _Demo:
             self._taken_over.add(new.task)
             self.say(
                 f"Took over {new.task} after {new.at - self._killed.at:.1f} s: {new.worker}, "
-                f"attempt {new.attempt}",
+                f"attempt {new.attempt + 1}",
                 style="green",
             )
 

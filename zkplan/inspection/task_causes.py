@@ -85,10 +85,9 @@ def delayed(view: View, task: TaskInfo) -> Cause | None:
         text = f"{view.label(task.number)} may not run before {date_time(task.not_before, True)}"
         return Cause("not_before", sentence(text), "", task.number, when=task.not_before)
     error = f", after {task.last_error}" if task.last_error else ""
-    attempts = f"attempt {(task.attempts_used or 0) + 1} of {task.attempts}"
     text = (
         f"{view.label(task.number)} is delayed until {date_time(task.due, True)}, "
-        f"when {attempts} may begin{error}"
+        f"when its next attempt may begin ({task.attempts_used} of {task.attempts} used){error}"
     )
     notes = code_notes([task], view.workers) if task.last_error else []
     advice = " ".join(each.text for each in notes if each.is_sure)

@@ -116,7 +116,8 @@ def _state(info: TaskInfo, people: bool) -> dict[str, Any]:
     if info.due is not None:
         facts["due"] = date_time(info.due, people)
     if info.state == "running":
-        attempt = "" if info.attempt is None else str(info.attempt)
+        # People count attempts from 1; for programs it is the fencing number.
+        attempt = "" if info.attempt is None else str(info.attempt + people)
         facts |= {"worker": info.worker, "attempt": attempt}
     if info.since is not None:
         facts["since"] = date_time(info.since, people)
@@ -206,7 +207,7 @@ def _entry(codec: Codec, node: Node, people: bool = True, values: _Values | None
         return f"{noted} (undecodable: {error})"
     where = f" on {failure.worker}" if failure.worker else ""
     when = date_time(failure.when, people)
-    return f"{when} attempt {failure.n}{where}: {failure.summary}"
+    return f"{when} attempt {failure.n + 1}{where}: {failure.summary}"
 
 
 def _outcome(codec: Codec, sealed: bytes, values: _Values | None = None) -> dict[str, str]:

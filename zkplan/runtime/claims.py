@@ -154,7 +154,7 @@ class Claims:
             "lost the claim of %s of %s, attempt %d, so %s: %s",
             f"{name} ({number})" if name not in ("", number) else number,
             claim.plan_path,
-            claim.n,
+            claim.n + 1,
             what,
             reason if reason in (CANCELLED, REMOVED, TAKEN) else unknown,
         )

@@ -116,7 +116,7 @@ def settle_failure(
     sealed = codec.seal(FAILURE, failure.to_bytes())
     if not final and claim.a + 1 < options.attempts:
         logger.info(
-            "%s of %s failed (attempt %d of %d): %s",
+            "%s of %s failed (%d of %d attempts used): %s",
             job.name,
             claim.plan_path,
             claim.a + 1,

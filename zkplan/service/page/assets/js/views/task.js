@@ -84,13 +84,13 @@ const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 function Failures({ task }) {
   const last = task.outcome?.failure;
   const all = last && !task.failures.some((each) => each.n === last.n && each.when === last.when) ? [...task.failures, last] : task.failures;
-  return html`<${Panel} title="Attempts that failed" tools=${all.length > 0 && html`<span class="dim">counted from 0, as in logs</span>`}>
+  return html`<${Panel} title="Attempts that failed">
     ${all.length === 0
       ? html`<${Empty} title="None has failed." />`
       : html`<ol class="attempts" reversed>
           ${[...all].reverse().map((failure, at) => html`<li key=${`${failure.n} ${failure.when}`}>
             <div><b>${failure.kind}</b>${failure.message && `: ${failure.message}`}</div>
-            <div class="dim">attempt ${failure.n} · ${dateTime(failure.when)}${failure.worker && html` · ${failure.worker}`}</div>
+            <div class="dim">attempt ${failure.n + 1} · ${dateTime(failure.when)}${failure.worker && html` · ${failure.worker}`}</div>
             ${failure.traceback && html`<details open=${at === 0}><summary>Traceback</summary><pre class="text" tabindex="0">${failure.traceback}</pre></details>`}
           </li>`)}
         </ol>`}

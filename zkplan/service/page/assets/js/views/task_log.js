@@ -47,9 +47,9 @@ function Read({ read, task, isRunning, chosen, setChosen }) {
       <label for="attempt">Attempt</label>
       <select id="attempt" value=${chosen} onChange=${(event) => setChosen(event.target.value)}>
         <option value=${LATEST}>the latest</option>
-        ${[...attempts].reverse().map((each) => html`<option key=${each.attempt} value=${String(each.attempt)}>${`${each.attempt}: ${counted(each.printed, "byte")}`}</option>`)}
+        ${[...attempts].reverse().map((each) => html`<option key=${each.attempt} value=${String(each.attempt)}>${`${each.attempt + 1}: ${counted(each.printed, "byte")}`}</option>`)}
       </select>
-      <span class="dim">attempt ${attempt.attempt} on ${attempt.worker}${attempt.claimed !== null && `, since ${dateTime(attempt.claimed)}`}</span>
+      <span class="dim">attempt ${attempt.attempt + 1} on ${attempt.worker}${attempt.claimed !== null && `, since ${dateTime(attempt.claimed)}`}</span>
     </div>
     ${read.isOld ? html`<${Loading} />` : html`<${Printed} items=${read.data.items} attempt=${attempt.attempt} isRunning=${isRunning && attempt.attempt === latest} />`}
     <${Missing} of=${missing} />`;
@@ -64,9 +64,9 @@ function Printed({ items, attempt, isRunning }) {
   useEffect(() => void (text.current && isAtEnd.current && (text.current.scrollTop = text.current.scrollHeight)));
   const look = ({ target }) => (isAtEnd.current = target.scrollHeight - target.scrollTop - target.clientHeight < 4);
   if (items.length === 0) {
-    return html`<${Empty} title=${`Attempt ${attempt} has printed nothing${isRunning ? " so far" : ""}.`}>Or its worker keeps nothing, as with --task-output 0.<//>`;
+    return html`<${Empty} title=${`Attempt ${attempt + 1} has printed nothing${isRunning ? " so far" : ""}.`}>Or its worker keeps nothing, as with --task-output 0.<//>`;
   }
-  return html`<pre class="text log" ref=${text} onScroll=${look} tabindex="0" role="region" aria-label=${`What attempt ${attempt} has printed`}>
+  return html`<pre class="text log" ref=${text} onScroll=${look} tabindex="0" role="region" aria-label=${`What attempt ${attempt + 1} has printed`}>
       ${items.map((each) => html`${each.cut > 0 && html`<span class="gap" key=${`gap ${each.position}`}>${counted(each.cut, "byte")} left out</span>`}<span key=${each.position}>${printable(each.text)}</span>`)}
     </pre>
     <p class="dim">Only the last ${count(16)} KiB of each attempt are kept, unless its worker is told otherwise.${isRunning && " It runs: what it prints is told every 2 to 15 seconds."}</p>`;

@@ -72,7 +72,7 @@ const HELD = [
   { name: "task", title: "Task", number: true, cell: (each) => html`<a href=${to(["plans", each.plan, "tasks", each.number])}>${each.number}</a>` },
   { name: "name", title: "Name", kind: "name", cell: (each) => each.name ?? "(not readable here)" },
   { name: "state", title: "State", cell: (each) => html`<${State} state=${each.state} />` },
-  { name: "attempt", title: "Attempt", number: true, wide: true, cell: (each) => each.attempt },
+  { name: "attempt", title: "Attempt", number: true, wide: true, cell: (each) => each.attempt + 1 },
   { name: "queue", title: "Queue", wide: true, cell: (each) => each.queue || "default" },
   { name: "since", title: "For", number: true, cell: (each) => html`<time title=${dateTime(each.since)}>${span(passed(each.since, each.now))}</time>` },
 ];
