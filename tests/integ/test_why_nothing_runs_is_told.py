@@ -188,6 +188,25 @@ def test_a_task_cancelled_before_its_arguments_came_is_to_be_skipped(
         assert "retry" not in cause.advice
 
 
+def test_a_task_that_an_operator_cancelled_is_not_out_of_attempts(
+    zkplan_client: Client, here: Here
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int, ["7"], name="unwanted")
+        plan.add_task(str, [task])
+    assert task.cancel()
+    with working(*here):
+        wait_until(lambda: task.state() == "dead", "it is dead")
+    (cause,) = task.why().causes
+    (who,) = {event.by for event in plan.history(task) if event.kind == "decided"}
+    told = f"(unwanted) was cancelled by an operator ({who}), and blocks 1 other task."
+    assert cause.text.endswith(told)
+    assert "out of attempts" not in cause.text
+    assert f"task retry {int(plan.number)} {int(task.number)}" in cause.advice
+    assert task.info().last_error.startswith("TaskCancelled: cancelled by an operator on ")
+    assert "1 of 2 unfinished tasks is out of attempts or cancelled" in plan.why().causes[0].text
+
+
 def test_a_claim_whose_worker_has_vanished_is_told(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:

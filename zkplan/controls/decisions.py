@@ -18,7 +18,7 @@ from ..protocol.decide import decide
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
 from ..protocol.places import Place, find_place, placed
 from ..protocol.priority import set_priority
-from ..protocol.records import Failure, PlanRecord
+from ..protocol.records import OPERATOR, Failure, PlanRecord
 from ..protocol.requests import ReadData
 from ..protocol.retry import run_now
 from ..protocol.shared import REQUEST_BYTES_MAX
@@ -96,7 +96,7 @@ class Decisions:
     def cancelled(self, task: str, name: str = "") -> bytes:
         """The outcome of a task that is cancelled."""
         host = socket.gethostname()
-        who = f"operator-{host.split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
+        who = f"{OPERATOR}{host.split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
         message = f"cancelled by an operator on {host}"
         error = TaskCancelled(name or task, f"task {name or task} of {self._path} was {message}")
         codec = self._client.codec

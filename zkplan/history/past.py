@@ -48,6 +48,19 @@ def past_of(values: Values, plan_path: str, numbers: Collection[str]) -> dict[st
     return {each: found.get(each, Past(never=True)) for each in numbers}
 
 
+def decided_by(values: Values, plan_path: str, number: str) -> str:
+    """Who has skipped or cancelled a task last; empty where no history tells."""
+    by = ""
+    try:
+        whole = read_if_kept(values, plan_path)
+        for record in whole.records() if whole is not None else ():
+            if any(event[:2] == ["o", int(number)] for event in record.events):
+                by = record.by
+    except PayloadUndecodable:
+        return ""
+    return by
+
+
 def _read(values: Values, plan_path: str, told: _Kept) -> str:
     """Take the history up. Returns why it does not tell of all tasks, empty if it does."""
     name = f"plan {int(number_of(plan_path))}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..basics.text import count, date_time
+from ..history.past import decided_by
 from ..protocol.layout import (
     DEFAULT_QUEUE,
     OWN_LIMIT,
@@ -66,11 +67,17 @@ def dead(view: View, task: TaskInfo) -> Cause | None:
         return None
     blocked, whole = blocked_by(view.client.transport, view.plan_path, task.number)
     more = "" if whole else "at least "
-    text = (
-        f"{view.label(task.number)} is out of attempts ({task.attempts_used} used), and blocks "
-        f"{more}{count(blocked, 'other task')}; it failed with {task.last_error}"
-    )
-    advice = f"Remove what made it fail, then retry it: {view.command('task retry', task.number)}."
+    blocks = f"and blocks {more}{count(blocked, 'other task')}"
+    retry = view.command("task retry", task.number)
+    if task._was_cancelled:
+        by = decided_by(view.client.values, view.plan_path, task.number)
+        told = f"was cancelled by an operator{f' ({by})' if by else ''}"
+        text = f"{view.label(task.number)} {told}, {blocks}"
+        advice = f"To let it run all the same, retry it: {retry}."
+    else:
+        told = f"is out of attempts ({task.attempts_used} used)"
+        text = f"{view.label(task.number)} {told}, {blocks}; it failed with {task.last_error}"
+        advice = f"Remove what made it fail, then retry it: {retry}."
     if view.lacks_arguments(task.number):
         advice = f"{ONLY_SKIPPED}: {view.command('task skip', task.number)}."
     else:

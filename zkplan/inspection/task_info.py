@@ -77,6 +77,7 @@ class TaskInfo:
     is_code_sent: bool = False
     doubt: str = ""
     _last_failure: Failure | None = None
+    _was_cancelled: bool = False
     _notes: tuple[bytes, ...] = ()
     _is_json_only: bool = False
 
@@ -188,6 +189,9 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     if found is None:
         return _finished(codec, number, read)
     failures, notes = failures_in(codec, read.logs), _notes(codec, read.logs)
+    last = _last_failure(codec, read.outcome) if found.state == "dead" else None
+    if last is not None:
+        failures.append(last)  # that of a cancel is in no log
     function, options = _definition(codec, read.definition)
     worker, attempt, since = found.worker, None, None
     if read.owner is not None and found.state == "running":
@@ -211,6 +215,7 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
         attempt=attempt,
         arrived=read.count("arg-"),
         **options,
+        _was_cancelled=last is not None and last.is_of_operator,
         _notes=notes,
         _is_json_only=codec.is_json_only,
     )
@@ -280,6 +285,16 @@ def _kept(codec: Codec, outcome: Node) -> dict[str, Any]:
     name = split_name(body)[0]
     found = {"last_error": "", "failed": False, "skipped": is_skipped(body)}
     return found | ({"name": name} if name else {})
+
+
+def _last_failure(codec: Codec, outcome: Node | None) -> Failure | None:
+    """The final failure of a dead task, if it is kept and can be read here."""
+    if outcome is None:
+        return None
+    try:
+        return Failure.from_bytes(codec.open(FAILURE, outcome.data)[1])
+    except PayloadUndecodable:
+        return None  # damaged, or signed with another secret
 
 
 def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:

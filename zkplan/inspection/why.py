@@ -120,7 +120,9 @@ def dead_tasks(view: View) -> Iterator[Cause]:
     letters = first_failures(view.client.transport, view.plan_path, NAMED)
     told = "; ".join(f"task {int(n)} ({each.name}): {each.error}" for n, each in letters)
     verb = "is" if status.dead == 1 else "are"
-    text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} out of attempts"
+    cancelled = any(each.error.startswith("TaskCancelled") for _, each in letters)
+    ended = "out of attempts or cancelled" if cancelled else "out of attempts"
+    text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} {ended}"
     if status.ended is not None:
         text = (
             f"{_named(view)} has ended, and {count(status.dead, 'task')} of {status.added:,} failed"

@@ -164,6 +164,8 @@ def without_sources(definition: bytes) -> bytes:
 
 #: What a failure keeps of its root cause down a cascade, where each task has a copy of it.
 _CAUSE_CHARS_MAX, _CAUSE_EXCEPTION_BYTES_MAX = 1000, 1024
+#: How the `worker` of a failure begins that an operator has decided.
+OPERATOR = "operator-"
 
 
 class Failure(NamedTuple):
@@ -186,6 +188,11 @@ class Failure(NamedTuple):
     stale: tuple[str, ...] = ()
     root: str = ""
     depth: int = 0
+
+    @property
+    def is_of_operator(self) -> bool:
+        """Whether an operator has cancelled the task."""
+        return self.kind == "TaskCancelled" and self.worker.startswith(OPERATOR)
 
     def to_bytes(self) -> bytes:
         value = self._asdict() | {"exception": None}
