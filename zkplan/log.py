@@ -22,7 +22,8 @@ TASK_FIELDS = ("plan", "task", "attempt", "worker")
 
 class OfTask(Protocol):
     """What belongs to a task: `log_fields` has a value for each of TASK_FIELDS. `add_output` gets
-    what its function prints and logs. `worker` is the ID of the worker that runs it."""
+    what its function prints and logs, `pass_on` writes it to a stream, each line with the task.
+    `worker` is the ID of the worker that runs it."""
 
     @property
     def worker(self) -> str: ...
@@ -31,6 +32,7 @@ class OfTask(Protocol):
     def log_fields(self) -> dict[str, Any]: ...
 
     def add_output(self, text: str) -> None: ...
+    def pass_on(self, out: Any, data: Any) -> int: ...
 
 
 #: Whose code runs in this thread, or in this coroutine.

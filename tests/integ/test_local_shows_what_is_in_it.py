@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def test_what_tasks_print_and_log_is_shown_here(capsys: pytest.CaptureFixture[st
     with zkplan.local(workers=1) as client:
         run_talk(client)
     said = capsys.readouterr()
-    assert said.out == "printed by a task\n"
+    assert re.fullmatch(r"\[plan-0000000004/task-\d{10} print\] printed by a task\n", said.out), (
+        "the line says which task it is from"
+    )
     (line,) = said.err.splitlines()  # nothing of zkplan's own, where all is well
     assert "INFO mine: logged by a task [plan=4 task=" in line
     assert " attempt=1 " in line, "people count attempts from 1"

@@ -9,6 +9,7 @@ import logging
 import sys
 import threading
 import tracemalloc
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -207,6 +208,38 @@ def test_prints_and_logs_of_a_task_go_where_they_went_and_to_its_output(
     assert b"\xff" in written
 
 
+def test_tasks_that_print_at_the_same_time_pass_on_whole_lines_with_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True, newline="\n")
+    monkeypatch.setattr(sys, "stdout", out)
+    one, two = a_job(), a_job()
+    one.options = replace(one.options, name="load\nall")
+    of_one, of_two = contextvars.Context(), contextvars.Context()
+    with captured():
+        of_one.run(task_here.set, one)
+        of_two.run(task_here.set, two)
+        for text in ("lo", "ad", "ed\n\nmo"):
+            of_one.run(sys.stdout.write, text)
+            of_two.run(sys.stdout.buffer.write, f"{text}!\n".encode())
+            sys.stdout.write("of nobody\n")
+        of_one.run(sys.stdout.write, "re" * 5000)
+        of_one.run(sys.stdout.write, "end")
+        one.end_lines()
+    out.seek(0)
+    lines = out.read().splitlines()
+    path = f"plan-{one.claim.plan}/task-{one.claim.task}"
+    named, unnamed = f"[{path} load\\nall] ", f"[{path}] "
+    assert [line.removeprefix(named) for line in lines if line.startswith(named)] == [
+        *("loaded", "", "mo" + "re" * 5000, "end"),
+    ]
+    assert [line.removeprefix(unnamed) for line in lines if line.startswith(unnamed)] == [
+        *("lo!", "ad!", "ed", "", "mo!"),
+    ]
+    assert lines.count("of nobody") == 3
+    assert said(one).endswith("reend"), "what is kept has no names in it"
+
+
 def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
     job, mine = a_job(), io.StringIO()
     with captured():
@@ -244,7 +277,8 @@ def test_a_program_that_has_not_set_up_logging_may_still_do_so(
         logging.basicConfig(format="set up: %(message)s")
         contextvars.Context().run(warn, jobs[1])
     assert [said(job) for job in jobs] == ["careful\n", "set up: careful\n"]
-    assert err.getvalue() == "careful\nset up: careful\n"
+    lines = [line.partition("] ")[2] for line in err.getvalue().splitlines()]
+    assert lines == ["careful", "set up: careful"]
 
 
 def test_a_record_is_kept_once_if_a_handler_was_made_meanwhile(

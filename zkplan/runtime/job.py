@@ -15,6 +15,7 @@ from ..protocol.part import Part
 from ..protocol.records import Failure, PlanRecord
 from ..protocol.requests import NO_FACT, Fact
 from ..protocol.shared import Claim
+from .passing import Begun, end_lines, label_of, pass_on
 from .tail import Tail
 
 
@@ -59,6 +60,8 @@ class Job:
     traceparent: str = ""
     #: The last of what it prints; None where that is not kept.
     output: Tail | None = None
+    #: The lines that it has begun to print.
+    begun: Begun = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.claim = self.loaded.claim
@@ -86,6 +89,19 @@ class Job:
         """Keep what it has just printed."""
         if self.output is not None:
             self.output.add(text)
+
+    def pass_on(self, out: Any, data: Any) -> int:
+        """Write what it prints to the stream `out`, each line with the name of the task."""
+        return pass_on(self.begun, self._label, out, data)
+
+    def end_lines(self) -> None:
+        """Its function has ended: write the lines that it has begun."""
+        if self.begun:
+            end_lines(self.begun, self._label)
+
+    @property
+    def _label(self) -> str:
+        return label_of(self.claim.plan, self.claim.task, self.options.name)
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""

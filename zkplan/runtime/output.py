@@ -105,21 +105,22 @@ def captured() -> Iterator[None]:
 
 
 class _Tee:
-    """In place of a stream of this process: it is written to as before, and the task that runs here
-    gets a copy. Python has None there if the process was started with that descriptor closed; then
-    it goes to the task alone."""
+    """In place of a stream of this process: what is printed goes on to it, and the task that runs
+    here gets a copy. Lines of a task say which it is: else nobody can tell them apart where several
+    run. Python has None there if the process was started with that descriptor closed; then it goes
+    to the task alone."""
 
     def __init__(self, to: Any) -> None:
         self._to = to
         self._out: Any = _Nowhere() if to is None else to
 
     def write(self, data: Any) -> Any:
-        written = self._out.write(data)
         here = task_here.get()
-        if here is not None and data and not _is_fork:
-            text = data if isinstance(data, str) else bytes(data).decode(errors="backslashreplace")
-            here.add_output(text)
-        return written
+        if here is None or not data or _is_fork:
+            return self._out.write(data)
+        text = data if isinstance(data, str) else bytes(data).decode(errors="backslashreplace")
+        here.add_output(text)
+        return here.pass_on(self._out, data)
 
     def writelines(self, lines: Any) -> None:
         for line in lines:

@@ -104,6 +104,7 @@ class Runner:
             ended = ended_by(error, job, self._codec)
         finally:
             task_here.reset(token)
+            job.end_lines()
         now = time.monotonic()
         ended.seconds = now - started
         if has_history:
