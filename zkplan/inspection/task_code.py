@@ -92,4 +92,4 @@ def _notes(task: TaskInfo, workers: Sequence[WorkerRecord]) -> Iterator[tuple[st
 
 
 def _is_of_python(task: TaskInfo) -> bool:
-    return task.function.partition(".")[0] in sys.stdlib_module_names
+    return (task.function or "").partition(".")[0] in sys.stdlib_module_names
