@@ -42,7 +42,7 @@ FOUND_AT = {
     "reference before its blob": 6558,
     "refused repetition of a decision taken as refused": 24,
     "refused repetition taken as fenced": 124,
-    "removal that deletes results early": 3511,
+    "removal that deletes results early": 7054,
     "renewal that tells what was": 2,
     "retention that asks for no claims": 420,
     "retry without its witness": 16,

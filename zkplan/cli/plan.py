@@ -367,14 +367,25 @@ def remove(plan: str, yes: bool, settings: Settings) -> None:
 @_which
 @connection_options
 def retry(plan: str, settings: Settings) -> None:
-    """Retry all dead tasks of a plan, with all their attempts."""
+    """Run again what failed in a plan, with all attempts.
+
+    A plan made with on_failure="cascade", as those of schedules are, is retried after its end: what
+    failed, and what failed by that, runs again with the results of the other tasks.
+    """
     with open_client(settings) as client:
         found = client.plan(plan)
         retried = found.retry()
-        told = f"has {count(retried, 'task')} runnable again"
-        if not retried and found.record.on_failure == "cascade" and found.status().dead:
-            told += (
-                ': in a plan with on_failure="cascade" a failure is the final outcome of its task; '
-                "create a new plan"
-            )
-        click.echo(f"{label_of(found)} {told}", err=True)
+        if retried:
+            click.echo(f"{label_of(found)}: {count(retried, 'task')} run again", err=True)
+            return
+        dead = found.status().dead
+        if not dead:
+            click.echo(f"{label_of(found)} has no failed task: nothing to retry", err=True)
+            return
+        click.echo(
+            f"{label_of(found)}: none of its {count(dead, 'failed task')} can run again: they were "
+            "cancelled before all their arguments had come, or failed by such a task; create a new "
+            "plan",
+            err=True,
+        )
+        raise SystemExit(1)

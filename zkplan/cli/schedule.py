@@ -189,7 +189,11 @@ def _facts(found: Schedule, output: str, short: bool = False) -> dict[str, Any]:
     info = found.info()
     facts: dict[str, Any] = info._asdict()
     facts["next"] = None if info.next is None else _told(info.next, output)
-    fired = [_firing(each) for each in info.fired]
+    fired = [
+        _firing(each) | {"outcome": outcome}
+        for each, outcome in zip(info.fired, info.outcomes, strict=True)
+    ]
+    del facts["outcomes"]
     facts["last"] = _line(fired[-1]) if fired else ""
     del facts["fired"]
     if short and output != "json":
@@ -213,4 +217,5 @@ def _firing(each: Firing) -> dict[str, Any]:
 
 def _line(fired: dict[str, Any]) -> str:
     plan = f"plan {int(fired['plan'])} " if fired["plan"] else ""
-    return f"{fired['due']}: {plan}{fired['how']} by {fired['worker']}"
+    outcome = f": {fired['outcome']}" if fired["outcome"] else ""
+    return f"{fired['due']}: {plan}{fired['how']} by {fired['worker']}{outcome}"

@@ -182,7 +182,7 @@ def _show(plan: Plan, act: Act, tasks: list[Task], states: dict[str, str], outpu
     left = [state in act.leaves for state in stand]
     print_rows(
         (
-            _row(task, state, f"left: {_why(plan, act)}" if is_left else "")
+            _row(task, state, f"left: {act.idle}" if is_left else "")
             for task, state, is_left in zip(tasks, stand, left, strict=True)
         ),
         output,
@@ -220,16 +220,10 @@ def _done(
             yield _row(task, "", f"left: {error}")
             continue
         if not stood and len(found) == 1 and is_named:
-            raise InvalidTask(task.number, f"{task.path}: {_why(plan, act)}")
+            raise InvalidTask(task.number, f"{task.path}: {act.idle}")
         ended.acted += bool(stood)
         ended.idle += not stood
-        yield _row(task, stood, act.done if stood else f"left: {_why(plan, act)}")
-
-
-def _why(plan: Plan, act: Act) -> str:
-    if act.verb == "retry" and plan.record.on_failure == "cascade":
-        return f'{act.idle}; in a plan with on_failure="cascade" a failure is final'
-    return act.idle
+        yield _row(task, stood, act.done if stood else f"left: {act.idle}")
 
 
 def _row(task: Task, state: str, outcome: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ..protocol.schedules import Schedule, list_schedules, read_schedule
 from ..protocol.worker_record import WorkerRecord
 from .across import task_names
 from .deadlock import may_stand, status_of
+from .failed_plans import FailedPlans, failed_plans, late_plans
 from .held import AHEAD, LEFT, RUNNING, Held, HeldTasks, Known, held_tasks
 from .late import Late, late_things
 from .together import together
@@ -77,8 +78,9 @@ class TaskNow(NamedTuple):
 
 class Overview(NamedTuple):
     """What an Observer saw. `tasks` are claimed ones, held longest first; `held` counts all of
-    them. `others` counts the plans that are not active. `unreadable` counts active ones that this
-    client may not read. `when` is in wall-clock seconds."""
+    them. `others` counts the plans that are not active, `failed` those of them that have failed,
+    which also come first in `late`, and `failed_dead` their dead tasks. `unreadable` counts active
+    ones that this client may not read. `when` is in wall-clock seconds."""
 
     when: float
     plans: list[PlanNow]
@@ -90,6 +92,8 @@ class Overview(NamedTuple):
     others: int
     unreadable: int
     rate: float | None
+    failed: int = 0
+    failed_dead: int = 0
 
 
 class _Seen(NamedTuple):
@@ -103,6 +107,7 @@ class _Seen(NamedTuple):
     schedules: list[Schedule]
     others: int
     unreadable: int
+    failed: FailedPlans
 
 
 class Observer:
@@ -137,13 +142,18 @@ class Observer:
             [_worker(record, seen.held.claims) for record in seen.held.workers],
             self._named(seen.held.claims[:names]),
             len(seen.held.claims),
-            late_things(
-                *(now, plans, queues, seen.held.claims, seen.delayed, seen.schedules),
-                seen.unreadable,
-            ),
+            [
+                *late_plans(now, seen.failed),
+                *late_things(
+                    *(now, plans, queues, seen.held.claims, seen.delayed, seen.schedules),
+                    seen.unreadable,
+                ),
+            ],
             seen.others,
             seen.unreadable,
             sum(rates.values()) if rates is not None else None,
+            len(seen.failed.numbers),
+            sum(each.dead for each in seen.failed.shown),
         )
 
     def _proved(self, statuses: dict[str, PlanStatus]) -> dict[str, PlanStatus]:
@@ -213,6 +223,7 @@ def _see(client: Connection, known: Known) -> Step[_Seen]:
         (yield from _schedules(client)),
         sum(parse_plan(name) is not None for name in names or ()) - len(numbers),
         sum(isinstance(each, ZkplanError) for each in statuses),
+        (yield from failed_plans(paths)),
     )
 
 

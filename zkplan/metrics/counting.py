@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from ..protocol.active import list_active
+from ..protocol.failed import list_failed
 from ..protocol.layout import (
     DEFAULT_QUEUE,
     HISTORY,
@@ -53,6 +54,8 @@ class RootCounts:
 
     plans: Counter[str] = field(default_factory=Counter)
     with_dead: int = 0
+    #: Plans that have ended with failed tasks, or at their deadline.
+    failed: int = 0
     tasks: Counter[str] = field(default_factory=Counter)
     by_queue: Counter[tuple[str, str]] = field(default_factory=Counter)
     oldest_ms: dict[str, int] = field(default_factory=dict)
@@ -134,7 +137,12 @@ def _count_ended(
             ended[plan] = "cancelled"
         else:  # one of plain creates is ready, and not found by a worker yet
             counts.plans["defining"] += 1
-    counts.plans.update(ended.values())
+    # What has failed may be retried, so it is asked for each time: one list.
+    failed = set((yield from list_failed(paths)))
+    counts.failed = len(failed)
+    counts.plans.update(
+        "failed" if state == "done" and plan in failed else state for plan, state in ended.items()
+    )
     counts.plans["unread"] += len(listed) - len(ended) - counts.plans["defining"]
 
 

@@ -23,7 +23,7 @@ logger = get_logger("zkplan.metrics")
 #: Scrapes that follow so soon get what the one before has found.
 FRESH_S = 1.0
 _SILENT = f"ZooKeeper does not answer within {WITHIN_S:g} s"
-_PLAN_STATES = ("running", "paused", "defining", "done", "cancelled", "unread")
+_PLAN_STATES = ("running", "paused", "defining", "done", "failed", "cancelled", "unread")
 _TASK_STATES = ("waiting", "gated", "runnable", "delayed", "running", "dead")
 _QUEUE_STATES = ("gated", "runnable", "delayed", "running")
 
@@ -145,6 +145,8 @@ def _of_plans(counts: RootCounts) -> Iterator[Metric]:
         {state: counts.plans[state] for state in _PLAN_STATES},
     )
     yield gauge("zkplan_plans_with_dead_tasks", "Active plans with a dead task.", counts.with_dead)
+    failed = "Plans that ended with failed tasks, or at their deadline, and wait for a person."
+    yield gauge("zkplan_plans_failed", failed, counts.failed)
     yield gauges(
         "zkplan_tasks",
         "Unfinished tasks of active plans by state.",

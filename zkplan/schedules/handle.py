@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
 from ..basics.cron import Cron
 from ..connection import Connection
+from ..errors import ZkplanError
+from ..inspection.together import together
 from ..plan import Plan
+from ..protocol.control import status
 from ..protocol.schedules import (
     CatchUp,
     Firing,
@@ -34,6 +38,8 @@ class ScheduleInfo(NamedTuple):
     `fired` has what became of the last due times, the oldest first: `due_ms` and `when_ms` are
     milliseconds since 1970 by the server's clock, `plan` is the number of the plan, empty if there
     is none, `worker` is who did it, and `how` is `fired`, `triggered`, or why it was passed over.
+    `outcomes` has the state of each of these plans now, as `PlanStatus.state`; empty where there is
+    none, or it was removed.
     """
 
     name: str
@@ -46,6 +52,7 @@ class ScheduleInfo(NamedTuple):
     paused: bool
     next: datetime | None
     fired: list[Firing]
+    outcomes: list[str]
 
 
 class Schedule:
@@ -68,7 +75,19 @@ class Schedule:
             *(definition.overlap, definition.catch_up, definition.jitter, upcoming.paused),
             None if upcoming.paused else due,
             list(upcoming.fired),
+            self._outcomes(upcoming.fired),
         )
+
+    def _outcomes(self, fired: Sequence[Firing]) -> list[str]:
+        plans = list(dict.fromkeys(each.plan for each in fired if each.plan.isdecimal()))
+        paths = self._client.paths
+        seen = self._client.transport.run(together([status(paths.plan(each)) for each in plans]))
+        states = {
+            plan: each.state
+            for plan, each in zip(plans, seen, strict=True)
+            if not isinstance(each, ZkplanError)
+        }
+        return [states.get(each.plan, "") for each in fired]
 
     def next(self, count: int = 1) -> list[datetime]:
         """The next due times, also of a paused schedule, in its time zone."""

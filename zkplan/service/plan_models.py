@@ -46,7 +46,8 @@ class PlanShareOut(BaseModel):
 
 class PlanOut(BaseModel):
     """A plan in numbers. `tasks` counts the unfinished ones, `added` all that ever were. `ended` is
-    when it was done, and null before.
+    when it was done, or ended with failed tasks (`failed`), and null before. `retried` counts how
+    often it has run again after its end.
 
     `readable` is false if its record is of a later format, or sealed with a key that the service
     has not got.
@@ -69,6 +70,7 @@ class PlanOut(BaseModel):
     not_before: float | None
     deadline: float | None
     reason: str
+    retried: int
     weight: int
     priority: int
     on_failure: Literal["hold", "cascade"] = "hold"

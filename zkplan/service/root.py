@@ -53,7 +53,8 @@ class QueueNowOut(BaseModel):
 
 
 class OverviewOut(BaseModel):
-    """All of a root at a glance. `others` counts plans that are not active."""
+    """All of a root at a glance. `others` counts plans that are not active, `failed` those of them
+    that ended with failed tasks, or at their deadline: `late` names the latest."""
 
     root: str
     when: float
@@ -64,6 +65,7 @@ class OverviewOut(BaseModel):
     held: int
     late: list[str]
     others: int
+    failed: int
     unreadable: int
     rate: float | None
 
@@ -87,6 +89,7 @@ def overview_out(root: str, seen: Overview) -> OverviewOut:
         held=seen.held,
         late=[each.text for each in seen.late],
         others=seen.others,
+        failed=seen.failed,
         unreadable=seen.unreadable,
         rate=seen.rate,
     )

@@ -43,13 +43,15 @@ class ScheduleIn(Strict):
 
 
 class FiringOut(BaseModel):
-    """What became of one due time; `plan` is null where no plan was made."""
+    """What became of one due time; `plan` is null where no plan was made. `outcome` is the state of
+    the plan now, and null where there is none, or it was removed."""
 
     due: float
     when: float
     plan: int | None
     worker: str
     how: str
+    outcome: str | None = None
 
 
 class ScheduleOut(BaseModel):
@@ -83,9 +85,11 @@ def _out(schedule: Schedule) -> ScheduleOut:
             plan=int(each.plan) if each.plan.isdecimal() else None,
             worker=each.worker,
             how=each.how,
+            outcome=outcome or None,
         )
-        for each in info.fired
+        for each, outcome in zip(info.fired, info.outcomes, strict=True)
     ]
+    del facts["outcomes"]
     return ScheduleOut(**facts)
 
 

@@ -307,4 +307,6 @@ def _sums(seen: Overview) -> dict[str, int]:
         "slots": sum(each.record.slots for each in seen.workers),
         "held": seen.held,
         "others": seen.others,
+        "failed": seen.failed,
+        "failed_dead": seen.failed_dead,
     }

@@ -4,7 +4,7 @@ import { listen } from "./live.js";
 import { login } from "./api.js";
 import { Watched } from "./store.js";
 
-/** {plans: Map, workers, slots, held, rate, dead}; null until the first event. */
+/** {plans: Map, workers, slots, held, rate, failed, dead}; null until the first event. */
 export const overview = new Watched(null);
 
 /** Grows with each event: what reads anew when something has changed watches it. */
@@ -26,7 +26,7 @@ function take(name, facts) {
   const plans = new Map(facts.whole ? [] : overview.value?.plans);
   for (const plan of facts.plans) plans.set(plan.number, plan);
   for (const number of facts.ended) plans.delete(number);
-  const dead = [...plans.values()].reduce((sum, plan) => sum + plan.dead, 0);
+  const dead = [...plans.values()].reduce((sum, plan) => sum + plan.dead, facts.failed_dead);
   overview.set({ ...facts, plans, dead });
   pulse.set(pulse.value + 1);
 }

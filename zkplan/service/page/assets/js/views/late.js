@@ -11,7 +11,7 @@ const SHOWN = 5;
 
 /** The service looks once for all who ask within a second. */
 export function Late() {
-  const read = useRead("overview", { wake: useWatched(pulse), every: 10_000, pause: 3000 });
+  const read = useRead("overview", { wake: useWatched(pulse), every: 10_000, pause: 900 });
   const late = read.data?.late ?? [];
   if (!late.length) return null;
   return html`<section class="error" aria-label="What needs attention">

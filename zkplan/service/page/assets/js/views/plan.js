@@ -51,14 +51,14 @@ export function Plan({ which, tab }) {
   if (read.error && !read.data) return html`<${Head} crumbs=${[["Plans", to(["plans"])]]} title=${`Plan ${which}`} /><${Problem} error=${read.error} />`;
   if (!read.data) return html`<${Head} crumbs=${[["Plans", to(["plans"])]]} title=${`Plan ${which}`} /><${Loading} />`;
   const plan = { ...read.data, ...(live ? { state: live.state, added: live.added, finished: live.finished, dead: live.dead, tasks: live.added - live.finished } : {}) };
-  // Of a plan that is done no graph is left; who watches one keeps what is shown as it ends.
-  opened.current ??= plan.state === "done" ? "progress" : "graph";
+  // Of a plan that has ended no graph is left; who watches one keeps what is shown as it ends.
+  opened.current ??= plan.ended ? "progress" : "graph";
   const shown = TABS.find(([name]) => name === (tab ?? opened.current)) ?? TABS[0];
   return html`<${Title} plan=${plan} isGone=${isGone} again=${read.again} />
     ${isGone && html`<div class="error" role="alert"><b>This plan was removed.</b> What is shown is how it was last. <a href=${to(["plans"])}>All plans</a></div>`}
     ${plan.reason && html`<div class="error"><b>It was cancelled:</b> ${plan.reason}</div>`}
     <${Numbers} plan=${plan} counts=${countsOf(plan, live)} />
-    <${PlanDead} number=${which} dead=${plan.state === "cancelled" ? 0 : plan.dead} />
+    <${PlanDead} number=${which} dead=${plan.state === "cancelled" ? 0 : plan.dead} hasEnded=${Boolean(plan.ended)} />
     <${Tabs} which=${which} shown=${shown[0]} />
     <${shown[2]} key=${shown[0]} number=${which} plan=${plan} tick=${tick} followers=${followers.current} track=${track.current} model=${model.current} stale=${stale} isLive=${live !== null} />`;
 }
@@ -89,7 +89,8 @@ function Title({ plan, isGone, again }) {
   const now = useNow();
   const said = [
     `created ${dateTime(plan.created)}, ${ago(passed(plan.created, now))}`,
-    plan.ended && `done ${dateTime(plan.ended)}`,
+    plan.ended && `${plan.state === "failed" ? "failed" : "done"} ${dateTime(plan.ended)}`,
+    plan.retried > 0 && `retried ${counted(plan.retried, "time")}`,
     plan.key && `key ${plan.key}`,
     !plan.ended && (plan.on_failure === "cascade" ? "if a task dies, what needs it fails" : "if a task dies, it waits to be retried or skipped"),
     plan.weight !== 1 && `weight ${plan.weight}`,
@@ -102,9 +103,11 @@ function Title({ plan, isGone, again }) {
     again();
     return told;
   };
-  const runs = plan.state === "running" || plan.state === "failed";
+  const runs = plan.state === "running" || (plan.state === "failed" && !plan.ended);
+  const rerun = "What failed, and what failed by it, runs again, with all attempts. Results of other tasks are kept.";
   return html`<${Head} crumbs=${[["Plans", to(["plans"])], [`Plan ${number}`, to(["plans", number])]]} title=${plan.name || `Plan ${number}`} beside=${html`<${State} state=${plan.state} badge />`} below=${said}>
     ${mayDo("operate") && !isGone && html`
+      ${plan.dead > 0 && plan.ended && plan.state === "failed" && html`<${Ask} label=${`Retry ${count(plan.dead)} failed`} title="Retry this plan?" text=${rerun} act=${go("retry", "The plan runs again.")} first />`}
       ${plan.dead > 0 && runs && html`<${Ask} label=${`Retry ${count(plan.dead)} dead`} title="Retry the dead tasks?" text=${`${counted(plan.dead, "task")} will be runnable again, with all attempts.`} act=${go("retry", "The dead tasks are runnable again.")} first />`}
       ${runs && html`<${Ask} label="Pause" title="Pause this plan?" text="Workers claim none of its tasks any more. Those that run go on." act=${go("pause", "The plan is paused.")} />`}
       ${plan.state === "paused" && html`<${Ask} label="Resume" title="Resume this plan?" text="Workers claim its tasks again." act=${go("resume", "The plan goes on.")} first />`}

@@ -16,7 +16,7 @@ function forecastMissing(plan) {
 export function PlanProgress({ plan, track, tick }) {
   const seen = useWatched(overview)?.plans.get(plan.number);
   const end = seen?.left ? Date.now() / 1000 + seen.left : null;
-  return html`<${PlanTimeline} number=${plan.number} tick=${tick} isOver=${plan.state === "done"} />${plan.state !== "done" && html`<${Panel} title="Progress and forecast">
+  return html`<${PlanTimeline} number=${plan.number} tick=${tick} isOver=${Boolean(plan.ended)} />${!plan.ended && html`<${Panel} title="Progress and forecast">
     <div class="pile">
       <dl class="facts">
         <dt>Finished</dt><dd>${count(plan.finished)} of ${count(plan.added)}</dd>

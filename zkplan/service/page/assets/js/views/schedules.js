@@ -11,7 +11,7 @@ import { useNow, useRead } from "../live.js";
 import { useWatched } from "../store.js";
 
 export function Schedules() {
-  const read = useRead("schedules", { wake: useWatched(pulse), every: 10000, pause: 3000 });
+  const read = useRead("schedules", { wake: useWatched(pulse), every: 10000, pause: 900 });
   const now = useNow();
   const items = (read.data?.items ?? []).map((schedule) => ({ ...schedule, now }));
   const columns = [...COLUMNS, ...(mayDo("operate") ? [{ name: "actions", title: "", cell: (schedule) => html`<${Actions} schedule=${schedule} again=${read.again} />` }] : [])];
@@ -49,7 +49,7 @@ function Fired({ fired }) {
   const last = fired.at(-1);
   if (!last) return html`<span class="dim">not yet</span>`;
   const said = `${last.how}, ${dateTime(last.due)}`;
-  return last.plan === null ? said : html`<a href=${to(["plans", last.plan])}>Plan ${last.plan}</a> <span class="dim">${said}</span>`;
+  return last.plan === null ? said : html`${last.outcome && html`<${State} state=${last.outcome} /> `}<a href=${to(["plans", last.plan])}>Plan ${last.plan}</a> <span class="dim">${said}</span>`;
 }
 
 const COLUMNS = [
