@@ -150,11 +150,11 @@ def test_a_cascade_hands_the_failure_down_and_the_plan_drains(zkplan_client: Cli
         good = plan.add_task(lambda: 1, name="good")
         middle = plan.add_task(lambda a, b: a, [bad, good], name="middle")
         end = plan.add_task(lambda a: a, [middle], name="end")
-    with pytest.raises(PlanFailed, match="is done; 3 of its tasks failed") as caught:
+    with pytest.raises(PlanFailed, match="has ended; 3 tasks failed") as caught:
         plan.wait(30)
     assert set(caught.value.failures) == {"bad", "middle", "end"}
     assert "Refused" in caught.value.failures["end"]
-    assert plan.status().state == "done"
+    assert plan.status().state == "failed"
     with pytest.raises(Refused):
         bad.result(10)
     for task, where in ((middle, "which it depends on"), (end, "2 tasks before it")):

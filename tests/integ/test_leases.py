@@ -107,7 +107,7 @@ def test_a_lapsed_claim_is_given_again_where_no_worker_runs(author: Client, leas
         (found,) = leases.claim(lease=1, wait=20)
         numbers.append(found.attempt)
     assert numbers == [0, 1, 2]
-    wait_until(lambda: leases.claim() == [] and plan.status().state == "done", "the plan ends")
+    wait_until(lambda: leases.claim() == [] and plan.status().state == "failed", "the plan ends")
     with pytest.raises(zkplan.TaskFailed, match="WorkerLost"):
         task.result()
     (late,) = leases.complete([(found.id, 1)])

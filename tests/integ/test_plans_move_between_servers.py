@@ -191,7 +191,7 @@ def test_a_delayed_task_keeps_its_due_time_and_its_delay(
     assert facts(elsewhere.plan(number)) == facts(plan)
 
 
-@pytest.mark.parametrize("state", ["empty", "defining", "cancelled", "done"])
+@pytest.mark.parametrize("state", ["empty", "defining", "cancelled", "failed"])
 def test_a_plan_of_each_state_is_imported_in_that_state(
     state: str, zkplan_client: Client, elsewhere: Client, there: Here, tmp_path: Path
 ) -> None:
@@ -199,22 +199,24 @@ def test_a_plan_of_each_state_is_imported_in_that_state(
     if state != "empty":
         first = old.add_task(int, ["7"], keep=True)
         old.add_task(lambda x: x // 0, [first], attempts=1)
-    if state == "done":
+    if state == "failed":
         old.mark_ready()
         with working(there[0], zkplan_client.root):
-            wait_until(lambda: old.status().state == "done", "it is done")
+            wait_until(lambda: old.status().state == "failed", "it has failed")
     elif state == "cancelled":
         old.cancel()
     export_plan(old, tmp_path / "plan")
     plan = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
     assert facts(plan) == facts(old)
-    if state == "done":
+    if state == "failed":
         assert plan.task(first.number).result(1) == 7
+        assert elsewhere.observer().look().failed == 1
+        assert plan.retry() == 1
     if state == "defining":
         plan.mark_ready()
         with working(*there), pytest.raises(zkplan.PlanFailed):
             plan.wait(30)
-        assert plan.status().finished == 2
+        assert (plan.status().finished, plan.status().dead) == (1, 1)
 
 
 def test_a_publication_that_is_owed_is_not_lost(

@@ -17,7 +17,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client, Plan, TaskSpec
 from zkplan.cli import ended_ls
-from zkplan.history.reading import ended_tasks
+from zkplan.history.reading import told_tasks
 from zkplan.history.state import TaskState
 from zkplan.protocol import part
 from zkplan.protocol.claim import claim
@@ -44,7 +44,7 @@ def take_in_vain(seconds: float) -> None:
 
 
 def has_ended(plan: Plan) -> bool:
-    return plan.status().state == "done"
+    return plan.status().has_ended
 
 
 class Root(NamedTuple):
@@ -61,11 +61,12 @@ class Root(NamedTuple):
         return answer.data
 
     def ended(self) -> dict[tuple[str, int], TaskState]:
-        """Every task that has ended, from all events of each plan."""
+        """Every task that has ended, or failed for good, from all events of each plan."""
         return {
             (plan.number, task.number): task
             for plan in self.client.plans()
-            for task in ended_tasks(self.client.values, plan.path) or ()
+            for task in (told_tasks(self.client.values, plan.path) or {}).values()
+            if task.gone or task.state == "dead"
         }
 
 
@@ -137,6 +138,7 @@ def test_each_of_the_ten_questions_is_answered(root: Root) -> None:
     assert [(row["kind"], row["error"]) for row in failed] == [
         ("attempt failed", "ValueError"),
         ("dead", "ValueError"),
+        ("dead", "ValueError"),
     ]
     report = root.ask("task", "show", "nightly-2", "report")
     assert (report["ended"], report["worker"]) == ("committed", root.worker)
@@ -155,7 +157,7 @@ def test_what_is_passed_over_unbuilt_does_not_match(root: Root) -> None:
         (("--worker", root.worker[:6]), lambda task: task.worker.startswith(root.worker[:6])),
         (("--worker", "lost"), lambda task: task.worker == "lost"),
         (("--state", "committed"), lambda task: task.state == "committed"),
-        (("--state", "failed"), lambda task: task.state == "failed"),
+        (("--state", "failed"), lambda task: task.state == "dead"),
         (("--longer-than", "0.5"), lambda task: task.ran_ms > 500),
         (("--since", since), lambda task: task.ended_ms >= middle),
     ]

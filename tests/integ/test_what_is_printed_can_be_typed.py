@@ -107,14 +107,13 @@ def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
     assert [(found.number, found.name) for found in seen.tasks()] == [(task.number, None)]
 
 
-def test_a_failure_of_a_cascade_is_said_to_be_final(zkplan_client: Client, here: Here) -> None:
+def test_a_retry_of_a_plan_says_what_runs_again(zkplan_client: Client, here: Here) -> None:
     with zkplan_client.create_plan("cascade", on_failure="cascade", attempts=1) as plan:
         plan.add_task(fail)
     with working(*here):
         wait_until(plan.is_drained, "it drains")
     retry = zkplan_client.command("plan retry cascade")
-    told = typed(f"`{retry}`", zkplan_client.root).stderr
-    assert "0 tasks runnable again: in a plan with on_failure" in told
+    assert "(cascade): 1 task run again" in typed(f"`{retry}`", zkplan_client.root).stderr
 
 
 def test_who_may_not_read_is_told_of_the_access_list(

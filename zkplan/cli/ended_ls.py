@@ -54,8 +54,9 @@ class WithEnded:
             across = Across(self._client.values, self._paths, self._since)
             self._read.append(across)
             for task in find_ended(across, self._names, self._wanted, self._since, longest):
-                others.pop((task.plan, task.number), None)
-                yield task
+                other = others.pop((task.plan, task.number), None)
+                is_dead = other is not None and other.state == "dead"
+                yield task._replace(state="dead") if is_dead else task
         yield from others.values()
 
     def _longest(self) -> Callable[[str], float] | None:

@@ -243,7 +243,8 @@ class PlanState:
         if letter == "x":
             task.place, task.error, task.ended_ms = "x", _at(event, 2, ""), record.ms
             task.failed += 1
-            _ran(record, task, _at(event, 3, -1), _at(event, 4, -1))
+            if _at(event, 3, -1) >= 0 or task.ran_ms < 0:  # else a wide delivery has told it before
+                _ran(record, task, _at(event, 3, -1), _at(event, 4, -1))
             return
         if letter == "w":
             task.decided, task.place, task.ended_ms = 0, "", 0

@@ -49,6 +49,8 @@ class EndedTask(NamedTuple):
 #: ran. Each event begins so, and nothing else does: see `StoredHistory.bodies`.
 _ADDED = re.compile(rb'\["a",(\d+),("[^"\\]*(?:\\.[^"\\]*)*")')
 _RAN = re.compile(rb'\["(?:k",(\d+),(\d+|null)|v",(\d+)),(?:\d+|null),(\d{1,14})')
+#: One that failed for good and stays, and how many ms it ran.
+_DIED = re.compile(rb'\["x",(\d+),"[^"\\]*(?:\\.[^"\\]*)*",(\d{1,14})')
 #: The flags of a task that was committed: its result is kept, or not.
 _COMMITTED = (b"0", b"1", b"null")
 
@@ -81,6 +83,9 @@ class UsualTimes:
                     longest[name] = ms
                 if fixed or flags in _COMMITTED:
                     all_ran[name].append(ms)
+            for died, digits in _DIED.findall(body):
+                name = name_of(died, b'""')
+                longest[name] = max(int(digits), longest.get(name, -1))
         self._longest[path] = longest
 
     def seconds(self, name: str) -> float:
@@ -117,7 +122,8 @@ def find_ended(
     since: float = 0.0,
     longest: Callable[[str], float] | None = None,
 ) -> Iterator[EndedTask]:
-    """The tasks that ended at `since` or later and match, by plan and number.
+    """The tasks that ended at `since` or later and match, by plan and number; also those that have
+    failed for good and stay, dead.
 
     `names` has the name of each plan by its path. `longest` gives seconds for the name of a task:
     only tasks that ran longer match.
@@ -132,7 +138,7 @@ def find_ended(
             continue
         for number in sorted(state.tasks):
             task = state.tasks[number]
-            if task.gone and search.matches(task):
+            if (task.gone or task.place == "x") and search.matches(task):
                 yield _ended(path, names.get(path, ""), task)
 
 
@@ -141,6 +147,11 @@ def plan_names(client: Connection) -> dict[str, str]:
     cannot be read."""
     records = client.transport.run(plan_records(client.paths))
     return {path: record.name if record is not None else "" for path, record in records}
+
+
+def _state_of(task: TaskState) -> str:
+    """A task that has failed for good may stay, dead, until it is retried."""
+    return "failed" if task.place == "x" else task.state
 
 
 class _Search:
@@ -178,9 +189,9 @@ class _Search:
                     names[event[1]] = event[2]
                 elif letter == "o":
                     decided.add(event[1])
-                elif letter == "k" and is_late:
-                    number = event[1]
-                    if not is_by and not (len(event) > 7 and event[7].startswith(worker)):
+                elif letter in "kx" and is_late:
+                    number, at = event[1], 7 if letter == "k" else 5
+                    if not is_by and not (len(event) > at and event[at].startswith(worker)):
                         continue
                     if number not in decided and not takes(event, names.get(number, "")):
                         continue
@@ -191,12 +202,14 @@ class _Search:
     def _takes(self, event: list[Any], name: str) -> bool:
         """Whether the end of a task that no operator has decided may match."""
         wanted, longest = self._wanted, self._longest
+        has_died = event[0] == "x"
         if wanted.state is not None:
-            flags = event[2] or 0
+            flags = FAILED if has_died else event[2] or 0
             told = "skipped" if flags & SKIPPED else "failed" if flags & FAILED else "committed"
             if told != wanted.state:
                 return False
-        ran = event[4] if len(event) > 4 else None
+        at = 3 if has_died else 4
+        ran = event[at] if len(event) > at else None
         # Of a wide delivery the stored result has told how long it ran: -1 stands here.
         if longest is not None and ran is not None and ran >= 0:
             return bool(ran / 1000 > longest(name))
@@ -204,7 +217,7 @@ class _Search:
 
     def matches(self, task: TaskState) -> bool:
         wanted = self._wanted
-        if wanted.state not in (None, task.state) or task.ended_ms < self._since * 1000:
+        if wanted.state not in (None, _state_of(task)) or task.ended_ms < self._since * 1000:
             return False
         if wanted.worker is not None and not task.worker.startswith(wanted.worker):
             return False
@@ -217,7 +230,7 @@ class _Search:
 
 def _ended(path: str, name: str, task: TaskState) -> EndedTask:
     return EndedTask(
-        *(number_of(path), name, f"{task.number:010d}", task.name, task.state),
+        *(number_of(path), name, f"{task.number:010d}", task.name, _state_of(task)),
         *(task.ended_ms / 1000, task.claims, task.worker, task.queue),
         task.started_ms / 1000 if task.started_ms else None,
         task.ran_ms / 1000 if task.ran_ms >= 0 else None,
