@@ -22,7 +22,6 @@ from .inspection.root_views import RootViews
 from .plan import Plan
 from .protection.keys import keys_of, parse_keys
 from .protocol.author import create_plan, ensure_root
-from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records
 from .protocol.options import TaskOptions
@@ -97,8 +96,10 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
         with "replace_finished" a plan that is done or cancelled loses the key to the new one, and
-        stays. Tasks of such a plan need keys of their own, so that two authors do not add them
-        twice. The key is free again when its plan is removed.
+        stays. A plan that is not marked ready, and whose author is gone, always loses it, and is
+        cancelled: an author is there while the handle that `create_plan` gave him lives, and the
+        session of its client. Tasks that are added to a plan that was found need keys of their own,
+        so that two authors do not add them twice. The key is free again when its plan is removed.
 
         Workers do not begin before `not_before`, and cancel the plan at its `deadline`, by the
         server's clock: a datetime with a zone, or a delay from now, in seconds or as a timedelta.
@@ -122,6 +123,8 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
             raise PlanExists(path, f"{path} has the key {key!r}")
         plan = Plan(self, path, record if is_new else None, new=is_new)
         plan._found = not is_new
+        if is_new and key is not None:
+            self.authors.hold(plan, path, record.uid)
         return plan
 
     def _create(self, record: PlanRecord, key: str | None, if_exists: str) -> tuple[str, bool]:
@@ -130,8 +133,8 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         if key is None:
             number = self.transport.run(create_plan(self.paths, record, tell=self._warn))
         else:
-            step = create_keyed(self.paths, record, if_exists == "replace_finished", self._warn)
-            number, is_new = self.transport.run(step)
+            replaces = if_exists == "replace_finished"
+            number, is_new = self.authors.create(self.paths, record, replaces, self._warn)
         if is_new and not record.history:
             self.recorder.leave_out(number)
         return number, is_new
@@ -243,6 +246,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         """Close the connection. The last client of an embedded server in a folder also stops the
         server."""
         self.sweeper.close()
+        self.authors.close()
         self.transport.close()
         if self._server is not None:
             self._server.release()

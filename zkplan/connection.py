@@ -19,6 +19,7 @@ from .store.end import Sweeper
 from .store.files import Store
 from .store.values import Values
 from .transport import Transport
+from .transport.living_authors import LivingAuthors
 
 DEFAULT_ROOT = Settings.root
 
@@ -53,6 +54,7 @@ class Connection:
         self.values = Values(transport, self.codec, store)
         #: Told of plans that are done: it deletes what they leave in the store. And of histories.
         self.sweeper = Sweeper(transport, self.values, self.recorder.again)
+        self.authors = LivingAuthors(transport)
         #: The keys for exported plans. An embedded server's own secret is never used for them.
         self.file_keys = keys
         #: Settings that a printed command names by a profile: its name, and those that it sets.

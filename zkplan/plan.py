@@ -332,6 +332,8 @@ class Plan(WatchedPlan):
         """
         self.flush()
         self._client.transport.run(control.mark_ready(self.path))
+        if self.is_new:
+            self._client.authors.let_go(self.path, self.record.uid)
         self._new = False
 
     def pause(self) -> None:

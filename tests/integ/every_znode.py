@@ -22,7 +22,7 @@ _WORDS = {
     "RANK-TASK.N.A": rf"{_ENTRY}[^/]*",  # its queue, kind and limits may follow
     "PLAN-RANK-TASK.N.A": rf"\d{{10}}-{_ENTRY}[^/]*",
     "DUE-PLAN-RANK-TASK.N.A": rf"\d{{13}}-\d{{10}}-{_ENTRY}[^/]*",
-    "UID-COUNT": "(?!key-|update-)[^/]+",
+    "UID-COUNT": "(?!key-|update-|author-)[^/]+",
     **dict.fromkeys(("ID", "NAME"), "[^/]+"),
     **dict.fromkeys(("UID", "DIGEST", "RANDOM"), "[0-9a-f]+"),
     **dict.fromkeys(("NUMBER", "PLAN", "TASK", "POSITION", "FIRST", "LAST"), r"\d{10}"),
@@ -97,7 +97,7 @@ def every_kind(
             first = plan.add_task(wait_for, (str(go_on),), limits=["db"])
             plan.add_task(len, (first,), run_if="all_finished")
             plan.add_task(len, [zkplan.when(f"{client.root}/schedules/never")])
-        waiting = client.create_plan("waits")
+        waiting = client.create_plan("waits", key="order 2")
         waiting.add_task(len, ("x",), queue="gpu", key="one")
         task = waiting.add_task(len, ("x",))
         _under_a_lease(stack, hosts, client.root, options)

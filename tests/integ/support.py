@@ -192,6 +192,13 @@ def plain_client(hosts: str, **options: Any) -> Iterator[KazooClient]:
         client.close()
 
 
+def expire(client: zkplan.Client) -> None:
+    """End the session of a client at the server, as if it had been silent for too long."""
+    transport = client.transport
+    with plain_client(transport.hosts, client_id=transport.client.client_id):
+        pass
+
+
 def tree(client: KazooClient, root: str) -> set[str]:
     """The paths of all znodes at and below `root`, relative to it."""
     found, todo = set(), [root]

@@ -11,9 +11,20 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from zkplan import Client, InvalidTask, Plan, PlanError, PlanExists, PlanNotFound, Worker
+import zkplan
+from zkplan import (
+    Client,
+    InvalidTask,
+    Plan,
+    PlanCancelled,
+    PlanError,
+    PlanExists,
+    PlanNotFound,
+    Worker,
+)
 
-from .support import Run
+from .serving import serving
+from .support import Here, Run, expire, plain_client, wait_until
 
 KEY = "report-2026-11-23"
 
@@ -59,7 +70,8 @@ def test_a_finished_task_is_found_by_its_key(zkplan_client: Client, worker: Work
 
 
 def test_a_plan_that_was_found_takes_no_task_without_a_key(zkplan_client: Client) -> None:
-    zkplan_client.create_plan(key=KEY).add_task(int)
+    made = zkplan_client.create_plan(key=KEY)
+    made.add_task(int)
     found = zkplan_client.create_plan(key=KEY)
     with pytest.raises(PlanExists, match="is_new"):
         found.add_task(int)
@@ -81,6 +93,138 @@ def test_a_finished_plan_gives_its_key_to_the_next_one(zkplan_client: Client) ->
     assert zkplan_client.plan(key=KEY).path == second.path
     first.remove()  # which does not take the key from the other
     assert zkplan_client.plan(f"key:{KEY}").path == second.path
+
+
+def handled(client: Client, dies: bool = False) -> Plan:
+    """As a handler does: it builds the plan of a key where it is new."""
+    plan = client.create_plan("order", key=KEY)
+    if plan.is_new:
+        first = plan.add_task(int, [20], name="first")
+        if dies:
+            raise ZeroDivisionError
+        plan.add_task(float, [first], name="last")
+        plan.mark_ready()
+    return plan
+
+
+def in_this_process(here: Here, client: Client) -> None:
+    with pytest.raises(ZeroDivisionError):
+        handled(client, dies=True)
+
+
+def in_a_client_that_is_closed(here: Here, client: Client) -> None:
+    with zkplan.connect(*here) as other:
+        kept = other.create_plan("order", key=KEY)
+        kept.add_task(int, [20], name="first")
+    assert kept.is_new
+
+
+def with_a_session_of_somebody_else(here: Here, client: Client) -> None:
+    with plain_client(here[0]) as session:
+        with zkplan.connect(session, here[1]) as other:
+            kept = other.create_plan("order", key=KEY)
+        wait_until(lambda: not marks_of(session, kept), "the mark goes with the client")
+
+
+def marks_of(znodes: KazooClient, plan: Plan) -> list[str]:
+    names = znodes.get_children(f"{plan.path}/add-ids")
+    return [name for name in names if name.startswith("author-")]
+
+
+@pytest.mark.parametrize(
+    "die", [in_this_process, in_a_client_that_is_closed, with_a_session_of_somebody_else]
+)
+def test_a_plan_whose_author_died_is_built_by_the_next_one(
+    die: Callable[[Here, Client], None], here: Here, zkplan_client: Client, worker: Worker
+) -> None:
+    die(here, zkplan_client)
+    half = zkplan_client.plan(key=KEY)
+    plan = handled(zkplan_client)
+    assert plan.task("last").result(30) == 20.0
+    assert plan.wait(30).added == 2
+    assert half.status().reason.endswith(f"plan {int(plan.number)} has its key now")
+    assert [event.kind for event in half.history()][-1] == "cancelled"
+    assert handled(zkplan_client).path == plan.path
+
+
+def test_the_mark_goes_with_a_dropped_handle_though_its_client_does_nothing_more(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    kept = zkplan_client.create_plan(key="kept")
+    zkplan_client.create_plan(key=KEY)
+    dropped = Plan(zkplan_client, f"{zkplan_client.root}/plan-{int(kept.number) + 1:010d}")
+    wait_until(lambda: not marks_of(znodes, dropped), "the mark goes")
+    assert len(marks_of(znodes, kept)) == 1
+    kept.mark_ready()
+    assert marks_of(znodes, kept) == []
+    assert zkplan_client.create_plan(key="kept").path == kept.path
+
+
+def test_an_author_who_lives_keeps_his_plan_and_one_who_lost_his_session_is_told(
+    here: Here, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    with zkplan.connect(*here) as other:
+        slow = other.create_plan(key=KEY)
+        slow.add_task(int)
+        found = zkplan_client.create_plan(key=KEY)
+        assert (found.path, found.is_new) == (slow.path, False)
+        expire(other)
+        wait_until(lambda: not marks_of(znodes, slow), "his session is over")
+        slow.add_task(int)  # nobody has asked for the key since
+        plan = zkplan_client.create_plan(key=KEY)
+        assert plan.is_new
+        told = f"plan {int(plan.number)} has its key now; create a new plan"
+        with pytest.raises(PlanCancelled, match=told):
+            slow.add_task(int)
+        with pytest.raises(PlanCancelled, match=told):
+            slow.mark_ready()
+    assert zkplan_client.plan(key=KEY).path == plan.path
+
+
+def test_a_plan_without_an_author_is_marked_ready_by_its_number(zkplan_client: Client) -> None:
+    zkplan_client.create_plan(key=KEY)
+    plan = zkplan_client.plan(key=KEY)
+    plan.mark_ready()
+    assert zkplan_client.create_plan(key=KEY).path == plan.path
+
+
+def test_of_many_authors_one_takes_the_key_over(zkplan_client: Client) -> None:
+    zkplan_client.create_plan(key=KEY)
+    plans: list[Plan] = []
+    threads = [
+        threading.Thread(target=lambda: plans.append(zkplan_client.create_plan(key=KEY)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({plan.path for plan in plans}) == 1
+    assert [plan.is_new for plan in plans].count(True) == 1
+
+
+def test_over_http_a_plan_is_given_up_some_time_after_its_last_add(
+    here: Here, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    with serving(*here) as service:
+
+        def create() -> tuple[int, int]:
+            answer = service.ask("POST", "/v1/plans", {}, {"Idempotency-Key": KEY})
+            return answer.status, answer.data["number"]
+
+        status, number = create()
+        assert (status, create()) == (201, (200, number))
+        half = zkplan_client.plan(number)
+        (mark,) = marks_of(znodes, half)
+        path = f"{half.path}/add-ids/{mark}"
+        assert int(znodes.get(path)[0]) == 60_000
+        assert zkplan_client.create_plan(key=KEY).path == half.path
+        znodes.set(path, b"1")  # in place of a minute
+        wait_until(lambda: create()[0] == 201, "it is given up")
+        tasks = {"tasks": [{"function": "operator:add", "args": [1, 2]}]}
+        late = service.ask("POST", f"/v1/plans/{number}/tasks", tasks)
+        assert (late.status, "has its key now" in late.data["detail"]) == (409, True)
+        assert service.ask("POST", f"/v1/plans/{number}/ready").status == 409
 
 
 def by_hand(plan: Plan) -> None:

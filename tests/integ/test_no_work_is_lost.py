@@ -23,9 +23,9 @@ from zkplan.testing.servers import ZooKeeperEnsemble
 from .support import (
     Here,
     WorkerProcess,
+    expire,
     note,
     notes,
-    plain_client,
     wait_for_notes,
     wait_until,
     working,
@@ -187,13 +187,6 @@ def test_a_late_result_counts_where_nobody_took_the_task_over(
     assert len(notes(file)) == 2, "it began again, and the late result was refused"
 
 
-def expire(worker: zkplan.Worker) -> None:
-    """End the session of a worker at the server, as if it had been silent for too long."""
-    transport = worker.client.transport
-    with plain_client(transport.hosts, client_id=transport.client.client_id):
-        pass
-
-
 def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
@@ -203,7 +196,7 @@ def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
     with working(*here) as worker, working(*here):
         for end_of_session in range(3):
             wait_for_notes(file, 20 * end_of_session + 6)
-            expire(worker)
+            expire(worker.client)
         stamps = end.result(60)
         plan.wait(30)
         lives = wait_until(

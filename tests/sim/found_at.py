@@ -26,6 +26,7 @@ FOUND_AT = {
     "gates made when they are missed": 5527,
     "index entry without a new version of ready": 333,
     "key moved without compare": 604,
+    "key taken over after another add": 1300,
     "late copy of a commit looked for once": 2405,
     "lease released at any version": 151,
     "mark of an update not read": 1942,

@@ -156,8 +156,6 @@ def _of(claims_node: str) -> bool:
 class Auditor(intents.Auditor):
     """S23: a lease is made once, with claims; a release of it comes after its time."""
 
-    now: Callable[[], int] = lambda: 0
-
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         #: When each lease was changed last, also of those that are gone.

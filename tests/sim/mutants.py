@@ -378,6 +378,7 @@ SIMULATION_ONLY = (
         "pause that forgets the share",
         patches=((control, "share_from_bytes", lambda data: UNCHANGED),),
     ),
+    *broken_keys.OF_AUTHORS,
     *broken_bounds.MUTANTS,
     Mutant("task without its key", without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )

@@ -76,8 +76,8 @@ class World:
             lambda number, data: scheduled.created(self, number, data),
         )
         self.auditor.served, self.auditor.now = partial(leases.served, self), lambda: self.now
-        self.nodes = self.auditor.nodes
-        self.names = self.auditor.names
+        self.auditor.taken_over = partial(keyed.taken_over, self)
+        self.nodes, self.names = self.auditor.nodes, self.auditor.names
         self.mix = draw_mix(rng)
         #: Whether the workers have supervisors, which sign off those that crash.
         self.supervised = random.Random(f"supervised {seed}").random() < SUPERVISED

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ..errors import PlanCancelled, PlanDrained, PlanNotFound
+from ..errors import PlanDrained, PlanNotFound
 from .adding import NewTask, next_number, read_finished
 from .foreign import skip_number
 from .gates import is_gate_entry
 from .layout import TASK_KEY
-from .records import control_from_bytes
+from .records import control_from_bytes, was_cancelled
 from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
 from .shared import rejected
 
@@ -96,9 +96,7 @@ class AddChain:
                 f"{self.plan_path} has run all its tasks and is done; create a new plan for more",
             )
         if ready is not None and control_from_bytes(ready.data) == "cancelled":
-            raise PlanCancelled(
-                self.plan_path, f"{self.plan_path} was cancelled; create a new plan"
-            )
+            raise was_cancelled(self.plan_path, ready.data)
         if authors is None:
             raise PlanNotFound(
                 self.plan_path,

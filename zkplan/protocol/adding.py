@@ -22,7 +22,7 @@ from .layout import (
     number_of,
     task_key,
 )
-from .records import control_from_bytes, ready_to_bytes
+from .records import control_from_bytes, ready_to_bytes, was_cancelled
 from .requests import Create, Fact, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 from .sources import argument_of, with_sources
@@ -260,7 +260,7 @@ def _check_goes_on(plan_path: str) -> Step[None]:
     if plan is None:
         raise PlanNotFound(plan_path, f"{plan_path} was removed; create a new plan")
     if ready is not None and control_from_bytes(ready.data) == "cancelled":
-        raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
+        raise was_cancelled(plan_path, ready.data)
     if adds is None:
         raise PlanDrained(
             plan_path,

@@ -19,7 +19,7 @@ from .adding import task_count
 from .failed import Entry as FailedEntry
 from .fields import as_whole_from_0, from_json, to_json
 from .foreign import below
-from .layout import HISTORY, PLAN_FIXED, QUEUES, active_entry
+from .layout import HISTORY, PLAN_FIXED, QUEUES, active_entry, author_mark
 from .look import readable_record
 from .queues import read_queues
 from .records import (
@@ -29,6 +29,7 @@ from .records import (
     control_reason,
     control_to_bytes,
     share_from_bytes,
+    was_cancelled,
 )
 from .requests import (
     Applied,
@@ -193,11 +194,14 @@ def mark_ready(plan_path: str) -> Step[None]:
     entry = active_entry(plan_path)
     start = Create(f"{plan_path}/ready", control_to_bytes("running"))
     enter: Op = Create(entry)
+    marks: list[Op] = [Delete(path) for path in _author_marks(plan_path, plan)]
     for _ in range(REFUSALS_MAX):
-        answer = yield Multi([start, enter])
+        answer = yield Multi([start, enter, *marks])
         if isinstance(answer, Applied):
             return
-        if answer.path == entry and answer.reason is Reason.NODE_EXISTS:
+        if any(answer.path == mark.path for mark in marks):
+            marks = []  # its author is gone, and somebody else marks it ready
+        elif answer.path == entry and answer.reason is Reason.NODE_EXISTS:
             enter = Check(entry)  # zkplan makes none before `ready`; somebody else's is used
         elif (yield from cleared(plan_path, answer)):
             enter = Create(entry)
@@ -210,7 +214,18 @@ def mark_ready(plan_path: str) -> Step[None]:
     ready = yield ReadData(f"{plan_path}/ready")
     require_opened(f"{plan_path}/ready", ready.data if ready is not None else b"")
     if ready is not None and control_from_bytes(ready.data) == "cancelled":
-        raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
+        raise was_cancelled(plan_path, ready.data)
+
+
+def _author_marks(plan_path: str, plan: Node | None) -> list[str]:
+    """The mark of its author, which only a plan with a key has."""
+    if plan is None or b'"key"' not in plan.data:
+        return []
+    try:
+        record = PlanRecord.from_bytes(plan.data)
+    except PayloadUndecodable:
+        return []
+    return [author_mark(plan_path, record.uid)] if record.key else []
 
 
 def change_state(

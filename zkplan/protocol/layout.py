@@ -24,6 +24,8 @@ PENDING = "pending-"
 TASK_KEY = "key-"
 #: Under `add-ids`: what says that an update was applied.
 UPDATE = "update-"
+#: Under `add-ids`: what says that the author of a plan with a key lives.
+AUTHOR = "author-"
 #: The queue of a task whose author names none. Its entries lie under `runnable`.
 DEFAULT_QUEUE = "default"
 #: The child of a plan below which the other queues lie. The first add that needs one makes it.
@@ -354,6 +356,12 @@ def task_key(plan_path: str, key: str) -> str:
 def update_mark(plan_path: str, key: str) -> str:
     """The znode that says that the update of that key was applied."""
     return f"{plan_path}/add-ids/{UPDATE}{key_digest(key)}"
+
+
+def author_mark(plan_path: str, uid: str) -> str:
+    """The znode that says that the author of that plan lives. No other plan has this `uid`, so its
+    author may delete it without having seen the plan."""
+    return f"{plan_path}/add-ids/{AUTHOR}{uid}"
 
 
 class Paths:

@@ -7,7 +7,7 @@ import struct
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadUndecodable, PlanCancelled
 from .fields import (
     as_lasting,
     as_moment,
@@ -366,6 +366,13 @@ def control_reason(data: bytes) -> str:
         return as_text(from_json(data, "a control record").get("reason"))[:200] if data else ""
     except PayloadUndecodable:
         return ""
+
+
+def was_cancelled(plan_path: str, data: bytes) -> PlanCancelled:
+    """What an author gets whose plan was cancelled; `data` are those of its `ready`."""
+    reason = control_reason(data)
+    why = f": {reason}" if reason else ""
+    return PlanCancelled(plan_path, f"{plan_path} was cancelled{why}; create a new plan")
 
 
 def control_from_bytes(data: bytes) -> State:

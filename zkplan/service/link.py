@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..client import Client
 from ..errors import ClientClosed, ServerRolledBack
+from ..protocol.keys import LEASE_MS
 
 
 class Link:
@@ -24,6 +25,7 @@ class Link:
         if not client.codec.is_json_only:
             client.close()
             raise ValueError("the client of a service has serializer json: it never unpickles")
+        client.authors.lease_ms = LEASE_MS  # its authors have no session
         return client
 
     @property
