@@ -12,7 +12,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, TaskSpec, Worker
-from zkplan.inspection import across, overview
+from zkplan.inspection import across, overview, unattended
 from zkplan.inspection.together import together
 from zkplan.protocol.claim import claim
 from zkplan.protocol.control import status
@@ -200,6 +200,39 @@ def test_an_overview_calls_a_plan_failed_as_its_status_does(
         assert [each.status.state for each in observer.look().plans] == ["failed"]
     assert plan.retry() == 1
     assert [each.status.state for each in observer.look().plans] == ["running"]
+
+
+def test_a_plan_that_its_author_left_half_defined_needs_attention(
+    zkplan_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unattended, "GRACE_S", -10.0)
+    observer = zkplan_client.observer()
+    kept = zkplan_client.create_plan("kept", key="order-1")
+    zkplan_client.create_plan("left", key="order-2")
+    zkplan_client.create_plan("no key")
+    left = zkplan_client.plan("left")
+
+    def told() -> list[str]:
+        return [late.text for late in observer.look().late]
+
+    wait_until(told, "it is told")
+    gone = f"plan {int(left.number)} (left) is not marked ready, and its author is gone"
+    assert told() == [gone]
+    listed = run("plan", "ls")
+    assert listed.err == f"needs attention: {gone}\n"
+    assert [line.split()[-1] for line in listed.out.splitlines()[:3]] == [
+        "key",
+        "order-1",
+        "order-2",
+    ]
+    assert gone in run("top", "--once").out
+    left.mark_ready()
+    kept.mark_ready()
+    monkeypatch.setattr(unattended, "IDLE_S", -10.0)
+    (late,) = told()
+    assert late.startswith(
+        f"plan {int(kept.number) + 2} (no key) is not marked ready, and got no task"
+    )
 
 
 def test_indexes_that_are_too_long_are_counted_and_not_read(

@@ -87,6 +87,14 @@ def test_a_worker_that_lacks_a_module_leaves_the_task_to_others(
 
         # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
         wait_until(lambda: told(f"No module named '{MODULE}'"), "who waits is told what it lacks")
+        observer = zkplan_client.observer()
+        wait_until(
+            lambda: any(
+                late.code == "not_decoded" and f"plan {int(plan.number)} " in late.text
+                for late in observer.look().late
+            ),
+            "the plan is among what needs attention",
+        )
         with working(*here):
             assert by_function.result(60) == (0, None)
             assert by_value.result(60) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import click
 
 from ..basics.text import count, date_time
 from ..client import Client
+from ..errors import AccessDenied
 from ..inspection.find_plan import path_given
+from ..inspection.unattended import UNATTENDED
 from ..plan import Plan
 from ..protection.guard import reported
 from ..protocol.control import PlanStatus
@@ -41,7 +44,7 @@ from .history import history, timeline
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
-    *("finished", "added", "weight", "priority", "created"),
+    *("finished", "added", "weight", "priority", "created", "key"),
 )
 _which = click.argument("plan", metavar="PLAN")
 
@@ -77,10 +80,14 @@ def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
 @output_option
 @connection_options
 def list_plans(output: str, settings: Settings) -> None:
-    """List all plans under the root."""
+    """List all plans under the root. Those that nobody attends to are named on stderr."""
     with open_client(settings) as client:
         rows = [status_row(found.status(), output) for found in client.plans()]
         print_rows(rows, output, _COLUMNS)
+        with suppress(AccessDenied):
+            for late in client.observer().look(0).late:
+                if late.code in UNATTENDED:
+                    click.echo(f"needs attention: {late.text}", err=True)
         # Those that may be read are listed all the same.
         client.transport.run(refuse_hidden(client.paths))
         if not rows:

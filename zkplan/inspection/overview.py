@@ -25,6 +25,7 @@ from .failed_plans import FailedPlans, failed_plans, late_plans
 from .held import AHEAD, LEFT, RUNNING, Held, HeldTasks, Known, held_tasks
 from .late import Late, late_things
 from .together import together
+from .unattended import left_by_authors, not_decoded
 
 #: Rates are over the last so many seconds, as far as the observer has looked then.
 WINDOW_S = 30.0
@@ -105,7 +106,7 @@ class _Seen(NamedTuple):
     delayed: dict[str, list[float]] | None
     gated: Counter[str] | None
     schedules: list[Schedule]
-    others: int
+    others: list[str]
     unreadable: int
     failed: FailedPlans
 
@@ -117,6 +118,8 @@ class Observer:
         self._client = client
         self._claims: Known = {}
         self._names: dict[tuple[str, str], str | None] = {}
+        #: Inactive plans that are marked ready, or were: done and cancelled ones.
+        self._ready: set[str] = set()
         #: The plans that were proved to have failed, as they were read: as running ones.
         self._failed: dict[str, PlanStatus] = {}
         #: When it looked, and how many tasks of each plan had finished then.
@@ -148,8 +151,10 @@ class Observer:
                     *(now, plans, queues, seen.held.claims, seen.delayed, seen.schedules),
                     seen.unreadable,
                 ),
+                *left_by_authors(self._client, now, seen.others, self._ready),
+                *(not_decoded(self._client, plans) if seen.held.workers else ()),
             ],
-            seen.others,
+            len(seen.others),
             seen.unreadable,
             sum(rates.values()) if rates is not None else None,
             len(seen.failed.numbers),
@@ -221,7 +226,7 @@ def _see(client: Connection, known: Known) -> Step[_Seen]:
         None if later is None else _due(later),
         None if gated is None else Counter(g.plan for g in map(parse_gate, gated) if g),
         (yield from _schedules(client)),
-        sum(parse_plan(name) is not None for name in names or ()) - len(numbers),
+        sorted({n for name in names or () if (n := parse_plan(name))} - {*numbers}),
         sum(isinstance(each, ZkplanError) for each in statuses),
         (yield from failed_plans(paths)),
     )
