@@ -7,6 +7,8 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from .basics.durations import Duration, in_seconds
+from .basics.other_names import takes_attempts
 from .basics.tracebacks import told_to_caller
 from .controls.orders import WorkerOrders
 from .controls.queues_and_limits import QueuesAndLimits
@@ -56,19 +58,20 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
     _server: Lease | None = None
 
     @told_to_caller
+    @takes_attempts
     def create_plan(
         self,
         name: str | None = None,
         *,
         attempts: int = 3,
-        retry_delay: float = 1.0,
-        timeout: float | None = None,
+        retry_delay: Duration = 1.0,
+        timeout: Duration | None = None,
         priority: int = 0,
         keep: bool | None = None,
         pure: bool = False,
         queue: str = DEFAULT_QUEUE,
         on_failure: OnFailure = "hold",
-        retention: float | None = None,
+        retention: Duration | None = None,
         weight: int = 1,
         isolation: Literal["thread", "process"] | None = None,
         memory_limit: str | int | None = None,
@@ -86,20 +89,19 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
 
         `on_failure` says what happens when a task is out of attempts. With "hold" the task is kept
         as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
-        dependents fail too, and the plan drains.
-        A worker removes the plan `retention` seconds after it is done or cancelled: by default when
-        `set_retention` says, or after 30 days; never with `math.inf`.
+        dependents fail too, and the plan drains. A worker removes it `retention` seconds after it
+        ended: by default when `set_retention` says, or after 30 days; never with `math.inf`.
         A plan of `weight` 3 gets three times the slots of one of weight 1 while both have work of
-        the same priority (1 to 1000). At most `max_running` of its tasks run at a time.
-        What happens to it is kept, unless `history` is False.
+        the same priority (1 to 1000). At most `max_running` of its tasks run at a time. Its
+        history is kept, unless `history` is False.
 
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
         with "replace_finished" a plan that is done or cancelled loses the key to the new one, and
         stays. A plan that is not marked ready, and whose author is gone, always loses it, and is
-        cancelled: an author is there while the handle that `create_plan` gave him lives, and the
-        session of its client. Tasks that are added to a plan that was found need keys of their own,
-        so that two authors do not add them twice. The key is free again when its plan is removed.
+        cancelled: an author is there while the handle that this call returned to him lives, and the
+        session of its client. Tasks added to a plan that was found need keys of their own, so that
+        no two authors add them twice. The key is free again when its plan is removed.
 
         Workers do not begin before `not_before`, and cancel the plan at its `deadline`, by the
         server's clock: a datetime with a zone, or a delay from now, in seconds or as a timedelta.
@@ -107,9 +109,10 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         """
         check_if_exists(if_exists, key)
         label, is_json = "the plan's defaults", self.codec.is_json_only
-        limit = memory_bytes(memory_limit, label)
+        limit, retention = memory_bytes(memory_limit, label), in_seconds(retention)
         defaults = TaskOptions(
-            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit),
+            *("", attempts, in_seconds(retry_delay), in_seconds(timeout), priority, keep),
+            *(pure, queue, isolation, limit),
             **as_options({"fatal": fatal, "retry_if": retry_if}, label, is_json),
             limits=as_names(limits),
         )
@@ -168,9 +171,9 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         timezone: str = "UTC",
         overlap: Overlap = "skip",
         catch_up: CatchUp = "latest",
-        jitter: float = 0.0,
+        jitter: Duration = 0.0,
         on_failure: OnFailure = "cascade",
-        retention: float | None = None,
+        retention: Duration | None = None,
     ) -> Schedule:
         """Make a plan each time that the cron expression is due. Changes the schedule of that name
         if there is one.
@@ -189,7 +192,10 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
 
         Raises InvalidTask for what is wrong, NotSerialisable and PayloadTooLarge for the builder.
         """
-        wanted = Wanted(name, cron, timezone, overlap, catch_up, jitter, on_failure, retention)
+        wanted = Wanted(
+            *(name, cron, timezone, overlap, catch_up, in_seconds(jitter), on_failure),
+            in_seconds(retention),
+        )
         return new_schedule(self, wanted, builder, args, kwargs)
 
     def schedules(self) -> list[Schedule]:
@@ -206,7 +212,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         file: str | Path,
         *,
         pause: bool = False,
-        wait: float = 0.0,
+        wait: Duration = 0.0,
         remove: bool = False,
     ) -> Exported:
         """Write a plan to a file; see `zkplan.archive.export_plan`. No task of it may be claimed.
@@ -263,9 +269,9 @@ def connect(
     root: str | None = None,
     *,
     profile: str | None = None,
-    session_timeout: float | None = None,
-    connect_timeout: float | None = None,
-    patience: float = 30.0,
+    session_timeout: Duration | None = None,
+    connect_timeout: Duration | None = None,
+    patience: Duration = 30.0,
     secret: bytes | str | None = None,
     secret_files: Sequence[str | Path] | None = None,
     verify_hostname: bool | None = None,
@@ -316,16 +322,16 @@ def connect(
     is_made = hosts is not None and not isinstance(hosts, str)
     # Of a client that is there already no host is asked for.
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
-    given |= {"session_timeout": session_timeout, "connect_timeout": connect_timeout}
+    given |= {"session_timeout": in_seconds(session_timeout)}
+    given |= {"connect_timeout": in_seconds(connect_timeout), "inline_limit": inline_limit}
     given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
-    given |= {"inline_limit": inline_limit}
     settings = resolve(given | {"serializer": serializer}, profile)
     if verify_hostname is not None:
         kazoo_options["verify_hostname"] = verify_hostname
     return connect_with(
         settings,
         client=hosts if is_made else None,
-        patience=patience,
+        patience=in_seconds(patience),
         **kazoo_options,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .basics.durations import Duration, in_seconds
 from .errors import GateTimeout, InvalidTask, PayloadUndecodable, ZkplanError
 from .protocol.gates import PATH_CHARS_MAX, Condition, Kind, Seen, is_path
 from .serialization.codec import GATE, Codec
@@ -41,7 +42,7 @@ def when(
     absent: bool | None = None,
     value: bytes | str | None = None,
     children: int | None = None,
-    timeout: float | None = None,
+    timeout: Duration | None = None,
 ) -> When:
     """Wait for a znode: until it exists (the default), is `absent`, holds `value`, or has so many
     `children` or more.
@@ -73,6 +74,7 @@ def when(
         raise InvalidTask("", f"when({path!r:.100}): value is bytes or a text, {limit}")
     if children is not None and not (type(children) is int and 1 <= children <= CHILDREN_MAX):
         raise InvalidTask("", f"when({path!r:.100}): children is 1 to {CHILDREN_MAX:,}")
+    timeout = in_seconds(timeout)
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout <= TIMEOUT_MAX_S):
         raise InvalidTask("", f"when({path!r:.100}): timeout is seconds above 0, up to ten years")
     kind = given[0] if given else "exists"

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from .basics.durations import Duration, in_seconds
 from .client import Client, connect_with
 from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
@@ -87,7 +88,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         *,
         root: str = DEFAULT_ROOT,
         secret: bytes | str = b"",
-        grace: float = 5.0,
+        grace: Duration = 5.0,
         log: str | Path | None = None,
         output: bool = True,
         store: str | None = None,
@@ -100,6 +101,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
+        grace = in_seconds(grace)
         if not 0 <= grace <= _GRACE_MAX_S:
             raise ZkplanError(f"grace must be 0 to {_GRACE_MAX_S} seconds, not {grace!r}")
         if data is not None and not str(data).strip():

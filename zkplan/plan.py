@@ -10,6 +10,8 @@ from itertools import islice
 from typing import Any, Literal
 
 from .basics import tracing
+from .basics.durations import Duration
+from .basics.other_names import takes_attempts
 from .basics.tracebacks import told_to_caller
 from .connection import Connection
 from .controls.decisions import select
@@ -99,6 +101,7 @@ class Plan(WatchedPlan):
     # ---- defining
 
     @told_to_caller
+    @takes_attempts
     def add_task(
         self,
         fn: Callable[..., Any] | When,
@@ -107,8 +110,8 @@ class Plan(WatchedPlan):
         *,
         name: str | None = None,
         attempts: int | None = None,
-        retry_delay: float | None = None,
-        timeout: float | None = None,
+        retry_delay: Duration | None = None,
+        timeout: Duration | None = None,
         priority: int | None = None,
         keep: bool | None = None,
         pure: bool | None = None,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+from .basics.durations import Duration
+from .basics.other_names import refuse_other_names
 from .basics.text import count
 from .basics.tracebacks import told_to_caller
 from .connection import Connection
@@ -50,8 +52,8 @@ class TaskSpec:
     kwargs: Mapping[str, Any] | None = None
     name: str | None = None
     attempts: int | None = None
-    retry_delay: float | None = None
-    timeout: float | None = None
+    retry_delay: Duration | None = None
+    timeout: Duration | None = None
     priority: int | None = None
     keep: bool | None = None
     pure: bool | None = None
@@ -67,6 +69,10 @@ class TaskSpec:
     retry_if: Any = None
     limits: Sequence[str] | None = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
+
+    def __new__(cls, *_: Any, **options: Any) -> TaskSpec:
+        refuse_other_names(options)
+        return super().__new__(cls)
 
     @property
     def called(self) -> str:
@@ -155,7 +161,7 @@ class Task:
     # ---- its outcome
 
     @told_to_caller
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: Duration | None = None) -> Any:
         """Wait for the result and return it. `timeout` is in seconds.
 
         If the task is out of attempts, this raises the function's own exception, or TaskFailed if
@@ -170,7 +176,7 @@ class Task:
         return open_outcome(self._plan.client.values, outcome, self.path, self.name, read)
 
     @told_to_caller
-    def exception(self, timeout: float | None = None) -> Exception | None:
+    def exception(self, timeout: Duration | None = None) -> Exception | None:
         """Wait as `result` does, and return what that would raise about the task; None if it has
         succeeded.
 
@@ -227,7 +233,7 @@ class Task:
             raise not_kept(self.path, self.name)
         return open_outcome(self._plan.client.values, outcome, self.path, self.name)
 
-    def _wait(self, timeout: float | None, value: bool) -> bytes:
+    def _wait(self, timeout: Duration | None, value: bool) -> bytes:
         client, plan_path, number = self._waited_for()
         if self._outcome is not None:
             return self._outcome

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 from .backoff import Backoff
+from .basics.durations import Duration, in_seconds
 from .basics.version import __version__
 from .errors import ZkplanError
 from .functions.definition import memory_bytes
@@ -199,14 +200,14 @@ class Worker:
         except BaseException as error:
             self._failure = error
 
-    def stop(self, grace: float = 30.0) -> None:
+    def stop(self, grace: Duration = 30.0) -> None:
         """Drain the worker: it claims nothing more, and running tasks have `grace` seconds to end.
 
         It hands back the others, which costs them no attempt. After `start`, this waits until the
         worker has ended, and raises the error that ended it, if one did. After `run` (call it from
         another thread or a signal handler) it returns at once.
         """
-        self._loop.stop(grace)
+        self._loop.stop(in_seconds(grace))
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
             if self._failure is not None:

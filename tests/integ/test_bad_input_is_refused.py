@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +99,28 @@ def test_an_option_of_a_plan_out_of_range_is_refused(
     with pytest.raises(InvalidTask, match=option):
         zkplan_client.create_plan(**{option: value})
     assert zkplan_client.plans() == []
+
+
+def test_an_option_that_others_call_retries_is_told_by_its_name_here(
+    zkplan_client: Client,
+) -> None:
+    plan = zkplan_client.create_plan()
+    asked: list[Any] = [
+        *(zkplan.task, partial(plan.add_task, int), partial(plan.map, int, ["1"])),
+        *(partial(TaskSpec, int), zkplan_client.create_plan),
+    ]
+    for ask in asked:
+        with pytest.raises(TypeError, match="did you mean attempts=4"):
+            ask(retries=3)
+    assert plan.status().added == 0
+    assert len(zkplan_client.plans()) == 1
+
+
+def test_an_export_of_what_is_no_plan_says_what_it_takes(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    with pytest.raises(ZkplanError, match=r"takes a handle on a plan.*client\.plan\(4\)"):
+        zkplan_client.export_plan("plan-4", tmp_path / "file")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, 5, "two\nlines", "a\tb", "\x1b[31mred", "nul\0"])

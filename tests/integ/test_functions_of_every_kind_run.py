@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import math
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -129,6 +131,26 @@ def test_callables_of_every_kind_run(zkplan_client: Client) -> None:
         "static method": 1001,
         "class method": "Adder 1",
     }
+
+
+def attempts_in_a_pool() -> list[Any]:
+    """What `current()` says in a thread of a pool: without the context of the task, and with it."""
+    with ThreadPoolExecutor(1) as pool:
+        without = pool.submit(zkplan.current).exception()
+        context = contextvars.copy_context()
+        return [str(without), pool.submit(context.run, lambda: zkplan.current().attempt).result()]
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_task_is_known_in_another_thread_only_if_it_is_carried_over(
+    zkplan_client: Client,
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(attempts_in_a_pool)
+    told, attempt = task.result(30)
+    assert "only in the thread of its function" in told
+    assert "contextvars.copy_context().run" in told
+    assert attempt == 0
 
 
 @pytest.mark.usefixtures("worker")

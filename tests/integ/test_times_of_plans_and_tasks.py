@@ -10,9 +10,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from kazoo.client import KazooClient
 
-from zkplan import Client, InvalidTask, PlanCancelled, Worker
+import zkplan
+from zkplan import Client, InvalidTask, PlanCancelled, PlanFailed, WaitTimeout, Worker
 
-from .support import pass_gate, wait_until
+from .support import Here, pass_gate, wait_until, working
 
 #: How much later than it may, at most, a task begins on a busy machine.
 LATE_S = 5.0
@@ -43,6 +44,35 @@ def test_a_plan_begins_not_before_its_time(zkplan_client: Client, worker: Worker
         task = plan.add_task(now)
     assert "does not begin before" in str(plan.why())
     assert began + 1.0 <= task.result(30) < began + 1.0 + LATE_S
+
+
+def test_a_timedelta_counts_wherever_seconds_do(
+    here: Here, zkplan_client: Client, tmp_path: Path
+) -> None:
+    second, minute = timedelta(seconds=1), timedelta(minutes=1)
+    told = {"timeout": minute, "retry_delay": second}
+    made = zkplan_client.create_plan("times", retention=timedelta(days=1), **told)  # type: ignore
+    assert made.record.retention == 86_400.0
+    assert (made.record.defaults.timeout, made.record.defaults.retry_delay) == (60.0, 1.0)
+    task = made.add_task(zkplan.task(timeout=2 * second)(int), retry_delay=minute, keep=True)
+    gate = made.add_task(zkplan.when(f"{zkplan_client.root}/never", timeout=0.01 * second))
+    assert (task.info().timeout, task.info().retry_delay) == (2.0, 60.0)
+    with pytest.raises(WaitTimeout, match=r"after 0[.]01 s"):
+        task.result(0.01 * second)
+    made.mark_ready()
+    with working(*here):
+        assert task.result(minute) == 0
+        assert zkplan.wait([task, gate], timeout=minute).not_done == set()
+        with pytest.raises(PlanFailed):
+            made.wait(minute)
+    assert zkplan_client.set_retention(timedelta(days=2)).retention == 172_800.0
+    assert zkplan_client.gc(older_than=timedelta(days=1)) == []
+    assert list(zkplan_client.tasks(longer_than=minute)) == []
+    schedule = zkplan_client.schedule("tick", "@yearly", abs, [1], jitter=minute, retention=minute)
+    assert schedule.info().jitter == 60.0
+    zkplan_client.export_plan(zkplan_client.create_plan(), tmp_path / "file", wait=second)
+    with zkplan.connect(*here, session_timeout=10 * second, patience=minute) as other:
+        assert (other.transport.session_timeout_s, other.transport.patience_s) == (10.0, 60.0)
 
 
 def test_a_task_that_has_not_ended_by_its_deadline_fails_for_good(

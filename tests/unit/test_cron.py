@@ -107,6 +107,12 @@ def test_due_times_are_those_that_a_clock_shows_also_where_clocks_are_set(
     assert next(cron.after(now)) == min(each for each in due if each > now)
 
 
+def test_an_alias_means_what_it_means_for_cron() -> None:
+    moment = at("2026-03-27T12:00")
+    assert after("@midnight", moment, 2) == after("@daily", moment, 2)
+    assert after("@annually", moment, 2) == after("@yearly", moment, 2)
+
+
 def test_with_a_star_the_real_time_counts() -> None:
     found = after("*/30 * * * *", at("2026-10-25T02:15"), 3)
     assert found == ["25 02:30+0200", "25 02:00+0100", "25 02:30+0100"]
@@ -124,6 +130,9 @@ def test_with_a_star_the_real_time_counts() -> None:
         ("0 0 */29 2 MON#5", "UTC", "never due"),
         ("@daily", "Mars/Base", "time zone"),
         ("@daily", "../etc/passwd", "time zone"),
+        ("@daily", "localtime", "each machine"),
+        ("@daily", None, "each machine"),
+        (None, "UTC", "cron expression"),
     ],
 )
 def test_what_is_no_expression_is_refused(text: str, zone: str, told: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ..basics.durations import Duration, in_seconds
 from ..connection import Connection
 from ..errors import (
     PayloadUndecodable,
@@ -64,7 +65,7 @@ def export_plan(
     file: str | Path,
     *,
     pause: bool = False,
-    wait: float = 0.0,
+    wait: Duration = 0.0,
     remove: bool = False,
 ) -> Exported:
     """Write a whole plan to a new file, from which `import_plan` makes the same plan elsewhere.
@@ -78,6 +79,11 @@ def export_plan(
     claimed, PlanNotFound, and ZkplanError if the file exists or cannot be written. An error leaves
     no file.
     """
+    if not isinstance(plan, Plan):
+        raise ZkplanError(
+            f"export_plan takes a handle on a plan, and then a file, not {plan!r:.100}: "
+            "client.export_plan(client.plan(4), file)"
+        )
     target = Path(file)
     client: Connection = plan.client
     if target.exists():
@@ -92,7 +98,7 @@ def export_plan(
             pass  # its last task has finished meanwhile
     try:
         for _ in range(READINGS_MAX):
-            found = _wait_for_claims(plan, wait)
+            found = _wait_for_claims(plan, in_seconds(wait))
             written = _write(plan, found, target)
             if written is not None:
                 break

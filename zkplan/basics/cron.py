@@ -12,17 +12,26 @@ from cronsim import CronSim, CronSimError
 
 _NAMED = {
     "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
     "@monthly": "0 0 1 * *",
     "@weekly": "0 0 * * 0",
     "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 _DAY_S = 86_400.0
+#: Files beside the zones, which say something else on each machine.
+_OF_A_MACHINE = ("localtime", "posixrules")
 
 
 def zone_of(name: str) -> tzinfo:
     """Raises ValueError, whose text says what is wrong."""
+    if not isinstance(name, str) or name.lower() in _OF_A_MACHINE:
+        raise ValueError(
+            f"{name!r:.50} is no name of a time zone, and each machine may have another one: give "
+            "a name such as Europe/Berlin, or UTC"
+        )
     try:
         return timezone.utc if name == "UTC" else ZoneInfo(name)
     except (OSError, KeyError, ValueError) as error:  # one that is not found is a KeyError
@@ -42,6 +51,10 @@ class Cron:
 
     def __init__(self, text: str, zone: str) -> None:
         """Raises ValueError, whose text says what is wrong."""
+        if not isinstance(text, str):
+            raise ValueError(
+                f"a cron expression is a text such as '30 6 * * MON-FRI', not {text!r}"
+            )
         self._expression = _NAMED.get(text.strip().lower(), text.strip())
         first, _, rest = self._expression.partition(" ")
         if first == "0" and len(rest.split()) == 5:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..basics.durations import Duration, in_seconds
 from ..basics.tracebacks import told_to_caller
 from ..connection import Connection
 from ..errors import WaitTimeout, WorkerNotFound, ZkplanError
@@ -101,7 +102,7 @@ class WorkerOrders(Connection):
 
     @told_to_caller
     def drain_worker(
-        self, worker: str, *, wait: bool = False, timeout: float | None = None
+        self, worker: str, *, wait: bool = False, timeout: Duration | None = None
     ) -> WorkerRecord:
         """Have a worker finish what runs, hand back what it has claimed ahead, and end.
 
@@ -112,7 +113,7 @@ class WorkerOrders(Connection):
         """
         found = tell_worker(self, worker, "draining")
         if wait:
-            wait_until_gone(self, [found.id], timeout)
+            wait_until_gone(self, [found.id], in_seconds(timeout))
         return found
 
     @told_to_caller

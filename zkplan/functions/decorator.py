@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol, overload
 
+from ..basics.durations import Duration
+from ..basics.other_names import refuse_other_names
 from ..errors import InvalidTask
 from ..serialization.functions import function_name
 from ..tasks import RunIf, Task
@@ -64,8 +66,8 @@ def task(
     *,
     name: str | None = None,
     attempts: int | None = None,
-    retry_delay: float | None = None,
-    timeout: float | None = None,
+    retry_delay: Duration | None = None,
+    timeout: Duration | None = None,
     priority: int | None = None,
     keep: bool | None = None,
     pure: bool | None = None,
@@ -93,6 +95,7 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     says otherwise. Raises InvalidTask for what is not a function, and TypeError for an unknown
     option.
     """
+    refuse_other_names(options)
     unknown = set(options) - set(OPTIONS)
     if unknown:
         raise TypeError(f"@zkplan.task has no option {', '.join(sorted(unknown))}")

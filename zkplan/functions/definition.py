@@ -9,6 +9,7 @@ from math import ceil
 from operator import attrgetter
 from typing import Any
 
+from ..basics.durations import in_seconds
 from ..basics.text import size, size_from
 from ..errors import ForeignTask, InvalidTask, PayloadTooLarge
 from ..gates import When
@@ -55,7 +56,7 @@ ONLY_JSON = (
 )
 _OPTIONS = tuple(each.name for each in fields(TaskOptions) if each.name != "traceparent")
 _options_in: Callable[[TaskSpec], tuple[Any, ...]] = attrgetter(*_OPTIONS)
-_MOMENTS = {"not_before", "deadline"}
+_MOMENTS, _DURATIONS = {"not_before", "deadline"}, {"retry_delay", "timeout"}
 _NONE: dict[str, Any] = {}
 
 
@@ -263,6 +264,7 @@ def _as_stored(options: dict[str, Any], label: str) -> dict[str, Any]:
     """Options as records hold them. Changes `options`."""
     if (limit := options.get("memory_limit")) is not None:
         options["memory_limit"] = memory_bytes(limit, label)
+    options |= {name: in_seconds(options[name]) for name in _DURATIONS & options.keys()}
     if "limits" in options:
         options["limits"] = as_names(options["limits"])
     return options

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from ..basics.durations import Duration, in_seconds
 from ..connection import Connection
 from ..protocol.look import refuse_hidden
 from .across import Filter, FoundTask, find_tasks
@@ -21,7 +22,7 @@ class RootViews(Connection):
         worker: str | None = None,
         name: str | None = None,
         error: str | None = None,
-        longer_than: float | None = None,
+        longer_than: Duration | None = None,
     ) -> Iterator[FoundTask]:
         """The unfinished tasks of all plans that match everything given, by plan and number.
 
@@ -37,7 +38,7 @@ class RootViews(Connection):
         is "waiting", "being defined" or None. Raises InvalidTask for another state, and
         AccessDenied behind the last task if there are plans that may not be read.
         """
-        found = find_tasks(self, Filter(state, worker, name, error, longer_than))
+        found = find_tasks(self, Filter(state, worker, name, error, in_seconds(longer_than)))
         return chain(found, self._then_refuse_hidden())
 
     def _then_refuse_hidden(self) -> Iterator[FoundTask]:

@@ -16,6 +16,7 @@ from dask.local import nested_get
 from dask.order import order
 from dask.sizeof import sizeof
 
+from ..basics.durations import Duration
 from ..client import Client
 from ..errors import InvalidTask, PlanError, PlanFailed, PlanNotFound, ZkplanError
 from ..log import get_logger
@@ -47,8 +48,8 @@ class ZkplanScheduler:
         *,
         keep_plan: bool = False,
         attempts: int = 3,
-        retry_delay: float = 0.1,
-        timeout: float | None = None,
+        retry_delay: Duration = 0.1,
+        timeout: Duration | None = None,
         priority: int = 0,
     ) -> None:
         """`attempts` to `priority` are the options of each task; see `Plan.add_task`.

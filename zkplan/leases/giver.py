@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from ..basics.durations import Duration, in_seconds
 from ..connection import Connection
 from ..errors import InvalidTask, NotSerialisable, PayloadTooLarge, ServerFull, ZkplanError
 from ..functions.kinds import KIND_NAMES
@@ -79,8 +80,8 @@ class Leases:
         queues: Sequence[str] = (DEFAULT_QUEUE,),
         kinds: Collection[str] | None = None,
         count: int = 1,
-        wait: float = 0.0,
-        lease: float = 30.0,
+        wait: Duration = 0.0,
+        lease: Duration = 30.0,
     ) -> list[Leased]:
         """Claim up to `count` tasks of one plan and queue, under one lease.
 
@@ -88,6 +89,7 @@ class Leases:
         `wait` seconds for some, at no cost to ZooKeeper. Raises InvalidTask for a value out of
         range, ZooKeeperUnavailable, ServerFull.
         """
+        wait, lease = in_seconds(wait), in_seconds(lease)
         lease_ms = check_claim(queues, kinds, count, wait, lease)
         deadline = time.monotonic() + wait
         while True:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ..basics.durations import Duration, in_seconds
 from ..basics.text import size_from
 from ..basics.tracebacks import told_to_caller
 from ..connection import Connection
@@ -31,7 +32,7 @@ class Bounded(Connection):
     def gc(
         self,
         *,
-        older_than: float | None = None,
+        older_than: Duration | None = None,
         keep: int | None = None,
         max_znodes: int | None = None,
         states: Collection[str] = ("done", "cancelled"),
@@ -52,7 +53,7 @@ class Bounded(Connection):
         once. It does not promise exact ages where the clocks of servers differ. Raises ZkplanError
         for a wrong rule.
         """
-        found = expired(self, Rules(older_than, keep, max_znodes, states))
+        found = expired(self, Rules(in_seconds(older_than), keep, max_znodes, states))
         return found if dry_run else self.remove_finished(found, archive=archive)
 
     def remove_finished(self, plans: Sequence[Expired], *, archive: bool = False) -> list[Expired]:
@@ -76,12 +77,13 @@ class Bounded(Connection):
         return self._change({}, count=True)
 
     @told_to_caller
-    def set_retention(self, seconds: float = RETENTION_S, *, archive: bool = False) -> Bounds:
+    def set_retention(self, seconds: Duration = RETENTION_S, *, archive: bool = False) -> Bounds:
         """Say how long finished plans stay under this root whose authors say nothing, and whether
         workers archive each plan in their store before they remove it. Infinite is for ever.
 
         Raises ZkplanError for a time out of range.
         """
+        seconds = in_seconds(seconds)
         known = type(seconds) in (int, float) and (0 <= seconds < NUMBER_MAX or seconds == math.inf)
         if not known:
             raise ZkplanError(f"a retention is a number of seconds from 0, not {seconds!r:.50}")

@@ -203,4 +203,8 @@ def current() -> Context:
     try:
         return running.get()
     except LookupError:
-        raise ZkplanError("zkplan.current() works only inside a task that a worker runs") from None
+        raise ZkplanError(
+            "zkplan.current() works only inside a task that a worker runs, and only in the thread "
+            "of its function: to have it in another thread or in a pool, carry it over, such as "
+            "pool.submit(contextvars.copy_context().run, function)"
+        ) from None

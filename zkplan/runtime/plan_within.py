@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..basics.durations import Duration
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadTooLarge, PlanError
 from ..plan import Plan
@@ -66,6 +67,6 @@ class PlanWithin(Plan):
         """Do nothing: the plan runs already."""
 
     def wait(
-        self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
+        self, timeout: Duration | None = None, progress: bool = False, fail_fast: bool = False
     ) -> PlanStatus:
         raise PlanError(self.path, "a task cannot wait for its own plan: it is part of it")

@@ -70,7 +70,7 @@ class Wanted:
             raise InvalidTask("", f"jitter is 0 to 86400 seconds, not {self.jitter!r}")
         try:
             return Cron(self.cron, self.timezone)
-        except (ValueError, AttributeError, TypeError) as error:
+        except ValueError as error:
             raise InvalidTask("", str(error)) from None
 
 

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from ..basics.durations import Duration
 from ..connection import Connection
 from ..errors import WaitTimeout, ZkplanError
 from ..serialization.codec import FAILURE
 from ..store.ahead import Read
 from .group import Group, Waited, tasks_in
 from .outcomes import with_outcomes, with_reads
-from .patience import check_timeout
+from .patience import checked_timeout
 from .plan_tasks import Completed
 from .watcher import Callback
 
@@ -39,7 +40,7 @@ class Future(Waited, Protocol):
 T = TypeVar("T", bound=Future)
 
 
-def as_completed(tasks: Iterable[T], timeout: float | None = None) -> AsCompleted[T]:
+def as_completed(tasks: Iterable[T], timeout: Duration | None = None) -> AsCompleted[T]:
     """Iterate over tasks as they complete, with `for` or `async for`. `timeout` is in seconds.
 
     A task has completed when it has finished, is out of attempts, or can never finish because its
@@ -57,8 +58,8 @@ def as_completed(tasks: Iterable[T], timeout: float | None = None) -> AsComplete
 class AsCompleted(Generic[T]):
     """What `as_completed` returns: iterate over it once."""
 
-    def __init__(self, tasks: Iterable[T], timeout: float | None) -> None:
-        check_timeout(timeout)
+    def __init__(self, tasks: Iterable[T], timeout: Duration | None) -> None:
+        timeout = checked_timeout(timeout)
         #: By client, too: plans of two roots or servers may have the same path.
         self._tasks = {_identity(task): task for task in tasks_in(tasks, "as_completed")}
         self._timeout = timeout
@@ -147,7 +148,7 @@ class DoneAndNotDone(tuple[set[T], set[T]], Generic[T]):
 
 
 def wait(
-    tasks: Iterable[T], timeout: float | None = None, return_when: str = ALL_COMPLETED
+    tasks: Iterable[T], timeout: Duration | None = None, return_when: str = ALL_COMPLETED
 ) -> DoneAndNotDone[T]:
     """Wait for tasks, of one plan or several. `timeout` is in seconds; when it is over, return.
 
@@ -156,7 +157,7 @@ def wait(
     ZooKeeperUnavailable, ZkplanError for another `return_when` or what is no task, and PlanError
     inside the `with` block of a plan that is not marked ready.
     """
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ZkplanError(
             "return_when must be ALL_COMPLETED, FIRST_COMPLETED or FIRST_EXCEPTION, not "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..basics.durations import Duration
 from ..connection import Connection
 from ..errors import PlanCancelled, PlanNotFound, ResultNotKept, StoredValueLost, TaskFailed
 from ..log import get_logger
@@ -21,7 +22,12 @@ logger = get_logger("zkplan.plan")
 
 
 def wait_for_outcome(
-    client: Connection, plan_path: str, number: str, task: Keeps, timeout: float | None, value: bool
+    client: Connection,
+    plan_path: str,
+    number: str,
+    task: Keeps,
+    timeout: Duration | None,
+    value: bool,
 ) -> bytes:
     """Wait for the sealed outcome of a task. Raises as Task.result.
 

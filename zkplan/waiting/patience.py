@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ..basics.durations import Duration, in_seconds
 from ..connection import Connection
 from ..errors import UNREACHABLE, PlanCancelled, WaitTimeout, ZkplanError, ZooKeeperError
 from ..inspection.deadlock import (
@@ -64,19 +65,21 @@ def wake_up(
         client.transport.unlisten(listener)
 
 
-def check_timeout(timeout: float | None) -> None:
-    """Raises ZkplanError for a time-out below 0, and for NaN."""
-    if timeout is not None and not timeout >= 0:
-        raise ZkplanError(f"a time-out must be 0 or more seconds, not {timeout!r}")
+def checked_timeout(timeout: Duration | None) -> float | None:
+    """In seconds. Raises ZkplanError for a time-out below 0, for NaN, and for what is no time."""
+    seconds = in_seconds(timeout)
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise ZkplanError(f"a time-out must be 0 or more seconds, not {timeout!r:.50}")
+    return seconds
 
 
 class Patience:
     """Decides how long to wait, and notices whether the plan makes progress."""
 
     def __init__(
-        self, client: Connection, plan_path: str, timeout: float | None, what: str
+        self, client: Connection, plan_path: str, timeout: Duration | None, what: str
     ) -> None:
-        check_timeout(timeout)
+        timeout = checked_timeout(timeout)
         self._client, self._plan = client, plan_path
         self._timeout, self._what = timeout, what
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout

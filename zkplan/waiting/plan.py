@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ..basics.cron import zone_of
+from ..basics.durations import Duration
 from ..basics.tracebacks import told_to_caller
 from ..connection import Connection
 from ..errors import PlanError, ZkplanError
@@ -141,7 +142,7 @@ class WatchedPlan:
 
     @told_to_caller
     def wait(
-        self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
+        self, timeout: Duration | None = None, progress: bool = False, fail_fast: bool = False
     ) -> PlanStatus:
         """Wait until the plan is drained. `timeout` is in seconds.
 
@@ -158,7 +159,9 @@ class WatchedPlan:
         self._refuse_to_wait_inside()
         return wait_for_plan(self._client, self.path, timeout, progress, fail_fast)
 
-    async def wait_async(self, timeout: float | None = None, fail_fast: bool = False) -> PlanStatus:
+    async def wait_async(
+        self, timeout: Duration | None = None, fail_fast: bool = False
+    ) -> PlanStatus:
         """`wait` for coroutines: `await plan.wait_async()`. It uses one thread while it waits."""
         self._refuse_to_wait_inside()
         return await in_thread(
@@ -171,7 +174,7 @@ class WatchedPlan:
     def results(
         self,
         tasks: Iterable[Asked] | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_error: Literal["raise", "return"] = "raise",
     ) -> list[Any]:
         """Wait for the results of many tasks and return them, in the order asked.

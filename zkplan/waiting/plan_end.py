@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from ..basics.durations import Duration
 from ..basics.text import count
 from ..connection import Connection
 from ..errors import UNREACHABLE, WaitTimeout, ZooKeeperError
@@ -49,7 +50,7 @@ def end_if_drained(client: Connection, plan_path: str) -> bool:
 def wait_for_plan(
     client: Connection,
     plan_path: str,
-    timeout: float | None,
+    timeout: Duration | None,
     progress: bool = False,
     fail_fast: bool = False,
     given_up: threading.Event | None = None,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from ..basics.durations import Duration
 from ..connection import Connection
 from ..errors import ForeignTask, PlanFailed, WaitTimeout
 from ..protocol.layout import parse_task
@@ -15,7 +16,7 @@ from .group import Group, Waited
 from .kept import Keeps, refuse_if_nothing_is_kept, refuse_unkept
 from .one_result import not_kept, open_outcome
 from .outcomes import read_outcomes, with_outcomes, with_reads
-from .patience import check_timeout
+from .patience import checked_timeout
 from .plan_end import wait_for_plan
 from .plan_tasks import Completed
 
@@ -34,11 +35,11 @@ def results_of(
     client: Connection,
     plan_path: str,
     tasks: Sequence[T],
-    timeout: float | None,
+    timeout: Duration | None,
     raises: bool,
 ) -> list[Any]:
     """See Plan.results."""
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     for task in tasks:
         if task.plan.path != plan_path:
             told = f"{task!r} is not of {plan_path}: ask its own plan for its result"
@@ -65,10 +66,10 @@ def results_of(
 
 
 def kept_results(
-    client: Connection, plan_path: str, timeout: float | None, raises: bool
+    client: Connection, plan_path: str, timeout: Duration | None, raises: bool
 ) -> list[Any]:
     """Wait until the plan has ended. Return all kept results, by task number."""
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     refuse_if_nothing_is_kept(client, plan_path)
     try:
         wait_for_plan(client, plan_path, timeout)
