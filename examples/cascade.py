@@ -1,4 +1,4 @@
-"""With on_failure="cascade" a failure travels down the edges, and the plan drains all the same."""
+"""With on_failure="cascade" a failure travels down the edges, and the plan ends all the same."""
 
 import os
 

@@ -11,10 +11,11 @@ import pytest
 import zkplan
 from zkplan import Client, PlanFailed
 from zkplan.errors import PlanCancelled, PlanError
+from zkplan.metrics import RootCollector
 from zkplan.protocol import removal, reopen
 from zkplan.protocol.bounds import is_over
 
-from .support import Here, WorkerProcess, note, notes, run_python, wait_until, working
+from .support import Here, Run, WorkerProcess, note, notes, run_python, wait_until, working
 
 
 def load(folder: str, name: str) -> int:
@@ -76,6 +77,47 @@ def test_what_failed_runs_again_with_the_results_of_others(
         assert (again.added, again.finished, again.dead, again.retried) == (6, 6, 0, 1)
         assert sorted(notes(tmp_path / "ran")) == sorted([*ran, "there", "total", "last"])
         assert plan.retry() == 0  # nothing has failed
+
+
+def test_a_failed_plan_is_seen_in_every_list(
+    zkplan_client: Client, here: Here, tmp_path: Path, run: Run
+) -> None:
+    with working(*here):
+        plan = failed(night(zkplan_client, tmp_path))
+        late = zkplan_client.create_plan("late", deadline=1.0)
+        late.add_task(int, queue="nobody")
+        late.mark_ready()
+        wait_until(lambda: late.status().state == "cancelled", "its deadline cancels it")
+    number = int(plan.number)
+    rows = {row["name"]: row["state"] for row in run("plan", "ls", "-o", "json").data}
+    assert rows == {"night": "failed", "late": "cancelled"}
+    told = [each.text for each in zkplan_client.observer().look().late]
+    assert told == [
+        f"plan {int(late.number)} (late) was cancelled: its deadline has passed",
+        f"plan {number} (night) has failed: 3 tasks of 6 (`zkplan plan why {number}`)",
+    ]
+    assert "(night) has failed: 3 tasks of 6" in run("top", "--once").out
+    text = RootCollector(zkplan_client).text()
+    assert 'zkplan_plans{state="failed"} 1.0' in text
+    assert "zkplan_plans_failed 2.0" in text
+    assert "3 tasks failed" in run("plan", "history", "night", "--kind", "done").out
+    (tmp_path / "there").touch()
+    assert "(night): 3 tasks run again" in run("plan", "retry", "night").err
+    told = [each.text for each in zkplan_client.observer().look().late]
+    assert not any("night" in each for each in told)
+
+
+def test_a_schedule_says_how_its_plans_ended(zkplan_client: Client, here: Here, run: Run) -> None:
+    schedule = zkplan_client.schedule("nightly", "0 3 29 2 *", load, args=["/", "no such file"])
+    with working(*here):
+        plan = schedule.trigger()
+        failed(plan)
+    assert schedule.info().outcomes == ["failed"]
+    (row,) = run("schedule", "ls", "-o", "json").data
+    assert [each["outcome"] for each in row["fired"]] == ["failed"]
+    assert f"plan {int(plan.number)} triggered by hand: failed" in run("schedule", "ls").out
+    plan.remove()
+    assert schedule.info().outcomes == [""]
 
 
 def test_a_plan_that_runs_or_is_removed_is_not_retried(

@@ -218,6 +218,45 @@ def test_a_running_plan_is_watched_through_a_restart_retried_and_seen_to_end(
     assert unexpected(page.browser) == []
 
 
+def build_night(folder: str) -> None:
+    plan = zkplan.current().plan
+    bad = plan.add_task(fail_until, [f"{folder}/mended"], name="load", attempts=1)
+    plan.add_task(len, [bad], name="total", keep=True)
+
+
+def test_a_failed_night_is_seen_everywhere_and_retried(
+    page: Page, author: Client, here: Here, tmp_path: Path, token: Callable[..., str]
+) -> None:
+    schedule = author.schedule("night", "0 3 29 2 *", build_night, args=[str(tmp_path)])
+    page.log_in(token("operate"))
+    page.sees("There is no plan yet.")
+    with working(*here):
+        plan = schedule.trigger()
+        wait_until(lambda: plan.status().state == "failed", "the night to fail")
+        begun = time.monotonic()
+        page.sees("Needs attention", "(night) has failed: 2 tasks of 3")
+        assert time.monotonic() - begun < 2 * LIVE_S  # a look at the root, and its reading
+        number = int(plan.number)
+        for place, texts in (
+            ("plans?state=failed", ("night", "failed")),
+            ("schedules", (f"Plan {number}", "failed")),
+            ("dead-letters", ("load", "total")),
+            (f"plans/{number}/tasks?state=dead", ("load", "total")),
+            (f"plans/{number}/why", ("has ended, and 2 tasks of 3 failed", "the disk is broken")),
+        ):
+            page.go(f"#/{place}")
+            page.sees(*texts)
+        page.go(f"#/plans/{number}")
+        page.sees("failed", "2 tasks failed.", "the disk is broken", "33 %")
+        (tmp_path / "mended").touch()
+        page.click("main button", "Retry 2 failed")
+        page.click("dialog[open] button", "Retry 2 failed")
+        page.sees("done", "100 %", "retried 1 time")
+        assert plan.task("total").result(5) == len("mended")
+        page.go("#/schedules")
+        page.sees("night", "done")
+
+
 def seen_after(page: Page, plan: zkplan.Plan, folder: Path) -> float:
     """Seconds from when a gated task had finished until the page said so."""
     gated = [f"gated {number}" for number in range(GATES)]
