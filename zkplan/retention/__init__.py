@@ -38,7 +38,8 @@ class Expired(NamedTuple):
 
     `reason` says why it goes. `outcome` is empty before the removal, then `removed`, or why the
     plan is still there. `znodes` is None unless they were counted. `archived` is the name of its
-    archive in the store, if it was asked for.
+    archive in the store, if it was asked for. `holds`: it has failed and not ended, since its dead
+    tasks hold back those that wait for them.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Expired(NamedTuple):
     znodes: int | None = None
     outcome: str = ""
     archived: str = ""
+    holds: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ def expired(client: Connection, rules: Rules) -> list[Expired]:
     found, theirs = list[Expired](), list[Expired]()
     for plan, own in _ended_plans(client, rules.states):
         retention = default if own is None else own
-        # A failed plan stays until somebody asks for it by a rule.
-        if now - plan.ended >= retention and (own is not None or plan.state != "failed"):
+        # A plan that holds dead tasks stays until somebody asks for it by a rule.
+        if now - plan.ended >= retention and (own is not None or not plan.holds):
             whose = "the root's" if own is None else "its"
             reason = f"{whose} retention of {age(retention).removesuffix(' ago')} is over"
             theirs.append(plan._replace(reason=reason))
@@ -149,8 +151,13 @@ def _ended_plans(
     claimed = {claim.plan for claim in claims if claim is not None}
     for at, (path, record) in enumerate(records):
         state, ended = _end(client, path, nodes[3 * at : 3 * at + 3], "failed" in states)
-        if record is not None and state in states and number_of(path) not in claimed:
-            yield Expired(path, record.name, state, ended, ""), record.retention
+        found = nodes[3 * at : 3 * at + 3]
+        holds = state == "failed"
+        has_failed = state == "done" and found[2] is not None and bool(found[2].child_count)
+        is_meant = state in states or (has_failed and "failed" in states)
+        if record is not None and is_meant and number_of(path) not in claimed:
+            shown = "failed" if has_failed else state
+            yield Expired(path, record.name, shown, ended, "", holds=holds), record.retention
 
 
 def _end(
@@ -185,12 +192,15 @@ def remove_expired(
     """
     for plan in plans:
         try:
-            if plan.state == "failed" and (why := _cancel_failed(client, plan.path)):
+            if plan.holds and (why := _cancel_failed(client, plan.path)):
                 yield plan._replace(outcome=f"kept: {why}")
                 continue
             if archive:
                 plan = plan._replace(archived=archive_plan(client, plan.path))
-            remove(client.transport, client.values, plan.path)
+            remove(client.transport, client.values, plan.path, only_ended=True)
+            if client.transport.ask(ReadData(plan.path)) is not None:
+                yield plan._replace(outcome="kept: somebody has retried it")
+                continue
         except PlanNotFound:
             yield plan._replace(outcome="removed")  # by another one, at the same time
         except UNREACHABLE:

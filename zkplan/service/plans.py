@@ -11,7 +11,10 @@ from ..client import Client
 from ..errors import PlanNotFound, ZkplanError
 from ..inspection.deadlock import status_of
 from ..inspection.together import together
+from ..protocol.active import list_active
 from ..protocol.control import PlanStatus, status
+from ..protocol.failed import list_failed
+from ..protocol.layout import number_of
 from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord
 from .asked import ClientOf, PlanOf, idempotency_key_header, needs, record_of
@@ -54,6 +57,10 @@ def list_plans(
         if (name is None or fnmatchcase(record.name if record else "", name))
         and (key is None or (record is not None and record.key == key))
     ]
+    if state == "failed":  # few of all that have ended, and they stand in lists
+        run, paths = client.transport.run, client.paths
+        numbers = {*run(list_failed(paths)), *run(list_active(paths))}
+        found = [each for each in found if number_of(each[0]) in numbers]
     found.sort(key=lambda each: _place(each, sort), reverse=sort.startswith("-"))
     if cursor is not None:
         last, down = tuple(parts_of(cursor, str, str)), sort.startswith("-")
