@@ -76,7 +76,9 @@ def _done(folder: Path, shape: str, seed: int) -> PlanEvidence:
             digest, uid = workload.digests[item.key], _uid(workload, item.key)
             remains.kept.append(Kept(item.key, digest, uid, _number(item.key)))
     plan.path = "/z/plan-1"
-    plan.waited.append({"state": "done", "failed": bool(remains.letters), "at": at + 1})
+    has_failed = bool(remains.letters)
+    state = "failed" if has_failed else "done"
+    plan.waited.append({"state": state, "failed": has_failed, "at": at + 1})
     return PlanEvidence(plan, remains, history, SESSION_S)
 
 

@@ -93,6 +93,9 @@ def every_kind(
         with client.create_plan("fails", retry_delay=1000.0, attempts=2) as plan:
             plan.add_task(fail)
             plan.add_task(fail, attempts=1)
+        with client.create_plan("failed", on_failure="cascade", attempts=1) as plan:
+            plan.add_task(fail)
+        wait_until(plan.is_drained, "a plan has failed")
         with client.create_plan("runs", max_running=5) as plan:
             first = plan.add_task(wait_for, (str(go_on),), limits=["db"])
             plan.add_task(len, (first,), run_if="all_finished")

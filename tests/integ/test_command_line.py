@@ -90,7 +90,7 @@ def test_a_failed_plan_is_shown_retried_and_waited_for(
         assert "runnable again" in retried.err
         wait_until(lambda: plan.status().dead == 1, "it fails again")
         again = run("plan", "retry", "nightly")
-        assert (again.code, again.err) == (0, f"{plan.path} (nightly) has 1 task runnable again\n")
+        assert (again.code, again.err) == (0, f"{plan.path} (nightly): 1 task run again\n")
         wait_until(lambda: plan.status().dead == 1, "and again")
         alive = str(int(number) + 5)
         assert run("task", "retry", "nightly", alive).code == 2

@@ -183,11 +183,11 @@ def test_a_folder_may_look_like_hosts_and_a_tilde_is_the_home_of_the_user(
 
 
 OPEN_AT_THE_END = """
-import sys, threading, time, zkplan
+import sys, time, zkplan
 here = zkplan.local(workers=int(sys.argv[1]), grace=60)
 client = here.start()
 with client.create_plan() as plan:
-    plan.add_task(threading.Event().wait, (3600,))
+    plan.add_task(time.sleep, (3600,))
 print(*(worker.pid for worker in client.workers()), flush=True)
 while not any(worker.claims for worker in client.workers()):
     pass

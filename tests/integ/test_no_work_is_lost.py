@@ -157,7 +157,9 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
         paused.process.end(10)
     lost = [line for line in paused.log.read_text().splitlines() if " lost the claim " in line]
     assert len(lost) == 1, lost
-    assert f"of held (task-{task.number}) of {plan.path}, attempt {n}, so its result is" in lost[0]
+    assert (
+        f"of held (task-{task.number}) of {plan.path}, attempt {n + 1}, so its result is" in lost[0]
+    )
     assert paused.said("has ended: 2 executed, 1 committed, 0 failed, 1 fenced, ")
     assert task.result(10) == f"result of attempt {m}"
     assert paused.said("its session expired")

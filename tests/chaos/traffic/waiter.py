@@ -35,7 +35,7 @@ def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
             return False  # dead tasks held it; it may have been retried, and drained, since
         state = plan.status().state
         journal.write("waited", plan=name, state=state, failed=True, error=str(error)[:200])
-        return state == "done"
+        return state in ("done", "failed")
     except zkplan.PlanError as error:
         journal.write("wait broke", plan=name, error=f"{type(error).__name__}: {error}"[:600])
         return False

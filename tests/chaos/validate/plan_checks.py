@@ -148,15 +148,18 @@ def tasks_start_soon(evidence: PlanEvidence) -> Iterator[str]:
 
 
 def waiters_hear_the_truth(evidence: PlanEvidence) -> Iterator[str]:
-    """S7: a waiter that was told `done` was told it after the last commit; no other end is true."""
+    """S7: a waiter that was told `done` or `failed` was told it after the last commit, and rightly;
+    no other end is true."""
     everybody = (uid for uids in evidence.committed.values() for uid in uids)
     last, letters = _last_end(evidence, everybody, 0.0), len(evidence.dead)
     for line in evidence.plan.waited:
-        if line["state"] != "done":
+        if line["state"] not in ("done", "failed"):
             yield f"a waiter heard that it is {line['state']}"
             continue
         if line["at"] < last:
             yield f"a waiter heard `done` {last - line['at']:.3f} s before the last commit"
+        if (line["state"] == "failed") != line["failed"]:
+            yield f"a waiter heard failed={line['failed']} of a plan that is {line['state']}"
         if line["failed"] != bool(letters):
             yield f"a waiter heard failed={line['failed']}, dead letters: {letters}"
 

@@ -164,18 +164,19 @@ class Validator:
             with suppress(zkplan.PlanCancelled):
                 plan.mark_ready()
         status = plan.status()
-        if status.state in GOING and status.dead and history.workload.shape == "held":
+        goes_on = status.state in GOING and status.ended is None
+        if goes_on and status.dead and history.workload.shape == "held":
             self._retry(plan)
         if not left:
             return
         if status.state == "cancelled":
             self._look_at_cancelled(plan, history, status.added)
-        elif status.state == "done":
+        elif status.ended is not None:
             if self._has_been("done", plan.name) >= self._shown_s:
                 self._check_what_stands(plan, history, status.added)
-        elif status.state in GOING and status.tasks:
+        elif goes_on and status.tasks:
             self._end_half_defined(plan, history)
-        elif status.state in GOING:
+        elif goes_on:
             plan.is_drained()  # an adopted plan without tasks has no worker that ends it
 
     def _has_been(self, what: str, name: str) -> float:

@@ -10,9 +10,11 @@ from .evidence import Evidence
 
 
 def nothing_is_left(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S6, S7: of a done plan nothing is left but its fixed children, outcomes and dead letters."""
+    """S6, S7: of a done plan nothing is left but its fixed children, outcomes and dead tasks."""
     left = evidence.remains
-    yield from strangers(left.plan, "done")
+    dead = {f"task-{number}" for number in left.dead}
+    yield from strangers([name for name in left.plan if name not in dead], "done")
+    yield from (f"{name} is dead, and gone" for name in sorted(dead - {*left.plan}))
     if "done" not in left.plan:
         yield "`done` is missing"
     for kind in ("runnable", "delayed", "claims"):

@@ -48,8 +48,7 @@ def the_history_agrees(evidence: Evidence[Any]) -> Iterator[str]:
             yield f"task {number} ended {task.ended} times"
         if bool(task.ended) == (number in standing):
             yield f"task {number} ended {task.ended} times, and it stands: {number in standing}"
-        # A cascade keeps the letter of a task that is gone.
-        if (task.place == "x" or bool(task.flags & 8)) != (number in dead):
+        if (task.place == "x") != (number in dead):
             yield f"task {number} is told to be at {task.place!r}, a letter: {number in dead}"
         if task.ended and bool(task.flags & 1) != (number in kept):
             yield f"task {number} ended with flags {task.flags}, an outcome: {number in kept}"
@@ -72,13 +71,13 @@ def _numbers(names: Iterable[str]) -> set[int]:
 
 
 def _rebuilt(records: list[Record]) -> tuple[dict[int, _Told], int]:
-    """The tasks, and how often the plan is told to be done."""
+    """The tasks, and how often the plan is told to be done, less how often it was retried."""
     tasks: defaultdict[int, _Told] = defaultdict(_Told)
     ends = 0
     for record in records:
         for letter, *rest in record.events:
-            if letter == "D":
-                ends += 1
+            if letter in "DR":
+                ends += 1 if letter == "D" else -1
             elif letter not in "Se":
                 _moved(tasks[rest[0]], record.by, letter, [letter, *rest])
     return dict(tasks), ends
@@ -88,8 +87,8 @@ def _moved(task: _Told, by: str, letter: str, event: list[Any]) -> None:
     task.added += letter == "a"
     if letter == "k":
         task.ended, task.place, task.flags = task.ended + 1, "", event[2]
-    elif letter == "x":
-        task.place = "x"
+    elif letter in "xw":
+        task.place = "x" if letter == "x" else ""
     elif letter == "c":
         n = event[2] if len(event) > 2 and event[2] else 0
         task.place = "c"
