@@ -89,12 +89,11 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
 
         `on_failure` says what happens when a task is out of attempts. With "hold" the task is kept
         as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
-        dependents fail too, and the plan ends as `failed`: `retry` then runs all of them again. A
-        worker removes it `retention` seconds after it ended: by default when `set_retention` says,
-        or after 30 days; never with `math.inf`.
-        A plan of `weight` 3 gets three times the slots of one of weight 1 while both have work of
-        the same priority (1 to 1000). At most `max_running` of its tasks run at a time. Its
-        history is kept, unless `history` is False.
+        dependents fail too, and the plan ends as `failed`: `retry` runs them again. Workers remove
+        it `retention` seconds after it ended: by default when `set_retention` says, or after 30
+        days; never with `math.inf`. A plan of `weight` 3 gets three times the slots of one of
+        weight 1 while both have work of the same priority (1 to 1000). At most `max_running` of its
+        tasks run at a time. Its history is kept, unless `history` is False.
 
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;

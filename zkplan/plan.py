@@ -373,7 +373,7 @@ class Plan(WatchedPlan):
 
     def remove(self) -> int:
         """Cancel and delete it, also its values in the store. Returns how many tasks were left."""
-        return remove(self._client.transport, self._client.values, self.path)
+        return remove(self._client.transport, self._client.values, self.path) or 0
 
     def retry(self) -> int:
         """Run again all tasks that have failed, with all their attempts. Returns how many.

@@ -14,6 +14,7 @@ from zkplan.errors import PlanCancelled, PlanError
 from zkplan.metrics import RootCollector
 from zkplan.protocol import removal, reopen
 from zkplan.protocol.bounds import is_over
+from zkplan.store.end import remove
 
 from .support import Here, Run, WorkerProcess, note, notes, run_python, wait_until, working
 
@@ -132,7 +133,7 @@ def test_a_plan_that_runs_or_is_removed_is_not_retried(
         plan.task("total").retry()
     assert not plan.task("total").skip(1)
     # A removal that died half way has cancelled it.
-    zkplan_client.transport.run(removal._end_for_good(plan.path, only_ended=True))
+    zkplan_client.transport.run(removal._end_for_good(plan.path, None))
     with pytest.raises(PlanCancelled):
         plan.retry()
     plan.remove()
@@ -146,11 +147,15 @@ def test_a_collector_leaves_a_plan_that_was_retried(
     run = zkplan_client.transport.run
     with working(*here):
         plan = failed(night(zkplan_client, tmp_path))
-        assert run(is_over(zkplan_client.paths, plan.number, 1e11)) is not None
+        over = run(is_over(zkplan_client.paths, plan.number, 1e11))
+        assert over is not None
         (tmp_path / "there").touch()
         plan.retry()
-        assert run(removal.remove(plan.path, only_ended=True)) == 0
+        assert remove(zkplan_client.transport, zkplan_client.values, plan.path, over.end) is None
         assert plan.wait(30).state == "done"
+        # It has ended anew: its retention begins anew, too.
+        assert remove(zkplan_client.transport, zkplan_client.values, plan.path, over.end) is None
+        assert plan.task("last").result(5) == 121
 
 
 def test_tasks_that_are_added_to_a_dead_one_fail_and_run_again_as_well(

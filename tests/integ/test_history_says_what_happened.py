@@ -299,5 +299,5 @@ def test_a_removal_deletes_the_history_first_though_a_worker_still_writes(
                 order.extend(deleted)
                 answer = yield request
 
-    zkplan_client.transport.run(watched(removal.remove(plan.path)))
+    zkplan_client.transport.run(watched(removal.remove(plan.path)))  # type: ignore[arg-type]
     assert order == [history, history, task.path]

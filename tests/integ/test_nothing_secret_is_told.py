@@ -153,8 +153,9 @@ def refuse(_: Closed) -> None:
 
 
 def take_a_key_twice(closed: Closed) -> None:
-    for _ in range(2):
-        closed.client.create_plan(key="taken", if_exists="raise")
+    kept = closed.client.create_plan(key="taken")  # its author lives as long as the handle
+    closed.client.create_plan(key="taken", if_exists="raise")
+    kept.remove()
 
 
 def update(closed: Closed, *operations: Any) -> None:

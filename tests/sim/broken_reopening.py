@@ -66,7 +66,7 @@ def _part_unguarded(*arguments: Any) -> Answers:
     return _sent(_real_part(*arguments), change)
 
 
-def _removed_as_read(plan_path: str, _only_ended: bool) -> Answers:
+def _removed_as_read(plan_path: str, _end: Any) -> Answers:
     """What was done when it was read is removed, though somebody has retried it since."""
     try:
         yield from control.change_state(plan_path, "cancelled")

@@ -74,7 +74,7 @@ def expire(world: World, number: str) -> authors.Script:
     plan = next(plan for plan in world.plans if plan.number == number)
     plan.removed = True
     try:
-        yield from removal.remove(found.path, only_ended=True)
+        yield from removal.remove(found.path, found.end)
     except PlanNotFound:
         pass  # another worker was faster
     else:

@@ -41,7 +41,7 @@ def is_task(name: str) -> bool:
 
 def retry(world: World, plan: Plan) -> Script:
     try:
-        yield from reopen(world.paths.plan(plan.number))
+        yield from reopen(world.paths.plan(plan.number), 0.0)
     except PlanError:
         return  # it runs again, is being removed, or somebody else retries it
     except TransactionRejected:

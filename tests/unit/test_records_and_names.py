@@ -98,7 +98,9 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
     ),
     "failure": (
         st.builds(
-            Failure, *[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50), TEXT, TEXT, COUNTS
+            Failure,
+            *(*[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50), TEXT),
+            *(st.lists(TEXT.filter(bool), max_size=3).map(tuple), TEXT, COUNTS),
         ),
         through_bytes,
     ),

@@ -8,6 +8,7 @@ not change between them, and the picture shows one moment.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -228,7 +229,10 @@ class _Walk:
         owed = count_from_bytes(k) == version and number not in self.placed
         if not owed or any(name.startswith("dep-") for name in children):
             return version
-        entry = Entry(self.ranks.get(number) or "5000", number, 0, 0)
+        # It may have run before its plan was retried: no name of an entry comes back.
+        retries = [int(name[6:]) for name in children if re.fullmatch("retry-[0-9]+", name)]
+        n = max(retries, default=-1) + 1
+        entry = Entry(self.ranks.get(number) or "5000", number, n, 0)
         self.entries[queue_from_bytes(k), entry] = 0
         return version + 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import islice
 
@@ -49,7 +50,7 @@ def retry_all(transport: Transport, plan_path: str) -> int:
     _refuse_if_cancelled(transport, plan_path)
     plan = transport.ask(ReadData(plan_path))
     if plan is not None and cascades(plan):
-        return int(transport.run(reopen(plan_path)))
+        return int(transport.run(reopen(plan_path, time.time())))
     retried, damaged = 0, None
     for number in transport.run(index_names(plan_path, "dead")):
         try:

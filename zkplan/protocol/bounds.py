@@ -219,6 +219,8 @@ class Over(NamedTuple):
     record: PlanRecord | None
     state: str
     ended: float
+    #: Which end that is: see `removal.remove`.
+    end: int = 0
 
 
 def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
@@ -257,4 +259,4 @@ def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
         claim = parse_claim(name)
         if claim is not None and claim.plan == number_of(path):
             return None
-    return Over(path, record, state, ended)
+    return Over(path, record, state, ended, done.czxid if done is not None else 0)

@@ -186,9 +186,11 @@ def key_ops(paths: Paths, key: str, held: Held | None) -> KeyOps:
         taken: list[Op] = [SetData(held.path, data, held.version)]
         if held.plan is None:
             return taken  # numbers are never given again: that plan cannot come back
-        # That it is finished needs no check, for that is final. Its removal relies on this version,
-        # too: see `freeing`.
-        return [SetData(paths.plan(held.number), held.plan.data, held.plan.version), *taken]
+        # S12: one that is done may be retried. Its removal relies on this version, too: see
+        # `freeing`.
+        path = paths.plan(held.number)
+        is_done: list[Op] = [Check(f"{path}/done")] if held.done is not None else []
+        return [SetData(path, held.plan.data, held.plan.version), *is_done, *taken]
 
     return ops
 

@@ -33,16 +33,17 @@ REMOVED_PER_ROUND = 100
 REMOVALS_MAX = 100
 
 
-def remove(plan_path: str, *, only_ended: bool = False) -> Step[int]:
+def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
     """Cancel the plan, then delete it task by task. Returns the number of tasks deleted.
 
-    `only_ended`: a plan that has not ended stays, also one that somebody has just retried.
+    With `end`, a plan that has ended otherwise since stays, also one that runs again: None is
+    returned. It is the CZXID of `done` as it was judged, or 0 for a plan that is cancelled.
 
     If this is interrupted, the plan is cancelled and can be removed again. `add-count` is deleted
     first, so that no task is added, and `ready` last, so that no task is claimed meanwhile.
     """
-    if not (yield from _end_for_good(plan_path, only_ended)):
-        return 0
+    if not (yield from _end_for_good(plan_path, end)):
+        return None
     removed, root = 0, plan_path.rpartition("/")[0]
     yield Multi([Delete(f"{plan_path}/add-count")])
     yield from _remove_history(f"{plan_path}/{HISTORY}")
@@ -91,16 +92,16 @@ def remove(plan_path: str, *, only_ended: bool = False) -> Step[int]:
     raise too_busy(f"removing {plan_path}")
 
 
-def _end_for_good(plan_path: str, only_ended: bool) -> Step[bool]:
+def _end_for_good(plan_path: str, end: int | None) -> Step[bool]:
     """Cancel the plan, also one that is done with failures: a retry would run it again, and lose
-    its tasks to the removal. Returns False for a plan that stays: it runs, and `only_ended` is set.
+    its tasks to the removal. Returns False for a plan that stays, see `remove`.
     """
     names = ("ready", "done", "dead")
     for _ in range(REMOVALS_MAX):
         ready, done, dead = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
         is_cancelled = ready is not None and control_from_bytes(ready.data) == "cancelled"
         if done is None:
-            if only_ended:
+            if end is not None:
                 return is_cancelled
             try:
                 yield from change_state(plan_path, "cancelled", of_any_key=True)
@@ -112,6 +113,8 @@ def _end_for_good(plan_path: str, only_ended: bool) -> Step[bool]:
                 if ready is not None:
                     raise
             return True
+        if end is not None and done.czxid != end:
+            return False
         if ready is None or is_cancelled or dead is None or not dead.child_count:
             return True  # nothing in it can be retried
         control = control_to_bytes("cancelled", share=share_from_bytes(ready.data))

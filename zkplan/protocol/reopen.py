@@ -15,15 +15,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..basics.text import date_time
 from ..errors import PlanCancelled, PlanError, PlanNotFound
 from . import failpoints
 from .active import cleared
 from .decide import CUT
 from .edges import Edge
 from .failed import Entry as FailedEntry
-from .gates import wait_again_ops
+from .gates import ensure_gates, wait_again_ops
 from .layout import TAKES_FAILURES, Entry, active_entry, entry_path, parse_task
 from .load import read_all
+from .look import readable_record
 from .records import (
     Dead,
     Share,
@@ -87,8 +89,11 @@ class _Task:
         return self.letter is None or (self.letter.n >= 0 and CUT not in self.names)
 
 
-def reopen(plan_path: str) -> Step[int]:
+def reopen(plan_path: str, now: float) -> Step[int]:
     """Run again what failed in a plan that is done. Returns how many tasks that are.
+
+    `now` is in wall-clock seconds since 1970: a plan whose deadline has passed is not retried, for
+    workers would cancel it.
 
     A task that was cancelled before all its arguments had come cannot run again, and neither can
     what failed by it. Raises PlanNotFound, PlanCancelled for a plan that is being removed,
@@ -96,10 +101,12 @@ def reopen(plan_path: str) -> Step[int]:
     PayloadUndecodable where the plan cannot be read here, and TransactionRejected.
     """
     for _ in range(REFUSALS_MAX):
-        found = yield from _read_plan(plan_path)
+        found = yield from _read_plan(plan_path, now)
         again = _choose((yield from _read_tasks(plan_path, found.tasks)))
         if not again:
             return 0
+        if any("gate" in task.names for task in again):
+            yield from ensure_gates(plan_path.rpartition("/")[0])  # an import has not made it
         failpoints.reach("reopen.read")
         ops = [op for task in again for piece in _pieces(plan_path, task) for op in piece]
         if len(ops) <= GROUP_OPS_MAX:
@@ -111,7 +118,7 @@ def reopen(plan_path: str) -> Step[int]:
     raise too_busy(f"retrying {plan_path}")
 
 
-def _read_plan(plan_path: str) -> Step[_Ended]:
+def _read_plan(plan_path: str, now: float) -> Step[_Ended]:
     entry_path = active_entry(plan_path)
     paths = [plan_path, f"{plan_path}/ready", f"{plan_path}/done", entry_path]
     plan, ready, done, entry = yield ReadMany([ReadData(path) for path in paths])
@@ -128,6 +135,13 @@ def _read_plan(plan_path: str) -> Step[_Ended]:
     require_opened(f"{plan_path}/ready", ready.data)
     if control_from_bytes(ready.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} is being removed: nothing of it runs again")
+    record = readable_record(plan.data)
+    if record is not None and record.deadline is not None and record.deadline <= now:
+        raise PlanError(
+            plan_path,
+            f"{plan_path} is past its deadline ({date_time(record.deadline, people=False)}), so it "
+            "would be cancelled at once: create a new plan",
+        )
     names = yield ReadChildren(plan_path)
     tasks = sorted(number for name in names or () if (number := parse_task(name)) is not None)
     return _Ended(ready, entry is not None, tasks)
@@ -267,7 +281,7 @@ def _send_part(plan_path: str, version: int, ops: list[Op]) -> Step[bool]:
     failpoints.reach("reopen.between")
     ready = f"{plan_path}/ready"
     answer = yield Multi([Check(ready, version), *ops])
-    if isinstance(answer, Applied) or answer.repeated:
+    if isinstance(answer, Applied) or (answer.repeated and answer.reason in _RACES):
         return True  # refused by what its own first copy has made, or the next part is refused
     if answer.path == ready:
         raise PlanError(plan_path, f"somebody else retries {plan_path} at this moment")

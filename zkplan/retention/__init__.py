@@ -51,6 +51,8 @@ class Expired(NamedTuple):
     outcome: str = ""
     archived: str = ""
     holds: bool = False
+    #: Which end that is: see `removal.remove`.
+    end: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,9 @@ def _ended_plans(
         is_meant = state in states or (has_failed and "failed" in states)
         if record is not None and is_meant and number_of(path) not in claimed:
             shown = "failed" if has_failed else state
-            yield Expired(path, record.name, shown, ended, "", holds=holds), record.retention
+            end = found[1].czxid if found[1] is not None else 0
+            expired = Expired(path, record.name, shown, ended, "", holds=holds, end=end)
+            yield expired, record.retention
 
 
 def _end(
@@ -197,8 +201,7 @@ def remove_expired(
                 continue
             if archive:
                 plan = plan._replace(archived=archive_plan(client, plan.path))
-            remove(client.transport, client.values, plan.path, only_ended=True)
-            if client.transport.ask(ReadData(plan.path)) is not None:
+            if remove(client.transport, client.values, plan.path, plan.end) is None:
                 yield plan._replace(outcome="kept: somebody has retried it")
                 continue
         except PlanNotFound:

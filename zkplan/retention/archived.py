@@ -24,6 +24,7 @@ from ..errors import (
     ZkplanError,
 )
 from ..plan import Plan
+from ..protocol.control import status
 from ..protocol.fields import as_moment, as_text
 from ..store.files import CHUNK_BYTES, Store
 
@@ -61,7 +62,9 @@ def archive_plan(client: Connection, plan_path: str) -> str:
     stem = client.values.known_folder_of(plan_path)
     if not stem:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    name = f"{stem}.zkplan"
+    # Each end has an archive of its own: a plan that has failed may have been retried.
+    retried = client.transport.run(status(plan_path)).retried
+    name = f"{stem}-r{retried}.zkplan" if retried else f"{stem}.zkplan"
     if not _stands(store, name):
         with TemporaryDirectory(prefix="zkplan-archive-") as folder:
             file = Path(folder) / name

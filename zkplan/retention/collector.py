@@ -63,7 +63,8 @@ class Collector:
                 return False
             failpoints.reach("retention.before")
             archive = archive_plan(client, path) if archives else ""
-            remove(client.transport, client.values, path, only_ended=True)
+            if remove(client.transport, client.values, path, found.end) is None:
+                return False  # somebody has retried it
         except PlanNotFound:
             return True  # another worker was faster
         except UNREACHABLE:

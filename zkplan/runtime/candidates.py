@@ -5,7 +5,7 @@ Pure: time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from .plan_view import PlanView
@@ -41,7 +41,17 @@ class Candidates:
             if number not in self.views:
                 self.views[number] = PlanView(number, path_of(number), kinds=self._kinds)
                 self._wanting.setdefault(number)
-        for number in set(self.views) - set(numbers):
+        self._forget(set(self.views) - set(numbers))
+
+    def begin_anew(self, active: Iterable[str]) -> None:
+        """Forget what is known of those active plans that have ended before."""
+        ended = [
+            number for number in active if number in self.views and self.views[number].finished
+        ]
+        self._forget(ended)
+
+    def _forget(self, numbers: Iterable[str]) -> None:
+        for number in numbers:
             del self.views[number]
             self._stocked.pop(number, None)
             self._wanting.pop(number, None)

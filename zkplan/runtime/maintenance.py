@@ -173,8 +173,9 @@ class PlanCheck:
         view.check_at = now + max(view.check_s, CHECK_COST * (now - started))
         if report.done:
             view.finished = True
-        elif not report.tasks:
-            # The worker that committed the last task may have died before it looked for the end.
+        elif not (report.waiting or found):
+            # The worker that ended the last task may have died before it looked for the end. What
+            # is left may be dead: whoever ends a plan finds out.
             self.finish(view.path)
         if found:
             published = count(len(report.published), "task")

@@ -116,6 +116,8 @@ class Poller:
         # and try the same tasks.
         CHANCE.shuffle(numbers)
         # A cancelled plan is not active any more, but its running tasks must be told.
+        # One that is done is not active either: it was retried since it was found so.
+        self.candidates.begin_anew(numbers)
         held = {job.claim.plan for job in self.claims.jobs.values()}
         numbers += held.intersection(self.candidates.views).difference(numbers)
         self.candidates.set_plans(numbers, self.paths.plan)

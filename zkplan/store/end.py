@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from ..errors import PlanNotFound, ZkplanError
 from ..log import get_logger
 from ..protocol import removal
-from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..protocol.control import failed_tasks
+from ..protocol.requests import ReadChildren, ReadData, Step
+from ..protocol.unproven import Unproven
 from ..transport import Transport
 from .parts import keep_oldest
 from .reference import HISTORY, key_of
@@ -25,21 +27,22 @@ logger = get_logger("zkplan.store")
 
 
 def remove(
-    transport: Transport, values: Values, plan_path: str, *, only_ended: bool = False
-) -> int:
-    """Remove a plan, and then its folder in the store. Returns how many unfinished tasks it had.
+    transport: Transport, values: Values, plan_path: str, end: int | None = None
+) -> int | None:
+    """Remove a plan, and then its folder in the store. Returns how many unfinished tasks it had;
+    None where `end` (see `removal.remove`) lets it stay.
 
-    `only_ended`: see `removal.remove`, which returns 0 as well where the plan stays. A store that
-    is away costs a warning: the plan is removed all the same.
+    A store that is away costs a warning: the plan is removed all the same.
     """
     folder = values.known_folder_of(plan_path)
     try:
-        removed = int(transport.run(removal.remove(plan_path, only_ended=only_ended)))
+        removed: int | None = transport.run(removal.remove(plan_path, end))
     except PlanNotFound:
         # The folder is known all the same: an earlier removal here had no answer.
         _delete_folder(values, plan_path, folder)
         raise
-    _delete_folder(values, plan_path, folder)
+    if removed is not None:
+        _delete_folder(values, plan_path, folder)
     return removed
 
 
@@ -62,8 +65,8 @@ def leftovers(plan_path: str, names: Sequence[str]) -> Step[list[str]]:
     done has no task that could get another one. Where tasks have failed, all blobs stay as long as
     the plan: a retry may need them.
     """
-    done, dead = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in ("done", "dead")])
-    if done is None or dead is None or dead.child_count:
+    done = yield ReadData(f"{plan_path}/done")
+    if done is None or isinstance(done.data, Unproven) or failed_tasks(done.data):
         return []
     kept = yield ReadChildren(f"{plan_path}/results")
     return [] if kept is None else swept(names, set(kept))
