@@ -262,6 +262,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             lambda: WorkerProcess(command, Relay(shows), environment, settings=settings),
             self._workers,
             signing_off.has_ended,
+            SESSION_TIMEOUT_S,
         )
 
     def _open_page(self, server: Lease, stack: ExitStack) -> str:

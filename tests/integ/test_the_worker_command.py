@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import zkplan
 from zkplan import Client
 from zkplan.testing.loopback import free_port
 
-from .support import TOP, WorkerProcess, key_file, secret_of, started, wait_until
+from .support import TOP, Here, WorkerProcess, is_running, key_file, secret_of, started, wait_until
 
 
 def test_every_option_of_a_worker_can_come_from_the_environment(
@@ -60,6 +61,23 @@ def test_a_worker_finds_functions_in_its_current_folder(
     command = (sys.executable, "-m", "zkplan", "worker", *options)
     with started(*in_folder, *command, stderr=subprocess.DEVNULL):
         assert task.result(30) == 42
+
+
+def test_a_process_that_is_stopped_is_replaced_and_its_task_runs_elsewhere(
+    zkplan_client: Client, here: Here, tmp_path: Path
+) -> None:
+    options = ("--processes", "2", "--threads", "1", "--session-timeout", "2")
+    with WorkerProcess(*here, tmp_path, *options) as command:
+        command.wait_ready(2)
+        stopped, other = zkplan_client.workers()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        wait_until(
+            lambda: len({each.id for each in zkplan_client.workers()} - {stopped.id}) == 2,
+            "another process has taken its place",
+        )
+        assert command.said(f"worker process {stopped.pid} has been stopped (SIGSTOP)")
+        assert not is_running(stopped.pid)
+        assert is_running(other.pid)
 
 
 def test_a_worker_whose_processes_cannot_connect_ends_with_three(tmp_path: Path) -> None:

@@ -28,10 +28,12 @@ def process_of(source: str) -> WorkerProcess:
 
 
 @contextmanager
-def crew_of(source: str, size: int = 2) -> Iterator[tuple[Crew, list[WorkerProcess]]]:
+def crew_of(
+    source: str, size: int = 2, session_s: float = 1000.0
+) -> Iterator[tuple[Crew, list[WorkerProcess]]]:
     """A started crew, and those of it that were told to have ended by themselves."""
     ended: list[WorkerProcess] = []
-    crew = Crew(lambda: process_of(source), size, ended.append)
+    crew = Crew(lambda: process_of(source), size, ended.append, session_s)
     crew.start()
     try:
         yield crew, ended
@@ -91,6 +93,33 @@ def test_one_that_is_killed_is_replaced_at_once_unless_it_is_for_good() -> None:
         crew.tend()
         assert len(crew.processes) == 1
         assert ended == []
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="nothing says there that it is stopped")
+def test_one_that_is_stopped_for_longer_than_its_session_is_replaced() -> None:
+    with crew_of(REGISTERS, session_s=0.3) as (crew, ended):
+        crew.wait_ready(30)
+        stopped, other = crew.processes
+        stopped.pause()
+        while not ended:
+            crew.tend()
+        assert (ended, stopped.exit_code) == ([stopped], -9)
+        tend_until_full(crew, 2)
+        assert stopped not in crew.processes
+        assert other in crew.processes
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="nothing says there that it is stopped")
+def test_one_that_is_resumed_in_time_stays() -> None:
+    with crew_of(REGISTERS, 1) as (crew, ended):
+        (process,) = crew.processes
+        process.pause()
+        assert process.is_stopped()
+        crew.tend()
+        process.resume()
+        crew.tend()
+        assert not process.is_stopped()
+        assert (crew.processes, ended) == ([process], [])
 
 
 def test_who_does_not_stop_in_time_is_killed_and_named() -> None:

@@ -52,7 +52,7 @@ class Supervisor:
         self._signals = _Signals()
         self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], *more, "--processes", "1"]
         self._settings = settings
-        self._crew = Crew(self._start, count, self._has_ended)
+        self._crew = Crew(self._start, count, self._has_ended, settings.session_timeout)
         #: A process registered, or it ran long enough to show that usage and address are right.
         self._proven = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -34,6 +35,8 @@ class _Seat:
     due: float = 0.0
     #: Its process was told to end, and is not replaced here.
     leaves: bool = False
+    #: Since when its process has been seen stopped at each look; infinite while it runs.
+    stopped: float = math.inf
 
 
 @dataclass(eq=False)
@@ -49,8 +52,9 @@ class Crew:
     """Keeps `size` worker processes running; each call of `start` starts one.
 
     `has_ended` is called with each process that ended by itself, before it is replaced. If it
-    raises, `tend` raises that. Only one thread at a time may use this, but any thread may call
-    `close`.
+    raises, `tend` raises that. A process that is stopped (SIGSTOP) for `session_s` seconds has
+    lost its session: it is killed and counts as ended by itself. Only one thread at a time may use
+    this, but any thread may call `close`.
     """
 
     def __init__(
@@ -58,8 +62,9 @@ class Crew:
         start: Callable[[], WorkerProcess],
         size: int,
         has_ended: Callable[[WorkerProcess], None] = lambda _: None,
+        session_s: float = math.inf,
     ) -> None:
-        self._start, self._has_ended = start, has_ended
+        self._start, self._has_ended, self._session_s = start, has_ended, session_s
         self._seats = [_Seat() for _ in range(size)]
         self._lock = threading.Lock()
         self._closed = False
@@ -110,12 +115,23 @@ class Crew:
         for seat in list(self._seats):
             now, process = time.monotonic(), seat.process
             if process is not None:
-                if not process.is_running():
+                if not process.is_running() or self._is_stopped_for_good(seat, process, now):
                     self._replace(seat, process, now)
             elif now >= seat.due:
                 self._start_in(seat, now)
         if self._renewal is not None:
             self._renew(self._renewal)
+
+    def _is_stopped_for_good(self, seat: _Seat, process: WorkerProcess, now: float) -> bool:
+        seat.stopped = min(seat.stopped, now) if process.is_stopped() else math.inf
+        if now < seat.stopped + self._session_s:
+            return False
+        logger.warning(
+            "worker process %d has been stopped (SIGSTOP) for %g s, so its session has ended and "
+            "others have its tasks: it is killed",
+            *(process.pid, self._session_s),
+        )
+        return True
 
     def _start_in(self, seat: _Seat, now: float) -> None:
         try:
@@ -214,7 +230,7 @@ class Crew:
 
     def _replace(self, seat: _Seat, process: WorkerProcess, now: float) -> None:
         process.end(0)
-        seat.process = None
+        seat.process, seat.stopped = None, math.inf
         if process.drained and process.exit_code == 0:
             logger.info("worker process %d was drained, and is not replaced", process.pid)
             self._seats.remove(seat)

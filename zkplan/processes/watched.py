@@ -69,6 +69,15 @@ class WatchedProcess:
         """Whether it still runs. A stopped (SIGSTOP) process counts as running."""
         return self.exit_code is None
 
+    def is_stopped(self) -> bool:
+        """Whether it is stopped (SIGSTOP) now; False where the system does not say."""
+        if not hasattr(os, "waitid"):  # macOS
+            return False
+        options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, options) is not None
+        return False
+
     @property
     def exit_code(self) -> int | None:
         """The exit code, or the negative number of the signal that ended it; None while it runs."""
