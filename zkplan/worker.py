@@ -103,9 +103,9 @@ class Worker:
         share: Policy = "weighted",
         task_output: int = 0,
     ) -> None:
-        """With `max_abandoned` it drains and ends as soon as so many functions have run past their
-        time-outs and hold their threads; what runs has 30 seconds. Without it, it goes on with
-        fewer slots."""
+        """With `max_abandoned` it drains and ends once that many functions were given up (timed
+        out, cancelled) and hold their threads for 10 seconds; what runs has 30 seconds. Without it,
+        it goes on with fewer slots."""
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
         if max_abandoned is not None and (type(max_abandoned) is not int or max_abandoned < 1):

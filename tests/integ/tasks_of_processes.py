@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -87,3 +88,30 @@ def turned(value: bytes) -> bytes:
 
 async def in_the_loop() -> int:
     return os.getpid()
+
+
+def go_on(file: str, gate: str, name: str = "thread") -> None:
+    """Note its process and that it was told to stop, and go on until the gate is open."""
+    note(file, f"{name} {os.getpid()}")
+    wait_until(lambda: Path(gate).exists() or zkplan.current().cancelled, "it is told")
+    note(file, f"{name} told")
+    wait_until(lambda: Path(gate).exists(), "the gate opens", timeout_s=600)
+
+
+@zkplan.task(isolation="process")
+def go_on_alone(file: str, gate: str) -> None:
+    go_on(file, gate, "process")
+
+
+async def go_on_in_the_loop(file: str, gate: str) -> None:
+    note(file, f"coroutine {os.getpid()}")
+    is_told = False
+    try:
+        while not Path(gate).exists():
+            if zkplan.current().cancelled and not is_told:
+                is_told = True
+                note(file, "coroutine told")
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        note(file, "coroutine cancelled")
+        raise

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from zkplan import Client
 from zkplan.errors import InvalidTask, PlanError
 
 from .support import note, notes, started, wait_for_notes
+from .tasks_of_processes import go_on
 
 pytest.importorskip("dask.dataframe", reason="Dask is not installed: pip install zkplan[dask]")
 
@@ -110,6 +112,29 @@ def test_the_exception_of_the_function_is_raised_here(get: ZkplanScheduler) -> N
     with pytest.raises(LookupError, match="on purpose: 2") as caught:
         failed.compute(scheduler=get)
     assert "in fail" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("keep_plan", [False, True], ids=["removed", "kept"])
+def test_ctrl_c_tells_what_runs_that_nobody_waits_for_it(
+    keep_plan: bool, client: Client, tmp_path: Path
+) -> None:
+    file, gate = str(tmp_path / "notes"), str(tmp_path / "gate")
+
+    def interrupt() -> None:
+        wait_for_notes(file, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        dask.delayed(go_on)(file, gate).compute(
+            scheduler=ZkplanScheduler(client, keep_plan=keep_plan)
+        )
+    wait_for_notes(file, 2)
+    assert notes(file)[1] == "thread told"
+    (tmp_path / "gate").touch()
+    assert [plan.status().state for plan in client.plans()] == ["cancelled"] * keep_plan
+    for plan in client.plans():
+        plan.remove()
 
 
 def test_each_task_of_the_graph_is_one_task_named_by_its_key(client: Client) -> None:

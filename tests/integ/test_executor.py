@@ -164,10 +164,9 @@ def test_calls_that_are_handed_back_after_the_pause_are_cancelled(
         return [task._replace(state="running") for task in found] if len(looks) == 1 else found
 
     monkeypatch.setattr(zkplan.Plan, "tasks", all_claimed_at_first)
-    executor.shutdown(wait=False, cancel_futures=True)
-    gate.set()
+    threading.Timer(0.2, gate.set).start()
+    executor.shutdown(cancel_futures=True)
     done, not_done = futures.wait(calls, WAIT_S)
     assert not not_done
     assert {call.result() for call in done if not call.cancelled()} == {"open"}
     assert any(call.cancelled() for call in done)
-    executor.shutdown()

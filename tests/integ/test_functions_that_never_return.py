@@ -247,7 +247,7 @@ def test_a_process_with_too_many_hung_threads_is_replaced(
     with WorkerProcess(*here, tmp_path, *options) as command:
         # On a busy machine the import alone may take longer, and such a thread comes free.
         with zkplan_client.create_plan("hangs", attempts=3, retry_delay=0) as plan:
-            plan.add_task(hang, [str(file), str(gate)], timeout=0.2)
+            plan.add_task(hang, [str(file), str(gate)], timeout=2)
         wait_until(lambda: command.said("ended with 1; it is replaced"), "it is replaced")
         assert command.said("the limit (max_abandoned)")
         wait_until(lambda: len(zkplan_client.workers()) == 2, "there are two again")

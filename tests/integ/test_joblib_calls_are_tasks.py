@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 import zkplan
 from zkplan import Client, ZkplanError
 
-from .support import die_once, note, wait_until
+from .support import die_once, is_running, note, notes, wait_until
+from .tasks_of_processes import go_on
 
 pytest.importorskip("joblib", reason="joblib is not installed: pip install zkplan[joblib]")
 
@@ -73,6 +76,28 @@ def test_a_call_whose_worker_is_killed_runs_on_another_one(client: Client, tmp_p
     assert joblib.Parallel()(calls) == list(range(60))
     assert Path(f"{file}-died").exists()
     wait_until(lambda: len(client.workers()) == 2, "there is another worker in its place")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_calls_that_have_timed_out_leave_their_slots_to_the_next(
+    isolation: str, tmp_path: Path
+) -> None:
+    register()
+    file, gate = tmp_path / "notes", tmp_path / "gate"
+    with (
+        zkplan.local(workers=1, threads=2) as client,
+        joblib.parallel_config(backend="zkplan", client=client, isolation=isolation),
+    ):
+        with pytest.raises(multiprocessing.TimeoutError):
+            joblib.Parallel(timeout=4)(joblib.delayed(go_on)(file, gate) for _ in range(2))
+        wait_until(lambda: notes(file).count("thread told") == 2, "both are told")
+        assert joblib.Parallel(timeout=30)(joblib.delayed(square)(x) for x in range(3)) == [0, 1, 4]
+        pids = {int(line.split()[1]) for line in notes(file) if not line.endswith("told")}
+        if isolation == "process":
+            wait_until(lambda: not any(map(is_running, pids)), "their processes have ended")
+        assert client.plans() == []
+        gate.touch()
 
 
 @pytest.mark.usefixtures("backend")

@@ -88,9 +88,9 @@ logger = get_logger("zkplan.processes")
 @click.option(
     "--max-abandoned",
     type=click.IntRange(1),
-    help="End the worker when this many functions have passed their time-out and still hold a "
-    "thread. By default one process has no limit, and goes on with fewer slots. With 2 or more "
-    "processes the default is that of --threads, and a process that ends is replaced.",
+    help="End the worker when this many functions were given up (timed out, cancelled) and still "
+    "hold a thread. By default one process has no limit, and goes on with fewer slots. With 2 or "
+    "more processes the default is that of --threads, and a process that ends is replaced.",
 )
 @click.option(
     "--grace",

@@ -75,6 +75,19 @@ def held_tasks(paths: Paths, known: Known | None = None) -> Step[HeldTasks]:
     return HeldTasks(workers, sorted(claims, key=lambda held: held.since))
 
 
+def held_longest(paths: Paths, workers: Sequence[str], most: int) -> Step[list[Held]]:
+    """The claims that these workers have had longest, at most `most` of each, the oldest first."""
+    listed = yield ReadMany([ReadChildren(paths.claims_of(worker)) for worker in workers])
+    names: dict[str, Sequence[str]] = {}
+    for worker, found in zip(workers, listed, strict=True):
+        claims = [(claim.uid, name) for name in found or () if (claim := parse_claim(name))]
+        claims.sort(key=lambda each: (len(each[0]), each[0]))  # counted in hexadecimal
+        names[worker] = [name for _, name in claims[:most]]
+    known: Known = {}
+    yield from _read_new(paths, names, known)
+    return sorted((held for _, held in known.values()), key=lambda held: held.since)
+
+
 def _read_new(paths: Paths, names: dict[str, Sequence[str]], known: Known) -> Step[None]:
     held = {(worker, name) for worker, found in names.items() for name in found}
     for gone in known.keys() - held:

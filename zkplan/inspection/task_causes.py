@@ -18,6 +18,7 @@ from ..protocol.layout import (
 from .chain import blocked_by, roots_of
 from .deadlock import no_worker, refusal
 from .gates import GateInfo, gates_of
+from .held import Held, held_longest
 from .queues import resting
 from .task_code import code_notes
 from .task_info import TaskInfo
@@ -275,18 +276,38 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
     workers = [each for each in view.workers if each.state == "running" and queue in each.queues]
     if not workers:
         return None
-    if any(worker.claims + worker.abandoned < worker.slots for worker in workers):
+    # A thread takes the place of a function that was given up, for as many as there are slots.
+    lost = {each.id: max(0, each.abandoned - each.slots) for each in workers}
+    if any(worker.claims + lost[worker.id] < worker.slots for worker in workers):
         return None
-    abandoned = sum(worker.abandoned for worker in workers)
-    slots = sum(worker.slots for worker in workers)
+    slots, waiting = sum(worker.slots for worker in workers), view.status.runnable
     text = f"all {count(slots, 'slot')} of {count(len(workers), 'worker')} are busy"
-    if abandoned:
-        text += f", {abandoned} of them with functions that were given up and have not returned"
-    waiting = view.status.runnable
-    text += (
-        f", and {count(waiting, 'task')} of this plan {'is' if waiting == 1 else 'are'} runnable"
-    )
-    return Cause("slots_busy", sentence(text), "Wait, or start more workers.")
+    advice = "Wait, or start more workers."
+    given_up = [worker for worker, number in lost.items() if number]
+    if given_up:
+        text += f", {sum(lost.values())} of them with functions that were given up and have not "
+        text += f"returned ({_several(given_up)})"
+        advice += f" Restart {_several(given_up)}."
+    text += f"; {count(waiting, 'task')} of this plan {'is' if waiting == 1 else 'are'} runnable"
+    ids = [worker.id for worker in workers[:NAMED]]
+    held = view.client.transport.run(held_longest(view.client.paths, ids, NAMED))
+    if not held:
+        return Cause("slots_busy", sentence(text), advice)
+    text += f". Longest busy: {_several([_holder(each) for each in held])}"
+    first = held[0]
+    stop = view.client.command(f"task cancel {int(first.plan)} {int(first.task)}")
+    advice += f" To free a slot, cancel what is not needed: `{stop}`."
+    return Cause("slots_busy", sentence(text), advice, worker=first.worker, when=first.since)
+
+
+def _holder(held: Held) -> str:
+    since = date_time(held.since, True)
+    return f"task {int(held.task)} of plan {int(held.plan)} on {held.worker} since {since}"
+
+
+def _several(names: list[str]) -> str:
+    """The first of them, in a sentence."""
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
 #: Every cause that may keep a task from running by itself, in the order in which they are told.

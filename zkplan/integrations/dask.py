@@ -148,6 +148,10 @@ class ZkplanScheduler:
             for number, _ in plan.dead():
                 plan.task(number).result()  # raises the exception of the function
             raise
+        except KeyboardInterrupt:
+            if has_ended and self._keep_plan:
+                plan.cancel()  # nobody waits for it, but it can be looked at
+            raise
         finally:
             if has_ended and not self._keep_plan:
                 _remove(plan)

@@ -6,6 +6,8 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..client import Client
@@ -31,8 +33,8 @@ class Executor(futures.Executor):
             squares = list(executor.map(square, range(100)))
 
     The calls survive the death of any worker. Their futures end with this process: use a plan where
-    the results must outlive it. `cancel` of a future forgets its result; a call that was sent to
-    ZooKeeper may still run. `running` is never True. It is thread-safe.
+    the results must outlive it. `cancel` of a future cancels its task, too: a call that runs
+    already sees `current().cancelled`. `running` is never True. It is thread-safe.
 
     The calls are tasks of a plan. When that has drained, the next call begins another plan; a plan
     is removed when its last future is done.
@@ -44,7 +46,8 @@ class Executor(futures.Executor):
         self._client, self._name = client, name
         # With "cascade" a call that fails is over, so that the plan drains.
         self._options = {"attempts": 1, **options, "keep": True, "on_failure": "cascade"}
-        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        #: Calls to send, tasks to cancel, and None behind the last call.
+        self._queue: queue.SimpleQueue[_Call | Task | None] = queue.SimpleQueue()
         self._lock = threading.Condition()
         #: Held while calls are added and noted, and while a plan is removed: it must not go with
         #: calls that were added to it meanwhile and have ended already.
@@ -66,25 +69,35 @@ class Executor(futures.Executor):
         return call.future
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Ctrl-C must not wait for calls that have not begun.
+        # After Ctrl-C nobody waits for a call.
         stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
-        self.shutdown(cancel_futures=stopped)
+        self.shutdown(wait=not stopped, cancel_futures=stopped)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """See `concurrent.futures.Executor.shutdown`."""
+        """See `concurrent.futures.Executor.shutdown`.
+
+        With `cancel_futures` and without `wait`, or if Ctrl-C ends the wait, nobody waits for
+        running calls either: their futures are cancelled, and they see `current().cancelled`.
+        """
         with self._lock:
             first, self._is_shut = not self._is_shut, True
         if first:
             if cancel_futures:
                 self._cancel_queued()
             self._queue.put(None)
+        try:
+            if cancel_futures or wait:
+                self._sender.join()
+            if cancel_futures and wait:
+                self._cancel_sent()
+            if wait:
+                with self._lock:
+                    self._lock.wait_for(lambda: not self._open)
+        except KeyboardInterrupt:
+            self._give_up()
+            raise
         if cancel_futures:
-            self._sender.join()
-            self._cancel_sent()
-        if wait:
-            self._sender.join()
-            with self._lock:
-                self._lock.wait_for(lambda: not self._open)
+            self._give_up()
 
     # ---- sending, in a thread of its own: calls that come together are added together
 
@@ -105,7 +118,8 @@ class Executor(futures.Executor):
                 batch.append(self._queue.get_nowait())
         except queue.Empty:
             pass
-        calls = [call for call in batch if call is not None and not call.future.cancelled()]
+        calls = [each for each in batch if type(each) is _Call and not each.future.cancelled()]
+        forgotten = [each for each in batch if isinstance(each, Task)]
         is_last = None in batch
         batch.clear()  # a result must not live on because its future is known here
         try:
@@ -119,6 +133,9 @@ class Executor(futures.Executor):
         except Exception as error:
             for call in calls:
                 call.end(error=error)
+        for task in forgotten:
+            with suppress(ZkplanError):  # it has ended meanwhile, or went with its plan
+                task.cancel()
         return not is_last
 
     def _send(self, calls: list[_Call]) -> None:
@@ -138,9 +155,15 @@ class Executor(futures.Executor):
                 self._plan = plan
             with self._lock:
                 self._open.setdefault(plan, {}).update(zip(tasks, calls, strict=True))
+        for task, call in zip(tasks, calls, strict=True):
+            call.future.add_done_callback(partial(self._forget, task))
         calls.clear()
         for task in tasks:
             task._watch(self._ended(plan, task))
+
+    def _forget(self, task: Task, future: futures.Future[Any]) -> None:
+        if future.cancelled() and not self._is_all_sent:
+            self._queue.put(task)
 
     def _ended(self, plan: Plan, task: Task) -> Callable[[Completed, bytes | None], None]:
         def ended(completed: Completed, outcome: bytes | None) -> None:
@@ -177,10 +200,29 @@ class Executor(futures.Executor):
 
     # ---- cancelling
 
+    def _give_up(self) -> None:
+        """Cancel everything, also what runs, and remove the plans."""
+        self._cancel_queued()
+        self._queue.put(None)  # again: it went with the calls
+        with self._plan_lock:
+            for plan in list(self._open):
+                with self._lock:
+                    calls = list(self._open.pop(plan, {}).values())
+                try:
+                    plan.remove()
+                except ZkplanError as error:
+                    logger.warning("%s of an executor stays: %s", plan.path, error)
+                for call in calls:
+                    call.future.cancel()
+                    call.end()  # else whoever waits for it would not hear of that
+            with self._lock:
+                self._lock.notify_all()
+
     def _cancel_queued(self) -> None:
         try:
             while (call := self._queue.get_nowait()) is not None:
-                call.future.cancel()
+                if type(call) is _Call:
+                    call.future.cancel()
         except queue.Empty:
             pass
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..runtime.claims import TAKEN
 from ..runtime.job import Job
 from ..shell_commands.stderr_log import StderrLog
 from .wire import Bytes, Packet, pair, receive, send
@@ -23,8 +22,6 @@ from .wire import Bytes, Packet, pair, receive, send
 START_S, END_S = 60.0, 40.0
 #: Seconds between two looks at whether the result is still wanted.
 TICK_S = 0.1
-#: Seconds that a task has to clean up which an operator has skipped or cancelled.
-TAKEN_GRACE_S = 2.0
 _READ_BYTES = 64 * 1024
 #: How often the output is read once the task has ended: its pipe holds no more than that.
 _LAST_READS = 32
@@ -181,7 +178,7 @@ class Slot:
         log: StderrLog,
         bytes_max: int,
     ) -> None:
-        told, killed, until = False, False, 0.0
+        told, killed = "", False
         data = self._data
         if data is None:
             raise ProcessEnded({})
@@ -207,14 +204,12 @@ class Slot:
                 self._read_last(log)
                 raise ProcessEnded(self._hear_guard())
             is_over = job.abandoned or (job.leader is not None and job.leader.abandoned)
-            # Nothing that it returns counts any more, but it may clean up.
-            is_over = is_over or (told and job.why_stop == TAKEN and time.monotonic() > until)
             if not killed and is_over:
                 killed = True
                 self._order("renew")
-            if not told and job.why_stop:
-                told, until = True, time.monotonic() + TAKEN_GRACE_S
-                self._send("stop", {"why": job.why_stop}, [])
+            if told != job.why_stop:
+                told = job.why_stop
+                self._send("stop", {"why": told}, [])
 
     def _read_output(self, log: StderrLog) -> bool:
         try:

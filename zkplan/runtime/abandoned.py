@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 from ..protocol.orders import report
 from ..protocol.shared import Registration
-from .claims import CANCELLED, SILENCE
 from .membership import Membership
 from .steps import Steps
 from .thread_pool import ThreadPool
 
-#: Seconds between two looks. One that heeds its cancellation at once is not reported.
+#: Seconds between two looks. One that ends at once is not reported.
 PERIOD_S = 1.0
-#: With these reasons to stop, or without any, the claim of a running task still stands.
-_CLAIMED = ("", SILENCE, CANCELLED)
 
 
 @dataclass(eq=False)
@@ -28,17 +25,9 @@ class AbandonedFunctions:
     at: float = 0.0
     _reported: tuple[Registration | None, int] = (None, 0)
 
-    def count(self) -> int:
-        """Those whose threads are written off, and those whose claims are gone. Any thread may call
-        it."""
-        # A copy: the slots' threads add and remove jobs meanwhile.
-        running = list(self.pool.running)
-        lost = sum(job.stop_reason not in _CLAIMED for job in running)
-        return self.pool.abandoned + lost
-
     def run(self, now: float) -> None:
         self.at = now + PERIOD_S
-        me, said, number = self.membership.me, self.membership.said, self.count()
+        me, said, number = self.membership.me, self.membership.said, self.pool.abandoned
         before = self._reported[1] if self._reported[0] is me else 0
         if me is None or said is None or number == before:
             return

@@ -19,7 +19,7 @@ from ..protocol.part import Part
 from ..protocol.requests import Step
 from ..protocol.shared import Claim
 from . import capacity
-from .job import Job
+from .job import CANCELLED, REMOVED, SILENCE, TAKEN, Job
 from .kept_results import KeptResults
 from .output import PRINTED_ROOM, note_printed
 from .prefetch import Prefetch
@@ -35,9 +35,6 @@ FAILURE = "its failure is refused"
 HAND_BACK = "it is not handed back"
 #: What a worker says for each time that it hands claims back unasked; `zkplan stress` counts these.
 HANDED_BACK = "waited behind tasks that hold all slots"
-SILENCE = "ZooKeeper does not answer: its claim may be lost"
-CANCELLED, REMOVED = "its plan was cancelled", "its plan was removed"
-TAKEN = "an operator has skipped or cancelled it"
 logger = get_logger("zkplan.worker")
 
 

@@ -13,7 +13,7 @@ from ..protocol.running import write_log
 from ..serialization.codec import LOG, VALUE, Codec
 from ..serialization.functions import is_json
 from ..transport import Transport
-from .job import Job
+from .job import LOST, Job
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -161,7 +161,7 @@ class Context:
         if error is not None:
             raise error
         if name is None:
-            job.stop_reason = "its claim was released"
+            job.stop(LOST)
             self.check()
 
 

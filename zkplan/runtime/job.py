@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,14 @@ from ..protocol.shared import Claim
 from .passing import Begun, end_lines, label_of, pass_on
 from .tail import Tail
 
+#: Why a function should stop. Only silence may pass; after the others its worker gives it up.
+SILENCE = "ZooKeeper does not answer: its claim may be lost"
+CANCELLED, REMOVED = "its plan was cancelled", "its plan was removed"
+TAKEN = "an operator has skipped or cancelled it"
+LOST = "its claim was released"
+#: Seconds that a function has to return after it was told to stop. Commands have as many.
+STOP_GRACE_S = 5.0
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -32,6 +41,8 @@ class Job:
     stop_reason: str = ""
     #: Monotonic times at which it started and at which it must end; 0 and infinity until known.
     started: float = 0.0
+    #: The monotonic time at which it has had its grace, and its slot is taken from it.
+    given_up_at: float = float("inf")
     #: What its time-out ends now, before its function runs; empty while the function runs.
     preparing: str = ""
     deadline: float = float("inf")
@@ -102,6 +113,13 @@ class Job:
     @property
     def _label(self) -> str:
         return label_of(self.claim.plan, self.claim.task, self.options.name)
+
+    def stop(self, why: str) -> None:
+        """Tell its function to stop, for good. What is known better replaces the first reason, and
+        the grace counts from that one."""
+        if self.stop_reason in ("", SILENCE, LOST):
+            self.stop_reason = why
+        self.given_up_at = min(self.given_up_at, time.monotonic() + STOP_GRACE_S)
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""

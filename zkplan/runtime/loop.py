@@ -169,8 +169,8 @@ class Loop:
 
     def _of_running_tasks(self) -> tuple[Duty, ...]:
         """What reports on them."""
-        self.abandoned = AbandonedFunctions(self.steps, self.membership, self.pool)
-        return self.abandoned, LiveOutput(self.steps, self.pool, lambda: self.runner.output_max)
+        abandoned = AbandonedFunctions(self.steps, self.membership, self.pool)
+        return abandoned, LiveOutput(self.steps, self.pool, lambda: self.runner.output_max)
 
     # ---- the loop
 
@@ -183,7 +183,7 @@ class Loop:
         membership, pool = self.membership, self.pool
         return Vitals(
             *(membership.me is not None, membership.answers, self.claims.paused),
-            *(pool.slots, len(pool.running), pool.waiting(), self.abandoned.count()),
+            *(pool.slots, len(pool.running), pool.waiting(), pool.abandoned),
             *(len(self.claims.jobs), self.counters.snapshot()),
         )
 
@@ -259,7 +259,7 @@ class Loop:
         self.steps.advance(now)
         if self.pool.running:
             self.settler.end_overdue(now)
-        self.wear.look()
+        self.wear.look(now)
         draining = self.shutdown.begun
         if self.membership.me is None:
             # Also while the worker drains, as long as a task runs: its result needs a registration.

@@ -18,7 +18,8 @@ from ..protocol.records import taken_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import Registration
 from .candidates import Candidates
-from .claims import TAKEN, Claims
+from .claims import Claims
+from .job import LOST, TAKEN
 from .membership import Membership
 from .plan_scan import PlanScan
 from .plan_view import PlanView
@@ -126,8 +127,7 @@ class Heartbeat:
         for path in held:
             job = self.claims.jobs.get(path)
             if job is not None and path not in standing:
-                released = "its claim was released: another worker has the task"
-                job.stop_reason = TAKEN if path in taken else released
+                job.stop(TAKEN if path in taken else LOST)
 
 
 @dataclass(eq=False)

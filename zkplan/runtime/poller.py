@@ -15,8 +15,9 @@ from ..protocol.look import PlanLook, Signs, look, read_signs
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from .candidates import Candidates
-from .claims import CANCELLED, REMOVED, Claims
+from .claims import Claims
 from .failures import VanishedWorkers
+from .job import CANCELLED, REMOVED
 from .kept_results import KeptResults
 from .limits import Limits
 from .membership import Membership
@@ -159,8 +160,8 @@ class Poller:
     def _tell(self, view: PlanView, why: str) -> None:
         """Tell the running tasks of a plan that they are not wanted any more."""
         for job in self.claims.jobs.values():
-            if job.claim.plan == view.number and job.stop_reason != CANCELLED:
-                job.stop_reason = why
+            if job.claim.plan == view.number:
+                job.stop(why)
 
 
 def _look(view: PlanView, watch: bool, queues: Sequence[str], times: PlanTimes) -> Step[PlanLook]:

@@ -20,7 +20,7 @@ from ..serialization.codec import FAILURE, Codec
 from . import failures
 from .candidates import Candidates
 from .claims import RESULT, UNSTARTED, Claims
-from .job import Ended, Job
+from .job import STOP_GRACE_S, Ended, Job
 from .kept_results import KeptResults
 from .membership import Membership
 from .retry_rules import is_final
@@ -66,8 +66,9 @@ class Settler:
             self._carry_out(settled)
 
     def end_overdue(self, now: float) -> None:
-        """End the claims of tasks that timed out. Their threads cannot be stopped; what they return
-        is dropped. A task behind which pure ones run is held back for a moment at most."""
+        """End the claims of tasks that timed out, or had their grace after they were told to stop.
+        Their threads cannot be stopped; what they return is dropped. A task behind which pure ones
+        run is held back for a moment at most."""
         if now <= self.pool.next_deadline():
             return
         for job in [job for job in list(self.pool.running) if now > job.held_until]:
@@ -75,6 +76,9 @@ class Settler:
                 self.pool.write_off(job)
                 self.counters.executed += 1 + len(job.held.run)
                 self.ended(job.held)
+        for job in list(self.pool.running):
+            if now > job.given_up_at and job.held is None:
+                self._give_up(job, now)
         for job in [job for job in list(self.pool.running) if now > job.deadline]:
             is_last = now > job.last_call
             failure = failures.deadline_passed(job) if is_last else failures.time_out(job)
@@ -82,6 +86,17 @@ class Settler:
             self.write_off(job, why)
             self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
             self._failed(job, failure, final=is_last or is_final(job.options, TimeoutError()))
+
+    def _give_up(self, job: Job, now: float) -> None:
+        """Its function was told to stop, and goes on: nobody waits for it any longer."""
+        logger.info(
+            "%s of %s has not returned %g s after it was told to stop (%s), and is given up",
+            *(job.name, job.claim.plan_path, STOP_GRACE_S, job.stop_reason),
+            extra=job.log_fields,
+        )
+        self.write_off(job, job.stop_reason)
+        self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
+        self.claims.hand_back([job])  # where an operator took the claim, that only finds it gone
 
     def write_off(self, job: Job, why: str) -> None:
         """Stop waiting for its function."""

@@ -63,7 +63,7 @@ class Shutdown:
         self.claims.hand_back(self.pool.take_waiting())
         if now >= self._hurry_at:
             for job in list(self.pool.running):
-                self.settler.write_off(job, "the worker stops")
+                self.settler.write_off(job, job.stop_reason or "the worker stops")
                 self.claims.hand_back([job])
             self.steps.give_up()
         if not self._holds_anything() and not self.steps.under_way:

@@ -16,10 +16,11 @@ logger = get_logger("zkplan.worker")
 class ThreadPool:
     """Runs jobs on at most `count` threads; `ended` and `freed` are called on a slot's thread.
 
-    A function cannot be stopped from outside. When a job is abandoned because it timed out, its
-    thread is written off and a new one takes its place, so that the number of slots stays the same.
-    At most as many threads are replaced as there are slots. After that each abandoned job takes a
-    slot away, until an abandoned function returns: then `freed` is called.
+    A function cannot be stopped from outside. When a job is abandoned because it timed out, or was
+    told to stop and did not, its thread is written off and a new one takes its place, so that the
+    number of slots stays the same. At most as many threads are replaced as there are slots. After
+    that each abandoned job takes a slot away, until an abandoned function returns: then `freed` is
+    called.
     """
 
     def __init__(
@@ -93,20 +94,20 @@ class ThreadPool:
             self._spawn()
         if is_running and self.count - self.slots in (1, self.count):
             logger.warning(
-                "%d functions that ran past their time-out have not returned, and hold as many "
-                "threads: until some return, this worker %s. Restart it, and give the calls that "
-                "hang a time-out of their own",
+                "%d functions that were given up (timed out, cancelled) have not returned, and "
+                "hold as many threads: until some return, this worker %s. Restart it, and give the "
+                "calls that hang a time-out of their own",
                 self.abandoned,
                 "runs fewer tasks at a time" if self.slots else "claims and runs nothing",
             )
 
     def next_deadline(self) -> float:
-        """The monotonic time, in seconds, at which the first running job times out, or is not held
-        back any longer."""
+        """The monotonic time, in seconds, at which the first running job times out, has had its
+        grace, or is not held back any longer."""
         due = float("inf")
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.running):
-            due = min(due, job.deadline, job.held_until)
+            due = min(due, job.deadline, job.held_until, job.given_up_at)
         return due
 
     def since(self) -> list[tuple[str, float]]:

@@ -12,8 +12,7 @@ class Vitals(NamedTuple):
 
     `is_registered` and `answers`: others see it, and ZooKeeper answers it. Of its `slots` so many
     are `busy`; `waiting` tasks wait for one. `claims` counts all that it has claimed. `abandoned`
-    functions were given up (timed out, cancelled, or their claim is gone) and have not returned;
-    those that still hold a slot are `busy`, too.
+    functions were given up (timed out, cancelled, or their claim is gone) and have not returned.
     """
 
     is_registered: bool
