@@ -80,8 +80,8 @@ def test_a_removal_without_an_answer_deletes_the_folder_when_it_is_repeated(
         plan.add_task(operator.add, [[1], [2]])
     folder, real = place.folder_of(plan), removal.remove
 
-    def unanswered(plan_path: str, **options: Any) -> Any:
-        yield from real(plan_path, **options)
+    def unanswered(plan_path: str, *options: Any) -> Any:
+        yield from real(plan_path, *options)
         raise ZooKeeperUnavailable("no answer")
 
     monkeypatch.setattr(removal, "remove", unanswered)
