@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import PlanDrained, ServerFull
+from ..errors import PlanDrained, PlanNotFound, ServerFull
 from .control import change_state
 from .foreign import below, delete_below
 from .gates import remove_waiting
@@ -96,9 +96,11 @@ def _end_for_good(plan_path: str, end: int | None) -> Step[bool]:
     """Cancel the plan, also one that is done with failures: a retry would run it again, and lose
     its tasks to the removal. Returns False for a plan that stays, see `remove`.
     """
-    names = ("ready", "done", "dead")
+    paths = [plan_path, *(f"{plan_path}/{name}" for name in ("ready", "done", "dead"))]
     for _ in range(REMOVALS_MAX):
-        ready, done, dead = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
+        plan, ready, done, dead = yield ReadMany([ReadData(path) for path in paths])
+        if plan is None:
+            raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
         is_cancelled = ready is not None and control_from_bytes(ready.data) == "cancelled"
         if done is None:
             if end is not None:
