@@ -105,7 +105,7 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         through_bytes,
     ),
     "dead letter": (
-        st.builds(Dead, RANKS, COUNTS, COUNTS, TEXT, TEXT, TEXT, LANES),
+        st.builds(Dead, RANKS, COUNTS, COUNTS, TEXT, TEXT, TEXT, LANES, st.booleans()),
         through_bytes,
     ),
     "worker": (

@@ -13,7 +13,7 @@ from . import failpoints
 from .layout import Entry, Paths, entry_path
 from .load import read_all
 from .places import Place, find_place
-from .records import ready_to_bytes, taken_to_bytes
+from .records import Dead, ready_to_bytes, taken_to_bytes
 from .requests import (
     Applied,
     Create,
@@ -112,7 +112,7 @@ def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
     letter, outcome = yield ReadMany(
         [ReadData(f"{plan_path}/dead/{task}"), ReadData(f"{plan_path}/results/{task}")]
     )
-    if letter is None or outcome is None:
+    if letter is None or outcome is None or Dead.from_bytes(letter.data).undelivered:
         return False
     place = yield from find_place(paths, plan, task)
     if place is None or place.state != "dead" or not place.has_outcome:

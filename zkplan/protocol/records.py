@@ -263,11 +263,15 @@ class Dead(NamedTuple):
     error: str
     worker: str
     queue: str = DEFAULT_QUEUE
+    #: Its failure cascades, and cannot be delivered: an edge of it is damaged.
+    undelivered: bool = False
 
     def to_bytes(self) -> bytes:
         value = self._asdict()
         if self.queue == DEFAULT_QUEUE:
             del value["queue"]
+        if not self.undelivered:
+            del value["undelivered"]
         return to_json(value)
 
     @classmethod
@@ -288,6 +292,7 @@ class Dead(NamedTuple):
             as_text(value.get("error")),
             as_text(value.get("worker")),
             as_queue(value.get("queue")),
+            value.get("undelivered") is True,
         )
 
 

@@ -148,6 +148,7 @@ def settle_failure(
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.
         outcome = job.loaded.result or sealed
         return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True, cascades=cascades)
+    dead = dead._replace(undelivered=cascades)
     # What an operator has decided is the outcome: a lost answer is recognised by it.
     decided = job.loaded.result
     outcome, has_result = decided or sealed, decided is not None
