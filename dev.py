@@ -180,7 +180,7 @@ def main(arguments: list[str]) -> None:
         set_up_program("chromedriver", ["chromium", "chromium-driver"], "the page")
         set_up_promtool()
         set_up_python_tests()
-    if command in (chaos, soak):
+    if command in (test, chaos, soak):
         set_up_faketime()
     command(arguments[1:])
 
@@ -259,7 +259,7 @@ def set_up_faketime() -> None:
     if not any(Path("/usr").glob("lib*/**/faketime/libfaketimeMT.so.1")) and not apt_install(
         ["libfaketime"]
     ):
-        say("libfaketime is missing and cannot be installed here: faults of clocks are skipped")
+        say("libfaketime is missing and cannot be installed here: tests of clocks are skipped")
 
 
 def zookeeper_is_installed() -> bool:

@@ -25,16 +25,18 @@ def load_judged(
     met = sealing.met(client.name) if sealing is not None else None
     loaded: list[Loaded] = yield from loading.load(claims, read)
     # The first time that a client opens data of a plan, it reads where they lie: after the tasks.
-    learned = sealing is not None and sealing.met(client.name) != met
+    later = sealing is not None and sealing.met(client.name) != met
+    # The claim of a task that is gone is deleted after the others were read.
+    later = later or any(claim.task_path not in world.nodes for claim in claims)
     for item in loaded:
-        judge_loaded(world, item, learned)
+        judge_loaded(world, item, later)
     return loaded
 
 
-def judge_loaded(world: World, item: Loaded, learned: bool = False) -> None:
+def judge_loaded(world: World, item: Loaded, later: bool = False) -> None:
     """The claim stands, nothing is damaged, the arguments are right; raises Violation.
 
-    `learned`: there were reads after those of the task, so its claim may be gone.
+    `later`: there were requests after the reads of the task, so its claim may be gone.
     """
     task = world.auditor.tasks[item.claim.task_path]
     if item.damage:
@@ -42,7 +44,7 @@ def judge_loaded(world: World, item: Loaded, learned: bool = False) -> None:
     if item.refused is not None:
         raise Violation(f"S3 {task.name} has an argument of another task: {item.refused}")
     # The edges of a plan of plain creates take reads after that moment, too.
-    delayed_reads = learned or any(plan.foreign for plan in world.plans)
+    delayed_reads = later or any(plan.foreign for plan in world.plans)
     if item.claim.path not in world.nodes and not delayed_reads:
         raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
     if item.result is None:  # else its function does not run
