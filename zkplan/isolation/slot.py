@@ -202,8 +202,13 @@ class Slot:
                         return
             elif self._control in ready:
                 self._read_last(log)
-                raise ProcessEnded(self._hear_guard())
+                ended = self._hear_guard()
+                if killed and not job.abandoned:
+                    # The files and ports that it held elsewhere are free when the next task begins.
+                    time.sleep(max(0.0, job.settled_at - time.monotonic()))
+                raise ProcessEnded(ended)
             is_over = job.abandoned or (job.leader is not None and job.leader.abandoned)
+            is_over = is_over or time.monotonic() > job.killed_at
             if not killed and is_over:
                 killed = True
                 self._order("renew")

@@ -26,6 +26,9 @@ TAKEN = "an operator has skipped or cancelled it"
 LOST = "its claim was released"
 #: Seconds that a function has to return after it was told to stop. Commands have as many.
 STOP_GRACE_S = 5.0
+#: After which parts of that a process of its own is killed, and its slot is free: a server takes a
+#: moment to notice that a process is gone, and to free what it held there.
+KILLED_AFTER, SETTLED_AFTER = 0.7, 0.95
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +123,16 @@ class Job:
         if self.stop_reason in ("", SILENCE, LOST):
             self.stop_reason = why
         self.given_up_at = min(self.given_up_at, time.monotonic() + STOP_GRACE_S)
+
+    @property
+    def killed_at(self) -> float:
+        """The monotonic time at which its process is killed, where it has one of its own."""
+        return self.given_up_at - (1 - KILLED_AFTER) * STOP_GRACE_S
+
+    @property
+    def settled_at(self) -> float:
+        """The monotonic time at which the next task may follow a process that was killed."""
+        return self.given_up_at - (1 - SETTLED_AFTER) * STOP_GRACE_S
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""
