@@ -197,17 +197,10 @@ class NotSerialisable(PayloadError):
 class PayloadTooLarge(PayloadError):
     """A payload exceeds what a request may carry; `size`, `limit` in bytes. Nothing was sent."""
 
-    def __init__(
-        self,
-        what: str,
-        size: int,
-        limit: int,
-        advice: str = "give authors and workers a store for large values (store=, --store, "
-        "ZKPLAN_STORE)",
-    ) -> None:
+    def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
             f"{what}: {size} bytes, but one ZooKeeper request carries at most {limit} of it: "
-            f"{advice}"
+            "give authors and workers a store for large values (store=, --store, ZKPLAN_STORE)"
         )
         self.size = size
         self.limit = limit

@@ -126,7 +126,7 @@ def _under_a_lease(stack: ExitStack, hosts: str, root: str, options: Mapping[str
 def _momentary(plan: str, task: str) -> list[str]:
     """Kinds that last for a moment only. The same code makes every znode."""
     of_a_task = ["dep-0000000000", "arg-0000000000", "log-0000000007", "result", "delivered"]
-    of_a_task += ["incomplete", "started-1", "retry-1", "cut"]
+    of_a_task += ["incomplete", "started-1", "retry-1", "cut", "adds", "adds-1-0", "added-0"]
     return [
         *(f"{task}/{name}" for name in of_a_task),
         f"{plan}/dead/{task[-10:]}",

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import zkplan
-from zkplan import Client, PayloadTooLarge, PlanDrained, PlanError, ResultNotKept, TaskSpec
-from zkplan.protocol import wide_join
+from zkplan import (
+    Client,
+    PayloadTooLarge,
+    Plan,
+    PlanDrained,
+    PlanError,
+    PlanFailed,
+    ResultNotKept,
+    TaskSpec,
+    Worker,
+)
+from zkplan.protocol import failpoints, wide_join
 from zkplan.protocol.adding import NewTask
-from zkplan.protocol.author import EDGES_PER_MULTI, Author
+from zkplan.protocol.author import Author
+from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.requests import Step
+from zkplan.protocol.wide_join import EDGES_PER_MULTI
 
-from .support import Here, note, notes, pass_gate, wait_until, working
+from .support import Here, WorkerProcess, note, notes, pass_gate, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls", "worker")
 
@@ -180,39 +193,131 @@ def test_a_large_result_and_its_adds_are_committed_together(
     assert sorted(notes(file)) == [*(f"{n} 400000" for n in range(4)), "alone"]
 
 
-def test_a_task_may_not_add_more_than_its_commit_carries(zkplan_client: Client) -> None:
-    def greedy() -> tuple[int, str]:
+#: What no request carries, with a join of more edges than one transaction makes.
+PARTS, LARGE = EDGES_PER_MULTI, 5
+
+
+def build_many(folder: str) -> str:
+    """Adds parts, large ones, a join of all, and what takes that, a gate and its own result."""
+    here, note_to = zkplan.current(), str(Path(folder) / "ran")
+    numbers = [here.plan.add_task(noted, [note_to, n, b""], keep=False) for n in range(PARTS)]
+    numbers += [here.plan.add_task(noted, [note_to, -n, b"x" * 250_000]) for n in range(LARGE)]
+    total = here.plan.add_task(sum, [numbers], queue="sums")
+    gate = zkplan.when(f"{here.plan.path}/ready")
+    here.plan.add_task(noted_together, [note_to, total, here.task, gate], name="end", keep=True)
+    return "built"
+
+
+def noted(file: str, number: int, _: Any) -> int:
+    note(file, str(number))
+    return number
+
+
+def noted_together(file: str, total: int, built: str, _: bytes) -> tuple[int, str]:
+    note(file, "end")
+    return total, built
+
+
+def require_built(plan: Plan, folder: Path) -> None:
+    """All that `build_many` adds has run, and once."""
+    status = plan.wait(100)
+    # With them the builder, the sum, the last task and its gate.
+    assert (status.finished, status.dead) == (PARTS + LARGE + 4, 0)
+    assert plan.task("end").result(1) == (sum(range(PARTS)) - sum(range(LARGE)), "built")
+    ran = [*map(str, range(PARTS)), *(str(-number) for number in range(LARGE)), "end"]
+    assert sorted(notes(folder / "ran")) == sorted(ran)
+
+
+def test_a_task_adds_as_many_tasks_as_an_author_may(
+    here: Here, zkplan_client: Client, tmp_path: Path
+) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_task(build_many, [str(tmp_path)])
+    with working(*here, of_worker={"queues": ["sums"]}):
+        require_built(plan, tmp_path)
+
+
+def test_a_task_in_a_process_of_its_own_adds_as_many(zkplan_client: Client, tmp_path: Path) -> None:
+    def build() -> None:
         plan = zkplan.current().plan
-        for number in range(100):
-            try:
-                plan.add_task(len, [b"x" * 50_000])
-            except PayloadTooLarge as error:
-                return number, str(error)
-        return 100, ""
-
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(greedy, keep=True)
-    added, told = task.result(30)
-    assert 1 <= added < 100
-    assert f"the {added + 1} tasks that task {task.number} adds" in told
-    assert "Let it add tasks that add the rest" in told
-    assert "store" not in told, "it would not help here"
-    assert plan.wait(30).finished == added + 1
-
-
-def test_a_task_adds_a_thousand_tasks_in_its_commit(zkplan_client: Client) -> None:
-    def build() -> int:
-        plan = zkplan.current().plan
-        plan.map(abs, range(-500, 0))
-        for _ in range(500):
-            plan.add_task(int)
-        return 7
+        parts = [plan.add_task(len, [b"x" * 250_000]) for _ in range(5)]
+        plan.add_task(noted, [str(tmp_path / "ran"), 7, parts], name="end")
 
     with zkplan_client.create_plan(attempts=1) as plan:
-        builder = plan.add_task(build, keep=True)
-    assert builder.result(30) == 7
-    status = plan.wait(100)
-    assert (status.finished, status.dead) == (1001, 0)
+        plan.add_task(build, isolation="process")
+    status = plan.wait(60)
+    assert (status.finished, status.dead) == (7, 0)
+    assert notes(tmp_path / "ran") == ["7"]
+
+
+@pytest.mark.parametrize(
+    "point", ["wide.fixing", "wide_adds.between", "wide_adds.edges", "wide_adds.let_go"]
+)
+def test_what_a_task_adds_is_added_once_wherever_its_worker_dies(
+    here: Here,
+    zkplan_client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    worker: Worker,
+    point: str,
+) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_task(build_many, [str(tmp_path)], queue="builders")
+    # At the second pass: something is done there, and something is left.
+    monkeypatch.setenv(VARIABLE, f"{point}=kill" if point == "wide.fixing" else f"{point}=kill:1:1")
+    options = ("--session-timeout", "2", "--queue", "builders")
+    with WorkerProcess(*here, tmp_path / "log", *options) as doomed:
+        assert doomed.process.wait_ended(60)
+        assert doomed.process.exit_code == -signal.SIGKILL
+    if point != "wide_adds.let_go":
+        assert notes(tmp_path / "ran") == [], "nothing runs before all of it is there"
+    with working(*here, of_worker={"queues": ["builders", "sums"]}):
+        require_built(plan, tmp_path)
+
+
+def test_a_dependency_that_is_lost_while_tasks_are_added_fails_its_dependent(
+    here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood when the outcome of the adding task was fixed, so the other tasks count."""
+    gate = tmp_path / "gate"
+
+    def build(number: str) -> None:
+        plan = zkplan.current().plan
+        for _ in range(5):
+            plan.add_task(len, [b"x" * 250_000])
+        plan.add_task(str, [plan.task(number)], name="late")
+
+    with zkplan_client.create_plan() as plan:
+        held = plan.add_task(pass_gate, [str(gate)], queue="held", keep=False)
+        plan.add_task(build, [held.number], queue="adders")
+
+    def reached(name: str) -> None:
+        if name == "wide_adds.between" and not gate.exists():
+            gate.touch()
+            wait_until(lambda: plan.status().finished == 1, "the dependency has finished")
+
+    monkeypatch.setattr(failpoints, "reach", reached)
+    with (
+        working(*here, of_worker={"queues": ["held"]}),
+        working(*here, of_worker={"queues": ["adders"]}),
+        pytest.raises(PlanFailed) as failed,
+    ):
+        plan.wait(60)
+    assert "was not kept" in failed.value.failures["late"]
+    assert (plan.status().finished, plan.status().dead) == (1 + 1 + 5, 1)
+
+
+def test_an_added_task_that_no_request_carries_fails_its_adder_at_once(
+    zkplan_client: Client,
+) -> None:
+    def greedy() -> None:
+        zkplan.current().plan.add_task(len, [b"x" * 1_100_000])
+
+    with zkplan_client.create_plan(attempts=5, retry_delay=100.0) as plan:
+        task = plan.add_task(greedy)
+    with pytest.raises(PayloadTooLarge, match="store for large values"):
+        task.result(30)
+    assert (plan.status().added, plan.status().dead) == (1, 1)
 
 
 def test_a_task_cannot_wait_for_its_own_plan(zkplan_client: Client) -> None:

@@ -71,13 +71,16 @@ def test_claims_of_a_vanished_worker_do_not_keep_a_plan_from_its_export(
     assert [task.state for task in found.tasks()] == ["runnable"]
 
 
-def test_a_task_that_is_still_being_defined_is_waited_for(
-    zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+@pytest.mark.parametrize(
+    ("child", "told"), [("incomplete", "is still being defined"), ("adds", "is still adding tasks")]
+)
+def test_a_task_that_is_still_being_defined_or_adds_others_is_waited_for(
+    zkplan_client: Client, znodes: KazooClient, tmp_path: Path, child: str, told: str
 ) -> None:
     plan = zkplan_client.create_plan()
     task = plan.add_task(len, ["four"])
-    znodes.create(f"{task.path}/incomplete", b"somebody-1")
-    with pytest.raises(PlanError, match="is still being defined"):
+    znodes.create(f"{task.path}/{child}", b"somebody-1")
+    with pytest.raises(PlanError, match=told):
         export_plan(plan, tmp_path / "plan")
     assert os.listdir(tmp_path) == []
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from zkplan.protocol import author as authoring
-from zkplan.protocol import reopen, wide_join
+from zkplan.protocol import reopen, staged, wide_adds, wide_join
 
 from .network import Faults
 
@@ -48,9 +48,12 @@ class Mix(NamedTuple):
 #: small joins meet the limits of large ones.
 NARROW = (
     (authoring, "BATCH_OPS", 14),
-    (authoring, "EDGES_PER_MULTI", 1),
+    (wide_join, "EDGES_PER_MULTI", 1),
     (wide_join, "EDGES_PER_STEP", 1),
     (reopen, "GROUP_OPS_MAX", 6),
+    (staged, "GROUP_BYTES_MAX", 1),
+    (wide_adds, "GROUP_BYTES_MAX", 1),
+    (wide_adds, "_GO", 1),
 )
 
 

@@ -82,6 +82,12 @@ def decided_meanwhile(rng: random.Random) -> Mix:
     return mix._replace(expiries=0, crashes=0, removes=0)
 
 
+def growing(rng: random.Random) -> Mix:
+    """Functions add tasks, wide deliveries commit them, and workers are lost meanwhile."""
+    mix = draw_mix(rng)._replace(adds=0.7, wide=1, narrow=rng.random() < 0.7, failing=0.0, more=0)
+    return mix._replace(expiries=rng.choice((0, 2, 4)), crashes=rng.choice((0, 2)), pauses=0)
+
+
 def reopened(rng: random.Random) -> Mix:
     """Plans end with failures, and several people retry them at once."""
     mix = draw_mix(rng)

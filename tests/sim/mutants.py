@@ -204,10 +204,6 @@ def _lend_nothing(plan_path: str, tasks: Any, first: int, *_: object) -> list[Op
     return _real_added(plan_path, tasks, first, {})
 
 
-def _add_nothing(*_: object) -> list[Op]:
-    return []
-
-
 MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only, mix=mixes.expiring),
     Mutant(
@@ -272,7 +268,6 @@ MUTANTS = (
     Mutant(
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
     ),
-    Mutant("wide delivery that loses adds", patches=((wide_delivery, "added_ops", _add_nothing),)),
     Mutant(
         "wide delivery without its mark",
         without(lambda fiber, op: op.path.endswith(f"/{DELIVERED}")),

@@ -7,6 +7,7 @@ from itertools import chain
 
 import pytest
 
+from .broken_adds import OF_ADDS
 from .broken_decisions import OF_DECISIONS
 from .broken_history import OF_HISTORY
 from .broken_reopening import OF_REOPENING
@@ -22,6 +23,7 @@ SEEDS_MAX = 20_000
 ALL = (
     *(*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY, *OF_UPDATES),
     *OF_REOPENING,
+    *OF_ADDS,
 )
 
 

@@ -21,7 +21,7 @@ from zkplan.protocol.requests import ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
-from . import duties, gates, maintenance, store
+from . import added, duties, gates, maintenance, store
 from .limits import choose_entries
 from .loads import inherited, judge_arguments, load_judged, read_ahead
 from .network import Client
@@ -312,7 +312,7 @@ class Worker:
             me = self.me
             if me is None:
                 self.finished.append(part)
-            elif world.is_wide(part):
+            elif not part.fits or world.is_wide(part):
                 yield from self._deliver_wide(me, part)
             else:
                 narrow.append(part)
@@ -368,6 +368,7 @@ class Worker:
             done = yield from wide_delivery.deliver_wide(
                 *(me, part, self._allowance, lambda claims: self.to_load.extend(claims)),
                 lambda *owed: self.owed.append(owed),
+                added.judge_lost,
             )
         except (ServerFull, wide_delivery.WorkerGone) as error:
             if isinstance(error, wide_delivery.WorkerGone):

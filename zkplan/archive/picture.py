@@ -17,9 +17,11 @@ from ..errors import PlanError, PlanNotFound
 from ..protocol.adding import next_number
 from ..protocol.compaction import Cut
 from ..protocol.layout import (
+    ADDS,
     HISTORY,
     PENDING,
     QUEUES,
+    STAGED,
     TASK_KEY,
     Delayed,
     Entry,
@@ -214,9 +216,19 @@ class _Walk:
                     f"{task} of {self.path} is still being defined: wait for its author to end "
                     "(`zkplan plan check` tells more), then export again",
                 )
+            if ADDS in names:
+                raise PlanError(
+                    self.path,
+                    f"{task} of {self.path} is still adding tasks: let a worker run the plan until "
+                    "it has added them all, then export again",
+                )
             # The `owner` mark of a worker is not part of the plan. It may stand a little longer
-            # than its claim.
-            children = sorted(name for name in names if name not in ("owner", "ready"))
+            # than its claim. What a lost claim has staged does not count.
+            children = sorted(
+                name
+                for name in names
+                if name not in ("owner", "ready") and not name.startswith(STAGED)
+            )
             self.note(task, ready.data.hex(), str(ready.version), *children, "")
             version = self._published(task, ready.data, ready.version, children)
             wanted += (task, Znode(f"{task}/ready", ready.data, version))

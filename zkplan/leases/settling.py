@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ..connection import Connection
@@ -25,7 +26,7 @@ from ..protocol.shared import (
     Registration,
 )
 from ..protocol.wide_delivery import WorkerGone, deliver_wide
-from ..runtime.failures import describe
+from ..runtime.failures import describe, sealed
 from ..runtime.job import Ended, Job
 from ..runtime.settlement import End, HandBack, settle, settle_failure
 from ..serialization.codec import Codec
@@ -152,6 +153,7 @@ class Settling:
         step = deliver_wide(
             *(me, part, lambda: NO_ALLOWANCE, lambda claims: None),
             lambda full, pending: owed.append((full, pending)),
+            partial(sealed, job, self._codec),
         )
         try:
             ended = self._run(step)

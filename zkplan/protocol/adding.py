@@ -6,13 +6,14 @@ so the whole transaction is refused. So a half-defined task never exists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from .edges import edge_ops
 from .layout import (
     DEFAULT_QUEUE,
+    INCOMPLETE,
     PLAN_FIXED,
     TAKES_FAILURES,
     Entry,
@@ -102,14 +103,17 @@ def task_ops(
     task: NewTask,
     number: str,
     numbers: dict[NewTask, str],
-    dying: Mapping[str, bool] = NOBODY,
+    dying: Collection[str] = (),
+    held: str = "",
 ) -> list[Op]:
     """Create one task with its edges, and publish it if it waits for nothing.
 
-    `numbers` holds the predictions for tasks of the same transaction; `dying`: see `added_ops`.
+    `numbers` holds the predictions for tasks of the same transaction. `dying` are the sources that
+    have not ended with the outcome that is known of them. `held`: it waits for the end of the adds
+    of the task of that name; see `wide_adds`.
     """
     path = f"{plan_path}/task-{number}"
-    k, queue = task.k, task.queue
+    k, queue = task.k + bool(held), task.queue
     sources = [dep if isinstance(dep, str) else numbers.get(dep) or dep.number for dep in task.deps]
     record = with_sources(task.record, [number] if task.gate else sources)
     ops: list[Op] = [
@@ -119,6 +123,10 @@ def task_ops(
     ]
     if task.takes_failures:
         ops.append(Create(f"{path}/{TAKES_FAILURES}"))  # for the check
+    if task.gate:
+        ops.append(Create(f"{path}/gate", task.gate))
+    if held:
+        ops.append(Create(f"{path}/{INCOMPLETE}", held.encode()))
     for position, source in enumerate(sources):
         value = task.known.get(position)
         if value is not None:
@@ -129,14 +137,13 @@ def task_ops(
         ops += edge_ops(plan_path, *edge)
     if k == 0:
         ops.append(SetData(f"{path}/ready", ready_to_bytes(0, queue)))
-        if task.gate:
-            ops.append(Create(f"{path}/gate", task.gate))
-        ops.append(Create(_first_place(plan_path, task, number)))
+        ops.append(Create(first_place(plan_path, task, number)))
     return ops
 
 
-def _first_place(plan_path: str, task: NewTask, number: str) -> str:
-    """Where a task without edges stands: runnable, delayed until it may run, or among the gates."""
+def first_place(plan_path: str, task: NewTask, number: str) -> str:
+    """Where a task that waits for no edge stands: runnable, delayed until it may run, or among the
+    gates."""
     entry = Entry(task.rank, number, 0, 0)
     root, _, plan = plan_path.rpartition("/")
     if task.gate:

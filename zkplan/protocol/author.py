@@ -54,8 +54,6 @@ from .unproven import require_proven
 WINDOW = 4
 #: Operations in one batch. Larger batches are no faster; smaller ones cost a round trip each.
 BATCH_OPS = 400
-#: A join with more edges is added in several transactions, behind an `incomplete` mark.
-EDGES_PER_MULTI = 1200
 
 
 def ensure_root(paths: Paths) -> Step[Node | None]:
@@ -207,7 +205,7 @@ class Author(AddChain):
             self.queues |= queues
 
     def _add_part(self, tasks: Sequence[NewTask]) -> Step[None]:
-        for is_wide, run in groupby(tasks, lambda task: task.k > EDGES_PER_MULTI):
+        for is_wide, run in groupby(tasks, lambda task: task.k > wide_join.EDGES_PER_MULTI):
             if not is_wide:
                 yield from self._add_run(list(run))
                 continue

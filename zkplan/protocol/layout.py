@@ -45,6 +45,11 @@ SERVICE = "service."
 LEASE = "lease-"
 #: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
+#: The child of a task that is not fully defined, or may not run yet.
+INCOMPLETE = "incomplete"
+#: Children of a task whose function has added more tasks than one transaction carries: the chunks
+#: of their definitions, what says that these count, and the numbers of those that are added.
+STAGED, ADDS, ADDED = "adds-", "adds", "added-"
 #: The child of a task that runs also if tasks that it waits for have failed for good.
 TAKES_FAILURES = "takes-failures"
 

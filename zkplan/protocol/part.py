@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .adding import NewTask, dep_number
 from .edges import Edge
-from .layout import DEFAULT_QUEUE, DELIVERED, queue_in
+from .layout import ADDS, DEFAULT_QUEUE, DELIVERED, queue_in
 from .load import Loaded
 from .requests import Create, Delete, Fact, Op, SetData
 from .shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, OP_OVERHEAD
@@ -166,7 +166,8 @@ class Part:
         """`op_count`, `size` and `fits`, counted once."""
         ops = self.op_count
         size = self._size(ops)
-        return ops, size, ops <= 4 * GROUP_OPS_MAX and size <= 2 * GROUP_BYTES_MAX
+        fits = ops <= 4 * GROUP_OPS_MAX and size <= 2 * GROUP_BYTES_MAX
+        return ops, size, fits and ADDS not in self.loaded.others
 
     @property
     def fits(self) -> bool:

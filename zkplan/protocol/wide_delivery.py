@@ -10,14 +10,12 @@ from collections.abc import Callable, Sequence
 
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected, ZkplanError
 from . import failpoints
-from .adding import added_ops, being_removed, names_of, next_number, read_all_finished
 from .edges import Edge, delivery_ops
 from .foreign import with_below
-from .layout import DELIVERED, PENDING
+from .layout import ADDED, ADDS, DELIVERED, PENDING, STAGED
 from .load import Loaded, Reading, drop_removed, read_names
 from .part import Part
 from .publish import publish, still_full
-from .queues import make_and_count
 from .requests import (
     Applied,
     Check,
@@ -30,7 +28,6 @@ from .requests import (
     ReadMany,
     Reason,
     Refused,
-    SetData,
     Step,
 )
 from .shared import (
@@ -45,6 +42,10 @@ from .shared import (
     pending_bytes,
     rejected,
 )
+from .wide_adds import Lost, add_staged, stage
+
+#: How the children of a task begin that nobody needs once its outcome is fixed and all is added.
+_SPENT = ("arg-", "log-", STAGED, ADDED)
 
 
 class WorkerGone(ZkplanError):
@@ -57,26 +58,31 @@ def deliver_wide(
     allowance: Callable[[], Allowance],
     taken: Callable[[list[Claim]], None],
     owed: Callable[[list[Dependent], str], None],
+    lost: Lost,
 ) -> Step[bool]:
     """Commit `part` in as many transactions as it takes. Returns False if its claim was gone.
 
     Raises ResultNotKept, PlanError or PayloadTooLarge if a task that its function added cannot be
     added; then nothing was written. Raises PayloadUndecodable or ZooKeeperError if an edge is
-    damaged, leads nowhere or may not be read; then the edges delivered so far stay delivered. In
-    all cases the claim still stands. Raises WorkerGone where `me` is gone, but not the claim, which
-    is that of a lease: with another registration the delivery goes on. With `allowance` and `taken`
-    the worker can run dependents while later edges are delivered. `owed` gets dependents that a
-    full server has no room to publish now, and their pending record.
+    damaged, leads nowhere or may not be read, or if staged tasks cannot be added; then what was
+    added and delivered so far stays. In all cases the claim still stands. Raises WorkerGone where
+    `me` is gone, but not the claim, which is that of a lease: with another registration the
+    delivery goes on. With `allowance` and `taken` the worker can run dependents while later edges
+    are delivered. `owed` gets dependents that a full server has no room to publish now, and their
+    pending record. `lost`: see `wide_adds`.
     """
     loaded = part.loaded
     if loaded.result is None:
         if not (yield from _fix_result(part)):
             return False
-        # They were added with the result, and only once: if a full server interrupts the delivery,
-        # it may go on as an ordinary commit, which would add them again.
+        # What was staged counts from now on, or never: nobody may add it again.
         added, part.adds = part.adds, []
-        # They may have added edges to this task.
         if added and not (yield from _reload_edges(loaded)):
+            return False
+    if ADDS in loaded.others:
+        yield from add_staged(loaded.claim, lost)
+        # They may have added edges to this task.
+        if not (yield from _reload_edges(loaded)):
             return False
     assert loaded.result is not None
     part.outcome = loaded.result
@@ -107,44 +113,30 @@ def deliver_wide(
 
 
 def _fix_result(part: Part) -> Step[bool]:
-    """Create `result`, together with the tasks that the function added: it never runs again."""
+    """Create `result`: the function never runs again, and what it has added counts."""
     loaded, claim = part.loaded, part.loaded.claim
-    while True:
-        ops: list[Op] = [
-            Check(claim.path),
-            Create(f"{claim.task_path}/result", part.outcome),
-        ]
-        facts = {f"{claim.task_path}/result": part.fact}
-        if part.adds:
-            queues = part.lacks_queues()
-            plan, part.queues_made = yield from make_and_count(claim.plan_path, queues)
-            first = next_number(plan) if plan is not None else 0
-            ops.append(SetData(f"{claim.plan_path}/add-count"))
-            # Their edges to this task are ordinary edges: the task exists until all are delivered.
-            ops += added_ops(claim.plan_path, part.adds, first, {})
-            facts |= names_of(claim.plan_path, part.adds, first)
-        answer = yield Multi(ops, facts)
-        if isinstance(answer, Applied):
-            loaded.result = part.outcome
-            return True
-        if answer.at == 1 and answer.reason is Reason.NODE_EXISTS:
-            # An earlier copy of this transaction, or an earlier claim, has stored the result: that
-            # one counts.
-            node = yield ReadData(f"{claim.task_path}/result")
-            if node is None:  # the plan was removed meanwhile
-                yield from drop_removed([claim])
-                return False
+    ops: list[Op] = [Check(claim.path), Create(f"{claim.task_path}/result", part.outcome)]
+    if part.adds:
+        counts = yield from stage(part)
+        if counts is None:
+            return False
+        ops.append(counts)
+    failpoints.reach("wide.fixing")
+    answer = yield Multi(ops, {f"{claim.task_path}/result": part.fact})
+    if isinstance(answer, Applied):
+        loaded.result = part.outcome
+        return True
+    if answer.at == 1 and answer.reason is Reason.NODE_EXISTS:
+        # An earlier copy of this transaction, or an earlier claim, has stored the result: that one
+        # counts.
+        node = yield ReadData(f"{claim.task_path}/result")
+        if node is not None:
             loaded.result = node.data
             return True
-        if answer.at <= 1 and answer.reason is Reason.NO_NODE:
-            yield from drop_removed([claim])
-            return False
-        if answer.path == f"{claim.plan_path}/add-count":
-            raise being_removed(claim.plan_path)
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise rejected(f"storing the result of {claim.task_path}", answer)
-        if answer.path.endswith("/prov-"):
-            yield from read_all_finished(claim.plan_path, part.adds)
+    elif answer.reason is not Reason.NO_NODE:
+        raise rejected(f"storing the result of {claim.task_path}", answer)
+    yield from drop_removed([claim])  # the claim was lost, or its plan is being removed
+    return False
 
 
 def _chunk_size(part: Part) -> int:
@@ -219,12 +211,12 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
 
 
 def _drop_spent(loaded: Loaded) -> Step[None]:
-    """Delete arguments and logs if they are too many for the last transaction.
+    """Delete arguments, logs and staged definitions if they are too many for the last transaction.
 
     Nobody needs them any more: once `result` exists, the function never runs again.
     """
     claim = loaded.claim
-    spent = [name for name in loaded.others if name.startswith(("arg-", "log-"))]
+    spent = [name for name in loaded.others if name.startswith(_SPENT)]
     size = len(loaded.result or b"") + len(spent) * (OP_OVERHEAD + len(claim.task_path) + 20)
     if len(spent) <= GROUP_OPS_MAX // 2 and size <= GROUP_BYTES_MAX:
         return

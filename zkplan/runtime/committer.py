@@ -18,6 +18,7 @@ from ..protocol.shared import (
 from ..protocol.wide_delivery import WorkerGone, deliver_wide
 from .claimer import Claimer
 from .claims import Claims
+from .failures import sealed
 from .loader import Loader
 from .membership import Membership
 from .prefetch import Prefetch
@@ -139,6 +140,7 @@ class Committer:
         step = deliver_wide(
             *(me, part, lambda: self.claimer.allowance([part], most, 0)),
             *(self.loader.take_on, partial(self.publisher.publish_later, me)),
+            partial(sealed, self.claims.job_of(part.loaded), self.settler.codec),
         )
         # An error concerns only this part, such as an edge that leads nowhere.
         self.steps.start(or_error(step), delivered)

@@ -84,6 +84,11 @@ def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
     )
 
 
+def sealed(job: Job, codec: Codec, error: BaseException) -> bytes:
+    """The same in its envelope, as an outcome."""
+    return codec.seal(FAILURE, describe(error, job, codec).to_bytes())
+
+
 def for_log(failure: Failure, job: Job, shown: str = "") -> str:
     """What the worker's log says of a failure. `shown`: a text of zkplan's own.
 

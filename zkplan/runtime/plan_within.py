@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from ..basics.durations import Duration
 from ..connection import Connection
-from ..errors import InvalidTask, PayloadTooLarge, PlanError
+from ..errors import InvalidTask, PlanError
 from ..plan import Plan
 from ..protocol.adding import NewTask
 from ..protocol.control import PlanStatus
 from ..protocol.records import PlanRecord
-from ..protocol.shared import REQUEST_BYTES_MAX
-
-#: How many bytes the tasks that one running task adds may take: they go with its commit, in one
-#: transaction. Their sizes are upper bounds: that leaves room for the result and the history.
-ADDS_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 
 
 class PlanWithin(Plan):
@@ -48,15 +43,6 @@ class PlanWithin(Plan):
                 keyed.label,
                 f"{keyed.label}: a task that a running task adds has no key: it is part of that "
                 "task's commit, so it is added once in any case",
-            )
-        size = sum(task.size for task in [*self._adds, *tasks])
-        if size > ADDS_BYTES_MAX:
-            raise PayloadTooLarge(
-                f"the {len(self._adds) + len(tasks)} tasks that task {self._task} adds",
-                size,
-                ADDS_BYTES_MAX,
-                "they are part of its commit. Let it add tasks that add the rest, or make several "
-                "calls in one task (`map` with a larger chunksize)",
             )
         self._adds += tasks
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..basics.exceptions import kind_of
+from ..errors import PayloadTooLarge
 from ..log import get_logger
 from ..protocol.options import TaskOptions
 
@@ -23,6 +24,8 @@ def is_final(
     Classes are known by their names, so that nothing is imported for it. `load` decodes a
     function `retry_if`. Without it that is not asked: it may be called only where the task ran.
     """
+    if issubclass(type(error), PayloadTooLarge):
+        return True  # it would be as large the next time
     if not options.fatal and not options.retry_if:
         return False
     rule = options.retry_if

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from ..log import get_logger
 from ..protocol.ending import fail_again, fail_for_good, postpone
-from ..protocol.layout import DELIVERED, Paths
+from ..protocol.layout import ADDS, DELIVERED, Paths
 from ..protocol.part import Part
 from ..protocol.records import Dead, Failure
 from ..protocol.requests import Step
+from ..protocol.shared import GROUP_BYTES_MAX
 from ..serialization.codec import FAILURE, Codec
 from .failures import for_log
 from .job import Ended, Job
@@ -64,7 +65,10 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         return None
     job.claim.fact = ended.fact
     if job.output is not None:
-        note_printed(job, PRINTED_ROOM - len(ended.outcome) - sum(task.size for task in job.adds))
+        # What does not fit its commit goes in transactions of its own.
+        together = len(ended.outcome) + sum(task.size for task in job.adds)
+        taken = together if together <= 2 * GROUP_BYTES_MAX else len(ended.outcome)
+        note_printed(job, PRINTED_ROOM - taken)
     if ended.stopped:
         logger.info(
             "%s of %s ended early, as it was told to (%s): handing it back",
@@ -149,7 +153,9 @@ def settle_failure(
         outcome = job.loaded.result or sealed
         return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True, cascades=cascades)
     dead = dead._replace(undelivered=cascades)
-    # What an operator has decided is the outcome: a lost answer is recognised by it.
+    # What an operator has decided is the outcome: a lost answer is recognised by it. It goes, but
+    # where tasks are missing that count since it was fixed: a retry goes on with these.
     decided = job.loaded.result
-    outcome, has_result = decided or sealed, decided is not None
+    outcome = decided or sealed
+    has_result = decided is not None and ADDS not in job.loaded.others
     return End(job, partial(fail_for_good, claim, outcome, dead, has_result=has_result))

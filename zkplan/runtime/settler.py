@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..errors import ZkplanError
+from ..errors import PayloadTooLarge, ZkplanError
 from ..log import get_logger
 from ..protocol.commit import Committed
 from ..protocol.layout import Paths
@@ -219,7 +219,9 @@ class Settler:
         # A failure that cannot be delivered either makes the task dead: it would be retried for
         # ever.
         failure = failures.describe(error, job, self.codec)
-        self._failed(job, failure, held=bool(part.dead), shown=str(error))
+        # What is too large would be as large the next time.
+        final = isinstance(error, PayloadTooLarge)
+        self._failed(job, failure, held=bool(part.dead), final=final, shown=str(error))
 
     def _keep(self, part: Part, error: ZkplanError) -> None:
         """ZooKeeper has no room for it: commit it later."""
