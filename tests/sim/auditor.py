@@ -16,7 +16,7 @@ from zkplan.protocol.records import State, control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
-from . import expiry, gates
+from . import added, expiry, gates
 from .history import Historian
 from .index import Index
 from .limits import Judge
@@ -333,6 +333,8 @@ class Auditor:
         made.touched[task_path] = task
         if type(op) is Create:
             judge_place(task, op, path, self.served(path.split("/")[-2]))
+            if made.fiber.kind != DECIDES:
+                added.judge_placed(self.nodes, self.names, task)
             task.places.append(path)
         elif type(op) is Delete and path in task.places:
             task.places.remove(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -94,9 +93,7 @@ def _inner(rng: random.Random, parent: Meant, size: int, others: list[Meant]) ->
         deps = [rng.choice([parent, *inner, *others]) for _ in range(rng.randint(0, 2))]
         # What is not kept may be gone when it is asked for, and then the parent could never commit.
         deps = [dep for dep in deps if dep in inner or dep is parent or dep.keep]
-        name = f"{parent.name}+{index}"
-        # Every other one leaves nothing behind: who depends on it must be there before it ends.
-        inner.append(Meant(name, deps, keep=False if zlib.crc32(name.encode()) % 2 else None))
+        inner.append(Meant(f"{parent.name}+{index}", deps))
     return inner
 
 
