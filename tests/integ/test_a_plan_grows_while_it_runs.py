@@ -193,6 +193,23 @@ def test_a_large_result_and_its_adds_are_committed_together(
     assert sorted(notes(file)) == [*(f"{n} 400000" for n in range(4)), "alone"]
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("how", ["task", "tasks", "map"])
+def test_a_builder_whose_result_nobody_takes_may_return_what_it_adds(
+    zkplan_client: Client, isolation: str, how: str
+) -> None:
+    def build() -> Any:
+        plan = zkplan.current().plan
+        if how == "task":
+            return plan.add_task(abs, [-1])
+        return plan.map(abs, [-1]) if how == "map" else plan.add_tasks([TaskSpec(abs, [-1])])
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        builder = plan.add_task(build, isolation=isolation)
+    assert plan.wait(30).finished == 2
+    assert builder.result(1) is None
+
+
 #: What no request carries, with a join of more edges than one transaction makes.
 PARTS, LARGE = EDGES_PER_MULTI, 5
 

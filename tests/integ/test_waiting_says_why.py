@@ -113,12 +113,14 @@ def test_a_task_may_wait_where_a_slot_is_free(zkplan_client: Client, here: Here)
         assert task.result(WAIT_S) == "it ran"
 
 
-def test_a_task_cannot_return_a_task(zkplan_client: Client, worker: Worker) -> None:
+def test_a_task_whose_result_is_wanted_cannot_return_a_task(
+    zkplan_client: Client, worker: Worker
+) -> None:
     def returns_a_handle() -> zkplan.Task:
         return zkplan.current().plan.add_task(int)
 
     with zkplan_client.create_plan(attempts=1) as plan:
-        task = plan.add_task(returns_a_handle)
+        task = plan.add_task(returns_a_handle, keep=True)
     with pytest.raises(zkplan.NotSerialisable, match="A handle cannot be a result"):
         task.result(WAIT_S)
 

@@ -28,6 +28,7 @@ from ..runtime.context import running
 from ..runtime.failures import MESSAGES, describe, undecodable_for_log
 from ..runtime.forks import ending_forks
 from ..runtime.job import Job
+from ..runtime.plan_within import returned
 from ..runtime.retry_rules import is_final
 from ..serialization.codec import Codec
 from ..store.carried import carried_function, carried_value, carry
@@ -143,6 +144,7 @@ class _Run:
             result = function(*args, **kwargs)
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
+        result = returned(result, self._job.adds, self._head["is_taken"])
         is_blob, chunks = carry(result, self._head["inline_limit"])
         if is_blob and not self._head["may_store"]:
             self._tell("needs_claim")

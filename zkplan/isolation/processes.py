@@ -232,6 +232,7 @@ class _Attempt:
             "limit": self._limit,
             "inline_limit": work.inline_limit,
             "may_store": job.leader is None,
+            "is_taken": job.is_taken,
             "messages": MESSAGES.isEnabledFor(20),
             "traceparent": job.traceparent,
             "span": [] if job.span is None else job.span.in_process,

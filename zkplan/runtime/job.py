@@ -86,6 +86,11 @@ class Job:
         return self.options.name or f"task-{self.claim.task}"
 
     @property
+    def is_taken(self) -> bool:
+        """Whether a task takes its result, or its author wants that kept."""
+        return bool(self.loaded.edges) or self.options.keep is True
+
+    @property
     def kept_name(self) -> str:
         """What a kept result holds: the name of its task. A result with edges is kept only on
         request."""

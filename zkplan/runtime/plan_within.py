@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ..basics.durations import Duration
 from ..connection import Connection
 from ..errors import InvalidTask, PlanError
+from ..functions.mapping import MapResults
 from ..plan import Plan
 from ..protocol.adding import NewTask
 from ..protocol.control import PlanStatus
 from ..protocol.records import PlanRecord
+from ..tasks import Task
+
+
+def returned(result: Any, adds: Sequence[NewTask], is_taken: bool) -> Any:
+    """What counts as the result of a function that has added `adds`: None in place of these tasks.
+
+    A function that builds a plan may end with `return plan.add_task(...)`. Where a task takes its
+    result, or it is to be kept, handles are refused as anywhere: their readers would miss a value.
+    """
+    handles = result.tasks if type(result) is MapResults else result
+    handles = [handles] if type(handles) is Task else handles
+    if is_taken or type(handles) is not list or not handles:
+        return result
+    own = set(map(id, adds))
+    is_own = all(type(each) is Task and id(each._new) in own for each in handles)
+    return None if is_own else result
 
 
 class PlanWithin(Plan):

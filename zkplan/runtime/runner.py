@@ -38,6 +38,7 @@ from .failures import VanishedWorkers, describe
 from .forks import ending_forks
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
+from .plan_within import returned
 from .run_ahead import RunAhead
 from .tail import Tail
 
@@ -221,6 +222,7 @@ class Runner:
         try:
             failpoints.reach("task.before")
             result = self._call(context, job, function, args, kwargs)
+            result = returned(result, job.adds, job.is_taken)
             failpoints.reach("task.after")
             context._finish_logs()
         except ServerFull as full:
