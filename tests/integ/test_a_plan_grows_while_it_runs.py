@@ -196,7 +196,7 @@ def test_a_large_result_and_its_adds_are_committed_together(
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("how", ["task", "tasks", "map"])
 def test_a_builder_whose_result_nobody_takes_may_return_what_it_adds(
-    zkplan_client: Client, isolation: str, how: str
+    zkplan_client: Client, isolation: Any, how: str
 ) -> None:
     def build() -> Any:
         plan = zkplan.current().plan

@@ -29,6 +29,8 @@ logger = get_logger("zkplan.worker")
 
 #: Seconds between two looks for a plan whose check is due.
 CHECK_PERIOD_S = 1.0
+#: The most problems of one check that the log names.
+PROBLEMS_MAX = 20
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
 #: The scan for plans of other clients: the shortest period, the largest part of the time of all
@@ -181,8 +183,11 @@ class PlanCheck:
             published = count(len(report.published), "task")
             logger.info("%s: the check made %s runnable", view.path, published)
             self.candidates.touched(view.number, control=False)
-        for problem in report.problems:
+        for problem in report.problems[:PROBLEMS_MAX]:
             self.steps.complaints.tell(f"{view.path}: {problem}")
+        if (more := len(report.problems) - PROBLEMS_MAX) > 0:
+            told = f"{count(more, 'more problem')}: `zkplan plan check` lists them"
+            self.steps.complaints.tell(f"{view.path}: {told}")
 
 
 def _check_still(paths: Paths, plan: str, served: Collection[str]) -> Step[Report]:
