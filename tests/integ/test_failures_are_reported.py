@@ -164,24 +164,6 @@ def test_a_cascade_hands_the_failure_down_and_the_plan_drains(zkplan_client: Cli
         assert told in str(original.value.__cause__)
 
 
-def test_a_large_result_and_large_adds_that_fit_no_transaction_are_a_failure(
-    zkplan_client: Client,
-) -> None:
-    def greedy() -> bytes:
-        plan = zkplan.current().plan
-        for _ in range(7):
-            plan.add_task(len, [b"y" * 50_000])
-        return b"x" * 1_000_000
-
-    with zkplan_client.create_plan(attempts=1) as plan:
-        task = plan.add_task(greedy)
-        other = plan.add_task(lambda: "fine")
-    with pytest.raises(PayloadTooLarge):
-        task.result(30)
-    assert other.result(30) == "fine"
-    assert plan.status().added == 2
-
-
 def test_a_task_that_runs_too_long_is_given_another_attempt(
     zkplan_client: Client, tmp_path: Path
 ) -> None:
