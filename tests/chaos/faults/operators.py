@@ -11,7 +11,7 @@ import zkplan
 
 from ..cluster.cluster import Cluster
 from ..traffic.operator import GOING, Operator
-from ..traffic.workloads import Workload, workloads_in
+from ..traffic.workloads import REOPENED, Workload, workloads_in
 from .fault import Fault, enter
 from .target import NOBODY, Target
 
@@ -42,6 +42,7 @@ class Operating(Fault):
         self._at_work: list[Future[None]] = []
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self._shape = cluster.settings.shape
         pool = ThreadPoolExecutor(self.rivals)
         for _ in range(self.rivals):
             own = random.Random(chance.random())
@@ -71,6 +72,9 @@ class Operating(Fault):
                 most -= self.operate(operator, plan)
             if most == 0:
                 return
+
+    def workload_of(self, plan: zkplan.Plan) -> Workload:
+        return Workload.make(int(plan.name.rpartition("-")[2]), self._shape)
 
     def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
         """Do it to that plan, if possible; whether it was tried."""
@@ -153,6 +157,21 @@ class DeadTasksRetried(Operating):
         return True
 
 
+class FailedPlansRetried(Operating):
+    """Two operators retry every plan that has ended as failed, in the middle of other faults."""
+
+    lasts = (0.0, 0.3)
+    rivals = 2
+    shape = REOPENED
+
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        workload = self.workload_of(plan)
+        if plan.status().state != "failed" or not workload.reopened:
+            return False
+        operator.retry_plan(plan, workload)
+        return True
+
+
 class SharesChanged(Operating):
     """Every plan that goes on or is paused gets another weight and priority."""
 
@@ -189,12 +208,8 @@ class TasksSkipped(Operating):
     rivals = 2
     most = (1, 2)
 
-    def inject(self, cluster: Cluster, chance: random.Random) -> None:
-        self._shape = cluster.settings.shape
-        super().inject(cluster, chance)
-
     def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
-        workload = Workload.make(int(plan.name.rpartition("-")[2]), self._shape)
+        workload = self.workload_of(plan)
         if plan.status().state not in (*GOING, "paused") or workload.has_pure:
             return False
         able = {key for key, item in workload.items.items() if not item.adds}
@@ -210,6 +225,8 @@ enter("plans paused", "every running plan is paused, then resumed", PlansPaused)
 enter("plans cancelled", "one or two plans are cancelled for good", PlansEnded)
 enter("plans removed", "one or two plans are removed while they run", PlansRemoved)
 enter("dead tasks retried", "two operators retry every dead task", DeadTasksRetried)
+_does = "two operators retry every plan that has failed"
+enter("failed plans retried", _does, FailedPlansRetried)
 enter("shares changed", "plans get other weights and priorities", SharesChanged)
 enter("tasks moved", "two operators give tasks other priorities", TasksMoved)
 enter("tasks skipped", "two operators skip some tasks, wherever they stand", TasksSkipped)

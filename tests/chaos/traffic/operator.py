@@ -17,7 +17,7 @@ from zkplan.stress.history import Recorder
 
 from ..validate.operations import What
 from ..validate.snapshot import claims_in
-from .workloads import Item, pad_of
+from .workloads import HELD_FAILS, Item, Workload, pad_of
 
 #: What an operator sees of a plan that is marked ready, and neither stopped nor done.
 GOING = ("running", "failed")
@@ -29,6 +29,7 @@ _REFUSED = {
     zkplan.PlanCancelled: "cancelled",
     zkplan.PlanNotFound: "gone",
     zkplan.TaskError: "undefined",
+    zkplan.PlanError: "not ended",
 }
 
 
@@ -73,6 +74,14 @@ class Operator:
     def retry(self, plan: zkplan.Plan, number: str, letter: Dead) -> None:
         uid = self._begin("retry", plan, key=letter.name, n=letter.n, a=letter.a)
         self._answer(uid, lambda: plan.retry_task(number))
+
+    def retry_plan(self, plan: zkplan.Plan, workload: Workload) -> None:
+        """Retry what has failed in a plan that has ended, also what has failed by that."""
+        letters = [letter for _, letter in plan.dead()]
+        died = [(x.name, x.n, x.a) for x in letters if workload.items[x.name].fails >= HELD_FAILS]
+        if died:
+            uid = self._begin("reopen", plan, died=died)
+            self._answer(uid, lambda: plan.retry() > 0)
 
     def share(self, plan: zkplan.Plan, weight: int, priority: int) -> None:
         uid = self._begin("share", plan)

@@ -14,8 +14,9 @@ from .memory import FOOTPRINT
 from .workloads import workloads_in
 
 STOP = "waiters-stop"
+#: How long one wait takes at most.
+WAIT_S = 5.0
 _POLL_S = 0.1
-_WAIT_S = 5.0
 
 
 def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
@@ -23,7 +24,7 @@ def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
     name = plan.name
     try:
         journal.write("wait begun", plan=name, **FOOTPRINT.noted())
-        status = plan.wait(_WAIT_S)
+        status = plan.wait(WAIT_S)
     except zkplan.WaitTimeout:
         return False
     except (zkplan.PlanNotFound, zkplan.PlanCancelled) as error:
@@ -33,7 +34,10 @@ def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
     except zkplan.PlanFailed as error:
         if "cannot go on" in str(error):
             return False  # dead tasks held it; it may have been retried, and drained, since
-        state = plan.status().state
+        status = plan.status()
+        if status.retried and not status.has_ended:
+            return False  # it had ended, and was retried since
+        state = status.state
         journal.write("waited", plan=name, state=state, failed=True, error=str(error)[:200])
         return state in ("done", "failed")
     except zkplan.PlanError as error:

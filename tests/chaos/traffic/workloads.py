@@ -14,13 +14,15 @@ import zkplan
 #: How a task ends. A `cut` task depends on a dead one and is never executed.
 Fate = Literal["finished", "dead", "cut"]
 _PAD_BYTES = 100_000
+#: 200 tasks with so much each fit no transaction.
+_BALLAST_BYTES = 4 * 1024
 #: More often than a task of a held plan has attempts, less often than twice that.
 HELD_FAILS = 5
 #: Between two attempts of a task, at most: a delay of 0.1 s that doubles.
 _DELAY_S = 0.4
 #: Until a dead task is retried; and what each task takes on a busy machine.
 _RETRY_S, _TASK_S = 2.0, 0.02
-BRIEF, PREFIX = "brief", "chaos-"
+BRIEF, PREFIX, REOPENED = "brief", "chaos-", "reopened"
 _BRIEF_S = 0.05
 
 
@@ -29,7 +31,7 @@ class Item(NamedTuple):
 
     It fails while its attempt number is below `fails`, or always where it is `doomed`. `attempts`
     0: as many as its plan says. A `pure` one may be run ahead of its claim. A `limited` one shares
-    the limit of the run.
+    the limit of the run. `ballast` makes its definition large.
     """
 
     key: str
@@ -43,6 +45,7 @@ class Item(NamedTuple):
     pure: bool = False
     queue: str = "default"
     limited: bool = False
+    ballast: bytes = b""
 
     def facts(self) -> dict[str, Any]:
         """As data of builtin types, which can be decoded without this class."""
@@ -131,11 +134,18 @@ class Workload:
             items = items[size:]
         growing = shape == "growing"
         before = 0 if growing else chance.choice([len(batches), chance.randint(1, len(batches))])
+        if shape == REOPENED:
+            before = len(batches)
         return cls(shape, seed, batches, before, held=shape == "held")
 
     @property
     def name(self) -> str:
         return f"{PREFIX}{self.seed}"
+
+    @property
+    def reopened(self) -> bool:
+        """Whether it ends as failed, and all of it finishes once it is retried."""
+        return self.shape == REOPENED
 
     @property
     def ready_after(self) -> int:
@@ -151,14 +161,14 @@ class Workload:
     def work_s(self) -> float:
         """How long it takes at most without faults: its longest path, and the cost of each task.
 
-        A task of a `held` plan without attempts waits for its retry.
+        A task without attempts waits for its retry, in a plan that is `held` or `reopened`.
         """
         found: dict[str, float] = {}
         for item in self.items.values():
             parent = parent_of(item.key)
             above = [found[key] for key in (*item.needs, *([parent] if parent else []))]
             tries = 3 if item.doomed else item.fails + 1
-            retries = item.fails // 3 if self.held else 0
+            retries = item.fails // 3 if self.held or self.reopened else 0
             took = item.seconds * tries + _DELAY_S * (tries - 1) + _RETRY_S * retries
             found[item.key] = max(above, default=0.0) + took
         return max(found.values(), default=0.0) + _TASK_S * len(found)
@@ -295,6 +305,19 @@ def _adding(chance: random.Random) -> list[Item]:
     return items
 
 
+def _many_added(chance: random.Random) -> list[Item]:
+    """Tasks that add more than one transaction takes, also a join of it."""
+    items: list[Item] = []
+    for key in "pq"[: chance.randint(1, 2)]:
+        ballast = chance.randbytes(_BALLAST_BYTES)
+        adds = [
+            Item(f"{key}/{n}", (key,) * (n % 2), ballast=ballast)
+            for n in range(chance.randint(200, 300))
+        ]
+        items.append(Item(key, adds=(*adds, _join(f"{key}/join", chance.sample(adds, 60)))))
+    return items
+
+
 def _failing(chance: random.Random) -> list[Item]:
     """Attempts fail; a few tasks fail for good, and their failure travels down the edges."""
     items: list[Item] = []
@@ -314,6 +337,20 @@ def _held(chance: random.Random) -> list[Item]:
         above = chance.sample(items, min(number, chance.randint(0, 2)))
         keys = tuple(item.key for item in above)
         fails = chance.choices([0, 1, HELD_FAILS], [70, 20, 10])[0] if number else HELD_FAILS
+        items.append(Item(str(number), keys, chance.choice([0, 0.01]), 0, fails))
+    return items
+
+
+def _reopened(chance: random.Random) -> list[Item]:
+    """First tasks that fail for good, and all that depends on them by it, until a retry.
+
+    None of them depends on another one, so each dies once.
+    """
+    items: list[Item] = []
+    for number in range(chance.randint(10, 30)):
+        above = chance.sample(items, min(number, chance.randint(0, 3)))
+        keys = tuple(item.key for item in above)
+        fails = HELD_FAILS if not keys and (not number or chance.random() < 0.5) else 0
         items.append(Item(str(number), keys, chance.choice([0, 0.01]), 0, fails))
     return items
 
@@ -366,6 +403,8 @@ SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
     "long": (5, _long),
     "steady": (0, _steady),
     "held": (5, _held),
+    REOPENED: (5, _reopened),
+    "many added": (3, _many_added),
     "pure chain": (8, _pure_chain),
 }
 

@@ -21,9 +21,7 @@ def attempts_are_counted_right(evidence: PlanEvidence) -> Iterator[str]:
     """S8: attempts are used up by failures and by lost workers, and until none is left."""
     # Who is retried has all again; `a_retry_gives_all_attempts` looks at those.
     retried = {
-        each.facts["key"]
-        for each in evidence.operations
-        if each.what == "retry" and each.may_have_happened
+        key for each in evidence.operations if each.may_have_happened for key, _, _ in each.died
     }
     for key in sorted({*evidence.executions, *evidence.dead} - retried):
         if evidence.fate(key) != "cut":

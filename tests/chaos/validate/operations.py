@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-What = Literal["pause", "resume", "cancel", "remove", "retry", "share", "move", "skip"]
+What = Literal["pause", "resume", "cancel", "remove", "retry", "reopen", "share", "move", "skip"]
 #: What a plan becomes that does not come to its own end.
 Ending = Literal["cancelled", "removed"]
 
@@ -29,6 +29,13 @@ class Operation:
     seen: dict[str, Any] = field(default_factory=dict)
     heard: str = ""
     heard_at: float = 0.0
+
+    @property
+    def died(self) -> list[tuple[str, int, int]]:
+        """The deaths that it retries: key, number of the last claim, attempts used up."""
+        if self.what == "retry":
+            return [(self.facts["key"], self.facts["n"], self.facts["a"])]
+        return [(key, n, a) for key, n, a in self.facts.get("died", ())]
 
     @property
     def may_have_happened(self) -> bool:

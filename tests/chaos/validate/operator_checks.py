@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from zkplan.protocol.layout import parse_task
 from zkplan.stress.validate.remains import strangers
 
+from ..traffic.workloads import REOPENED
 from .attempts import miscounted
 from .evidence import PlanEvidence
 from .operations import Operation, What
@@ -164,7 +165,7 @@ def waiters_hear_of_it(evidence: PlanEvidence) -> Iterator[str]:
         until = operation.heard_at or operation.answered or operation.begun
         if evidence.history.disturbed(0, operation.begun - evidence.noticed_s, until):
             allowed.add("ZooKeeperUnavailable")
-        if evidence.plan.workload.shape in ("failing", "held"):
+        if evidence.plan.workload.shape in ("failing", "held", REOPENED):
             allowed.add("PlanFailed")
         if operation.what == "remove":
             allowed |= {"done", "PlanFailed"}  # it may have been done before
@@ -197,14 +198,11 @@ def a_retry_gives_all_attempts(evidence: PlanEvidence) -> Iterator[str]:
     """S8: between two deaths of a task it has all its attempts, as always with growing numbers."""
     deaths: defaultdict[str, dict[DeadLetter, float]] = defaultdict(dict)
     for each in evidence.operations:
-        if each.what != "retry" or not each.may_have_happened:
-            continue
-        # Where failures travel, what a dead letter tells of is gone, and a retry of it is refused,
-        # also one whose answer is still to come.
-        key = each.facts["key"]
-        if each.outcome or evidence.fate(key) != "cut":
-            letter = DeadLetter(each.facts["n"], each.facts["a"])
-            deaths[key].setdefault(letter, each.begun)
+        # Where failures travel, a retry of one task is refused, also one whose answer is still to
+        # come.
+        for key, n, a in each.died if each.may_have_happened else ():
+            if each.outcome or evidence.fate(key) != "cut":
+                deaths[key].setdefault(DeadLetter(n, a), each.begun)
     for key, known in deaths.items():
         last = evidence.remains.letters.get(key)
         if last is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from ..traffic.waiter import WAIT_S
 from ..traffic.workloads import parent_of
 from .evidence import PlanEvidence
 
@@ -152,7 +153,11 @@ def waiters_hear_the_truth(evidence: PlanEvidence) -> Iterator[str]:
     no other end is true."""
     everybody = (uid for uids in evidence.committed.values() for uid in uids)
     last, letters = _last_end(evidence, everybody, 0.0), len(evidence.dead)
+    reopened = [each for each in evidence.operations if each.what == "reopen"]
     for line in evidence.plan.waited:
+        # An end before the plan was retried was true then.
+        if any(each.answered is None or line["at"] < each.answered + WAIT_S for each in reopened):
+            continue
         if line["state"] not in ("done", "failed"):
             yield f"a waiter heard that it is {line['state']}"
             continue

@@ -171,6 +171,9 @@ class Validator:
             return
         if status.state == "cancelled":
             self._look_at_cancelled(plan, history, status.added)
+        elif status.ended is not None and status.dead and history.workload.reopened:
+            if self._has_been("dead", plan.name) >= self._shown_s:
+                Operator(self._client, self.cluster.journal).retry_plan(plan, history.workload)
         elif status.ended is not None:
             if self._has_been("done", plan.name) >= self._shown_s:
                 self._check_what_stands(plan, history, status.added)
