@@ -11,6 +11,7 @@ import gzip
 import json
 import pkgutil
 import re
+import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -43,6 +44,7 @@ from zkplan.protocol import (
     schedules,
     shared,
     sources,
+    staged,
     worker_record,
 )
 from zkplan.protocol import options as task_options
@@ -92,6 +94,11 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_task": Fuzzed(layout.parse_task, NAMES),
     "protocol.layout.parse_gate": Fuzzed(layout.parse_gate, NAMES),
     "protocol.sources.sources_of": Fuzzed(lambda data: sources.sources_of(data, 3), BODIES),
+    "protocol.staged._unpack": Fuzzed(
+        lambda data: staged.tasks_of([struct.pack(">IIII", len(data), 1, 2, 0) + data + b"dep 00"]),
+        BODIES,
+        RECORD,
+    ),
     "protocol.gates.Condition.from_bytes": Fuzzed(gates.Condition.from_bytes, BODIES, RECORD),
     "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
     "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
