@@ -22,6 +22,7 @@ ZkplanError
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
+│   │   ├── OtherFormat       another version of zkplan has written it
 │   │   └── PayloadRefused    no key sealed it for the place where it lies
 │   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
 │   └── StoredValueLost       the store has it no more, or it is damaged
@@ -236,6 +237,10 @@ class UpdateTooLarge(ZkplanError):
 class PayloadUndecodable(PayloadError):
     """Bytes cannot be decoded here, for example because a module is missing or a signature is
     wrong."""
+
+
+class OtherFormat(PayloadUndecodable):
+    """Another version of zkplan has written it. Nothing of it was used."""
 
 
 class PayloadRefused(PayloadUndecodable):

@@ -1,47 +1,67 @@
-"""Workers and authors of an earlier commit beside today's, under faults."""
+"""Workers and authors of an earlier commit beside today's: one format is shared, under faults, and
+another is left alone."""
 
 from __future__ import annotations
 
-import ast
 import io
 import logging
 import os
 import subprocess
 import sys
 import tarfile
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from tests.crash.server import not_available
-from tests.integ.support import TOP
+from tests.integ.support import TOP, key_file, plain_client, wait_until
 from zkplan.stress.history import read_lines
+from zkplan.testing.embedded_process import EmbeddedServerProcess
 
 from .cluster.cluster import Cluster, Process, Settings
 from .faults.catalogue import CATALOGUE
 from .run import Run
 from .validate.validator import Validator
 
-#: The first commit that writes histories and shows them whole. Those before tell nothing of what
-#: they do, so the history of a plan that they share has holes, and nothing says so: S13 sees it.
-EARLIER = "3f62561eb717fa83f3e8db79cb1a204bf7d896bf"
+#: A commit of the format before.
+BEFORE = "5d5187985ffbf2873369d81af272cdaf364d8dc8"
+#: The last change of these begins the present format.
+FORMAT_FILES = ("zkplan/protocol/formats.py", "tests/unit/golden_files")
 FAULTS = ("worker killed", "worker told to stop", "worker expired", "author killed")
 ROUNDS = 24
 
 
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def git(*words: str) -> bytes:
+    ran = subprocess.run(["git", "-C", str(TOP), *words], capture_output=True)
+    if ran.returncode != 0:
+        not_available("this checkout has no history (a tarball, or a shallow clone)")
+    return ran.stdout
+
+
+def package_of(commit: str, folder: Path) -> Path:
     """A folder with the package of that commit alone; the tests are today's for everybody."""
-    archive = subprocess.run(
-        ["git", "-C", str(TOP), "archive", "--format=tar", EARLIER, "zkplan"], capture_output=True
-    )
-    if archive.returncode != 0:
-        not_available(f"this checkout has no commit {EARLIER[:7]} (a tarball, or a shallow clone)")
-    folder = tmp_path_factory.mktemp("earlier")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+    archive = git("archive", "--format=tar", commit, "zkplan")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(folder, filter="data")
     return folder
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first commit of the present format."""
+    commit = git("log", "-1", "--format=%H", "--", *FORMAT_FILES).decode().strip()
+    return package_of(commit, tmp_path_factory.mktemp("earlier"))
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return package_of(BEFORE, tmp_path_factory.mktemp("before"))
 
 
 class MixedCluster(Cluster):
@@ -96,28 +116,102 @@ def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) 
     sys.stdout.write(f"{told}\n")
 
 
-def code_of(package: Path) -> dict[str, str]:
-    """The code of each module of that package, without comments and docstrings."""
-    found = {}
-    for path in package.rglob("*.py"):
-        module = ast.parse(path.read_bytes())
-        for each in ast.walk(module):
-            match each:
-                case ast.Expr(value=ast.Constant(value=str())):
-                    each.value = ast.Constant("")
-        found[str(path.relative_to(package))] = ast.dump(module)
+# ---- another format
+
+ROOT = "/mixed"
+AUTHOR = """
+import operator, sys, zkplan
+with zkplan.connect() as client:
+    with client.create_plan(sys.argv[1]) as plan:
+        first = plan.add_task(operator.mul, [b"x", 70_000], keep=True)
+        second = plan.add_task(operator.getitem, [first, slice(0, 3)])
+        plan.add_task(operator.add, [second, b"y"], key="end", keep=True)
+    print(int(plan.number))
+"""
+RESULT = """
+import sys, zkplan
+with zkplan.connect() as client:
+    print(client.plan(sys.argv[1]).task("end").result(60))
+"""
+ADD = "import sys, zkplan; zkplan.connect().plan(sys.argv[1]).add_task(len, [[]])"
+
+
+class Side:
+    """The programs of one version. What connects them is in their environment."""
+
+    def __init__(self, package: Path, hosts: str, folder: Path, setting: str) -> None:
+        self.folder, self.package = folder, package
+        self.environment = {"ZKPLAN_HOSTS": hosts, "ZKPLAN_ROOT": ROOT, "PYTHONPATH": str(package)}
+        if setting == "sealed":
+            self.environment["ZKPLAN_SECRET_FILES"] = str(key_file(folder, "k"))
+        if setting == "store":
+            self.environment["ZKPLAN_STORE"] = str(folder / "store")
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """What Python said with these words. The folder where it starts comes first on the path."""
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=self.package,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    def said(self, *words: str) -> str:
+        ran = self.run(*words)
+        assert ran.returncode == 0, ran.stderr
+        return str(ran.stdout).strip()
+
+    @contextmanager
+    def worker(self) -> Iterator[Callable[[str], bool]]:
+        """A worker; gives whether it has said a text."""
+        log = self.folder / f"worker-{time.monotonic_ns()}.log"
+        words = [sys.executable, "-m", "zkplan", "worker"]
+        environment = {**os.environ, **self.environment}
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                words, cwd=self.package, env=environment, stdout=out, stderr=out
+            )
+            try:
+                yield lambda text: text in log.read_text()
+            finally:
+                process.kill()
+                process.wait()
+
+
+def plan_in(raw: KazooClient, path: str) -> dict[str, bytes]:
+    found = {path: raw.get(path)[0]}
+    for name in raw.get_children(path):
+        found |= plan_in(raw, f"{path}/{name}")
     return found
 
 
-def test_workers_of_the_earlier_commit_run_another_code(earlier: Path) -> None:
-    """Where both were the same, the test above would show nothing."""
-    then, now = code_of(earlier / "zkplan"), code_of(TOP / "zkplan")
-    changed = {name for name, code in then.items() if now.get(name) != code}
-    for module in ("runtime/loop.py", "runtime/claims.py", "protocol/telling.py"):
-        assert module in changed & now.keys()
-    command = ["-c", "import zkplan; print(zkplan.__file__)"]
-    environment = {**os.environ, "PYTHONPATH": str(TOP)}
-    shown = subprocess.run(
-        [sys.executable, *command], cwd=earlier, env=environment, capture_output=True, text=True
-    )
-    assert shown.stdout.startswith(str(earlier)), shown.stderr
+@pytest.mark.parametrize("setting", ["plain", "sealed", "store"])
+@pytest.mark.parametrize("writer", ["before", "present"])
+def test_a_plan_of_another_format_is_left_alone(
+    tmp_path: Path, before: Path, writer: str, setting: str
+) -> None:
+    present_says, before_says = "(format 1; this one reads 2)", "format 2, this zkplan reads 1"
+    with EmbeddedServerProcess() as server, plain_client(server.hosts) as raw:
+        make = partial(Side, hosts=server.hosts, folder=tmp_path, setting=setting)
+        mine, other, words = make(TOP), make(before), before_says
+        if writer == "before":
+            mine, other, words = other, mine, present_says
+        number = mine.said("-c", AUTHOR, "plan")
+        path = f"{ROOT}/plan-{int(number):010d}"
+        written = plan_in(raw, path)
+        with other.worker() as has_said:
+            wait_until(lambda: has_said(words), "the other worker reports the plan")
+            refused = other.run("-c", ADD, number)
+            assert words in refused.stderr
+            own = other.said("-c", AUTHOR, "own")
+            assert other.said("-c", RESULT, own) == "b'xxxy'"
+            assert plan_in(raw, path) == written
+            with mine.worker():
+                assert mine.said("-c", RESULT, number) == "b'xxxy'"
+        file = str(tmp_path / "exported")
+        mine.said("-m", "zkplan", "plan", "export", number, "--out", file)
+        refused = other.run("-m", "zkplan", "plan", "import", file)
+        assert refused.returncode != 0
+        assert "it has format 3" in refused.stderr or "an older zkplan" in refused.stderr

@@ -86,7 +86,7 @@ def attacks() -> dict[str, Attack]:
             lambda k, p, z: f"{p[2].path}/arg-0000000000",
         ),
         "definitions": swapped(lambda k, p, z: p[0].path, lambda k, p, z: p[1].path),
-        "a result": written(lambda plan, kept: f"results/{kept[0].number}", b"z1V" + bytes(20)),
+        "a result": written(lambda plan, kept: f"results/{kept[0].number}", b"e2V" + bytes(20)),
         "a dead letter": written(lambda plan, _: f"dead/{next(plan.dead())[0]}", b'{"n":0}'),
         "the state": written(lambda *_: "ready", b'{"state":"running"}'),
         "an end": written(lambda *_: "done", b'{"when":1.0,"failed":0}'),

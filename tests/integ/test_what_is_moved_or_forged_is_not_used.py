@@ -123,7 +123,7 @@ def test_one_changed_byte_is_refused_though_no_digest_would_find_it(
     plan = sealing.create_plan()
     task = plan.add_task(pay, ["nowhere", 1])
     data = znodes.get(task.path)[0]
-    assert without_proof(data)[:19] == b"z1T" + b"\x00\xff" * 8
+    assert without_proof(data)[:19] == b"e2T" + b"\x00\xff" * 8
     znodes.set(task.path, data[:-1] + bytes([data[-1] ^ 1]))
     plan.mark_ready()
     assert "it was not sealed for this place: it was changed" in failure_of(task)

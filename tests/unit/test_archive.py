@@ -56,7 +56,7 @@ def refusal(file: Path) -> str:
 
 def forged(file: Path, *lines: Any, head: dict[str, Any] | None = None) -> Path:
     """An archive whose checksum is right, whatever it says."""
-    first = {"zkplan": "plan archive", "format": 1, **HEADER._asdict(), **(head or {})}
+    first = {"zkplan": "plan archive", "format": 3, **HEADER._asdict(), **(head or {})}
     body = b"".join(json.dumps(line).encode() + b"\n" for line in (first, *lines))
     end = {"end": "", "znodes": len(lines), "sha256": hashlib.sha256(body).hexdigest()}
     file.write_bytes(gzip.compress(body + json.dumps(end).encode() + b"\n"))
@@ -71,7 +71,7 @@ def test_a_file_is_lines_of_json_that_say_what_they_are(tmp_path: Path) -> None:
     lines = gzip.decompress(write(tmp_path / "plan").read_bytes()).splitlines()
     first, *_, last = map(json.loads, lines)
     assert first["zkplan"] == "plan archive"
-    assert (first["format"], first["name"]) == (1, "nightly")
+    assert (first["format"], first["name"]) == (3, "nightly")
     assert last["znodes"] == len(ZNODES)
     assert last["sha256"] == hashlib.sha256(b"\n".join([*lines[:-1], b""])).hexdigest()
 
@@ -154,7 +154,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
-    assert "upgrade" in refusal(forged(tmp_path / "plan", head={"format": 3}))
+    assert "upgrade" in refusal(forged(tmp_path / "plan", head={"format": 4}))
 
 
 def test_two_files_glued_together_are_refused(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ NAME = f"0000000005.1-{digest([BLOB]).hex()}"
 
 
 def packed_with(file: Path, *pieces: Piece) -> Path:
-    with ArchiveWriter(file, HEADER, blobs=True) as writer:
+    with ArchiveWriter(file, HEADER) as writer:
         writer.add(ZNODES[0])
         for piece in pieces:
             writer.add_piece(piece)

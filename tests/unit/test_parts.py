@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from zkplan.errors import PayloadUndecodable, StoredValueLost
 from zkplan.protocol.compaction import Cut, Oldest
+from zkplan.protocol.formats import HISTORY_PART as MAGIC
 from zkplan.protocol.history import GAP, Record, Span, merged_name, merged_to_bytes
 from zkplan.store import parts
-from zkplan.store.parts import MAGIC, Earlier, chain, parse_part, part_from_bytes, part_of
+from zkplan.store.parts import Earlier, chain, parse_part, part_from_bytes, part_of
 from zkplan.store.reference import Reference
 
 from .hostile_bytes import BODIES, NAMES
@@ -65,8 +66,8 @@ def test_what_is_read_ends_where_a_part_is_gone_or_too_much_would_be_read(
     found = stored.chain()
     assert told(found) == [(2, "D"), (3, "D")]
     assert (found.cut.events, found.cut.kept, found.why) == (4, 4, f"{gone} is gone")
-    stored.blobs[gone] = b"zkh2" + good[4:]
-    assert "or of a newer zkplan" in stored.chain().why
+    stored.blobs[gone] = b"else" + good[4:]
+    assert "is no part of a history" in stored.chain().why
     stored.blobs[gone] = good
     monkeypatch.setattr(parts, "READ_BYTES_MAX", 2 * len(good) + 40)
     found = stored.chain()

@@ -33,7 +33,6 @@ from ..protocol.requests import ReadData, Step
 from ..protocol.sources import outcome_in
 from ..serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
 from ..store.end import remove as remove_plan
-from ..store.reference import HISTORY, key_of
 from .blobs import Complete, Packer, Piece, Unpacker
 from .file import ArchiveWriter, Header, open_archive
 from .picture import Survey, Znode, read_plan, retire, survey
@@ -76,15 +75,15 @@ def export_plan(
     export removes it: it first reads the file again, and refuses if the plan has changed meanwhile.
 
     Raises PlanError if the plan is running or keeps changing, WaitTimeout if tasks are still
-    claimed, PlanNotFound, and ZkplanError if the file exists or cannot be written. An error leaves
-    no file.
+    claimed, PlanNotFound, OtherFormat, and ZkplanError if the file exists or cannot be written. An
+    error leaves no file.
     """
     if not isinstance(plan, Plan):
         raise ZkplanError(
             f"export_plan takes a handle on a plan, and then a file, not {plan!r:.100}: "
             "client.export_plan(client.plan(4), file)"
         )
-    target = Path(file)
+    target, record = Path(file), plan.record
     client: Connection = plan.client
     if target.exists():
         raise ZkplanError(
@@ -99,7 +98,7 @@ def export_plan(
     try:
         for _ in range(READINGS_MAX):
             found = _wait_for_claims(plan, in_seconds(wait))
-            written = _write(plan, found, target)
+            written = _write(plan, record, found, target)
             if written is not None:
                 break
         else:
@@ -155,23 +154,18 @@ def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
         yield from clear_claims(paths, worker)
 
 
-def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
+def _write(plan: Plan, record: PlanRecord, found: Survey, target: Path) -> Exported | None:
     """Write the file. Returns None, and writes no file, if the plan changed while it was read."""
     client: Connection = plan.client
     run, paths, number = client.transport.run, client.paths, plan.number
-    record = plan.record
     tasks = plan.status().tasks
     header = Header(
         record.name, record.uid, found.stand.state, tasks, found.creates, plan.path, time.time()
     )
-    values = client.values
-    store, folder = values.store, values.known_folder_of(plan.path)
-    names = store.names(folder) if store is not None and folder else []
-    has_blobs = any(key_of(name) != HISTORY for name in names)
-    with ArchiveWriter(target, header, has_blobs) as writer:
+    with ArchiveWriter(target, header) as writer:
         seals = FileSeals(client.file_keys, header.uid)
         writer.add(seals.seal(Znode("", found.record)))
-        packer = Packer(values, plan.path)
+        packer = Packer(client.values, plan.path)
 
         def add(znode: Znode) -> None:
             for piece in packer.pieces(znode) if _kinds(znode) else ():

@@ -1,6 +1,6 @@
 """The file that a plan is exported to: compressed lines of JSON, one for each znode.
 
-    {"zkplan": "plan archive", "format": 1, "name": "nightly", "creates": 12, ...}
+    {"zkplan": "plan archive", "format": 3, "name": "nightly", "creates": 12, ...}
     {"znode": "", "text": "{\"name\":\"nightly\", ...}"}
     {"znode": "task-0000000005", "base64": "ejFU..."}
     {"znode": "task-0000000005/ready", "text": "2", "version": 1}
@@ -14,7 +14,7 @@ A blob of a plan with a store stands before the first znode that refers to it, i
 
     {"blob": "0000000005.1-0f3a...", "base64": "emti..."}
 
-Its name holds the digest of its bytes, which is checked, too. Only such a file has format 2.
+Its name holds the digest of its bytes, which is checked, too.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ..errors import PayloadUndecodable, ZkplanError
+from ..errors import OtherFormat, PayloadUndecodable, ZkplanError
+from ..protocol.formats import ARCHIVE, require_format
 from ..store.blob import Digest
 from .blobs import Piece
 from .picture import Znode
 
-#: Of a file without blobs, and of one with blobs.
-FORMAT, FORMAT_WITH_BLOBS = 1, 2
 KIND = "plan archive"
 ABOUT = (
     "A plan of zkplan: one line for each znode, its path below the plan, its data as text or "
@@ -96,8 +95,7 @@ class ArchiveWriter:
         # The header has no name and no time, so that equal plans give equal bytes.
         self._file = gzip.GzipFile("", "wb", 6, self._raw, 0)
         self.znodes = 0
-        written = FORMAT_WITH_BLOBS if blobs else FORMAT
-        head = {"zkplan": KIND, "format": written, "about": ABOUT, **header._asdict()}
+        head = {"zkplan": KIND, "format": ARCHIVE, "about": ABOUT, **header._asdict()}
         self._write(head)
 
     def add(self, znode: Znode) -> None:
@@ -205,11 +203,10 @@ class _Lines:
         line = self._line()
         if line.get("zkplan") != KIND:
             raise self._wrong("it is not a plan exported by zkplan")
-        if line.get("format") not in (FORMAT, FORMAT_WITH_BLOBS):
-            raise self._wrong(
-                f"it has format {line.get('format')!r}, this zkplan reads {FORMAT_WITH_BLOBS} at "
-                "most: upgrade zkplan"
-            )
+        try:
+            require_format(line.get("format"), ARCHIVE)
+        except OtherFormat as error:
+            raise OtherFormat(f"{self._file} was {error}") from None
         header = Header(*(line.get(name) for name in Header._fields))  # type: ignore[arg-type]
         numbers = (header.tasks, header.creates)
         if not all(type(n) is int and 0 <= n <= COUNTER_MAX for n in numbers):

@@ -12,7 +12,8 @@ from pathlib import Path
 from ..errors import PayloadUndecodable
 from ..protection.keys import Key
 from ..protection.ring import Ring, without_proof
-from ..protocol.unproven import SEALED, SEALED_MAGIC
+from ..protocol import formats
+from ..protocol.unproven import SEALED
 from .blobs import Piece
 from .picture import Znode
 
@@ -40,7 +41,7 @@ class FileSeals:
                 data = without_proof(data)
             elif self._ring is not None:
                 data = self._ring.open(self._place(znode), data)
-            elif data[: len(SEALED_MAGIC)] == SEALED_MAGIC:
+            elif data.startswith(formats.SEALED):
                 raise PayloadUndecodable(SEALED)
         except PayloadUndecodable as error:
             raise PayloadUndecodable(

@@ -212,7 +212,7 @@ def label_of(plan: Plan) -> str:
     """
     try:
         return _cell(f"{plan.path} ({plan.name})" if plan.name else plan.path)
-    except PayloadUndecodable:  # its record is damaged, or of a later format
+    except PayloadUndecodable:  # its record is damaged, or of another format
         return plan.path
 
 

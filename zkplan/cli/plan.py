@@ -41,6 +41,7 @@ from .common import (
 from .gc import gc
 from .graph import graph
 from .history import history, timeline
+from .terminal import printable
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
@@ -70,7 +71,7 @@ def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
     for name in ("not_before", "deadline", "ended"):
         if row[name] is not None:
             row[name] = date_time(row[name], output != "json")
-    for name in ("key", "reason", "not_before", "deadline", "ended"):
+    for name in ("key", "reason", "unread", "not_before", "deadline", "ended"):
         if not row[name]:
             del row[name]
     return row
@@ -82,8 +83,12 @@ def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
 def list_plans(output: str, settings: Settings) -> None:
     """List all plans under the root. Those that nobody attends to are named on stderr."""
     with open_client(settings) as client:
-        rows = [status_row(found.status(), output) for found in client.plans()]
+        found = [each.status() for each in client.plans()]
+        rows = [status_row(each, output) for each in found]
         print_rows(rows, output, _COLUMNS)
+        for status in found:
+            if status.unread:
+                click.echo(printable(status.unread), err=True)
         with suppress(AccessDenied):
             for late in client.observer().look(0).late:
                 if late.code in UNATTENDED:

@@ -16,8 +16,8 @@ from .common import connection_options, open_client, output_option, print_rows, 
 
 #: How many tasks of each worker a table names.
 _NAMED = 3
-_SAID = tuple(name for name in WorkerRecord._fields if name != "abandoned")
-_COLUMNS = (*_SAID, "busy", "abandoned", "ahead", "since", "runs")
+_SAID = tuple(name for name in WorkerRecord._fields if name not in ("abandoned", "format"))
+_COLUMNS = (*_SAID, "format", "busy", "abandoned", "ahead", "since", "runs")
 
 
 @click.command("ls")
@@ -28,7 +28,8 @@ def list_workers(output: str, settings: Settings) -> None:
 
     The tree has no record of what runs: the oldest claims of a worker count, as many as it has
     slots (`busy`). The others are claimed `ahead`. `abandoned` functions were given up, because
-    they timed out or were cancelled, and still hold a thread each. `since` is when it claimed the
+    they timed out or were cancelled, and still hold a thread each. A worker runs plans of its
+    `format` alone. `since` is when it claimed the
     task that it holds longest; the function began then or later.
     """
     people = output != "json"

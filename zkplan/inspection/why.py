@@ -43,6 +43,8 @@ def why_plan(client: Connection, plan_path: str) -> Why:
     """See Plan.why."""
     view = View(client, plan_path)
     found = [*plan_causes(view)]
+    if view.status.unread:  # nor can its tasks be
+        return Why(plan_path, view.status.state, found)
     causes = _CONTENT_OF.get(view.status.state, CONTENT_CAUSES)
     for find in _FAILURES if view.status.state == "failed" and view.status.ended else causes:
         found += find(view)
@@ -54,6 +56,12 @@ def _once(causes: list[Cause]) -> list[Cause]:
 
 
 # ---- the plan itself
+
+
+def unread(view: View) -> Cause | None:
+    if not view.status.unread:
+        return None
+    return Cause("unread", sentence(view.status.unread))
 
 
 def done(view: View) -> Cause | None:
@@ -97,7 +105,7 @@ def not_yet(view: View) -> Cause | None:
 
 #: Every cause that holds a whole plan back.
 PLAN_CAUSES: tuple[Callable[[View], Cause | None], ...]
-PLAN_CAUSES = (done, cancelled, not_marked_ready, paused, not_yet)
+PLAN_CAUSES = (unread, done, cancelled, not_marked_ready, paused, not_yet)
 
 
 def plan_causes(view: View) -> Iterator[Cause]:

@@ -175,7 +175,7 @@ class Board:
             try:
                 self._records[plan] = self._transport.run(plan_record(self._paths.plan(plan)))
             except (PlanNotFound, PayloadUndecodable):
-                self._records[plan] = None  # removed, of a later format, or not ours to run
+                self._records[plan] = None  # removed, of another format, or not ours to run
         record = self._records[plan]
         if record is None:
             return False

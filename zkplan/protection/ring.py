@@ -15,9 +15,10 @@ from hmac import compare_digest
 from typing import Protocol
 
 from ..errors import InvalidSettings, PayloadRefused, PayloadUndecodable
-from ..protocol.unproven import SEALED_MAGIC as MAGIC
+from ..protocol import formats
 from .keys import AES, SECRET, SIGNING, TAG_BYTES, Key
 
+MAGIC = formats.SEALED
 _HEAD = len(MAGIC) + 1 + TAG_BYTES
 _PROOF, _PERSON = 16, b"zkplan.seal.z2"
 _NOT_FOR_HERE = "it was not sealed for this place: it was changed, or moved here from elsewhere"
@@ -94,7 +95,8 @@ class Ring:
         return body
 
     def _unknown(self, head: bytes) -> PayloadUndecodable:
-        """Why nothing that begins so is opened."""
+        """Why nothing that begins so is opened. Raises OtherFormat."""
+        formats.require_magic(head, MAGIC)
         if head[: len(MAGIC)] != MAGIC or len(head) < _HEAD:
             return PayloadRefused("it is not sealed with any key")
         tag = head[-TAG_BYTES:]

@@ -20,7 +20,7 @@ from .failed import Entry as FailedEntry
 from .fields import as_whole_from_0, from_json, to_json
 from .foreign import below
 from .layout import HISTORY, PLAN_FIXED, QUEUES, active_entry, author_mark
-from .look import readable_record
+from .look import readable_record, record_in, require_known_format
 from .queues import read_queues
 from .records import (
     PlanRecord,
@@ -71,7 +71,9 @@ class PlanStatus(NamedTuple):
     author gave them, `reason` says why it was cancelled, where that was by its deadline. `weight`
     and `priority` are as they count now. `skipped` counts skipped tasks, since an import. `ended`
     is when it was done, or imported as done, by the clock of ZooKeeper, and None before.
-    `retried` is how often it has run again after its end.
+    `retried` is how often it has run again after its end. `unread` says why its record cannot be
+    read here, such as another format, and is empty where it can: then it has no name, and what its
+    author gave it is not known.
     """
 
     name: str
@@ -92,6 +94,7 @@ class PlanStatus(NamedTuple):
     skipped: int = 0
     ended: float | None = None
     retried: int = 0
+    unread: str = ""
 
     @property
     def finished(self) -> int:
@@ -127,10 +130,12 @@ def status(plan_path: str) -> Step[PlanStatus]:
         if [node is None for node in before] == [node is None for node in after]:
             break
     ready, done, adds, _, runnable, dead, outcomes, queues, _ = after
+    unread = ""
     try:
-        record = PlanRecord.from_bytes(plan.data)
-    except PayloadUndecodable:
-        record = PlanRecord("(of a format unknown here)", "", plan.created_ms / 1000)
+        record = record_in(plan_path, plan.data)
+    except PayloadUndecodable as error:
+        unread = str(error)
+        record = PlanRecord("(cannot be read here)", "", plan.created_ms / 1000)
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
     if done is not None and not isinstance(done.data, Unproven):
         state = "failed" if dead is not None and dead.child_count else "done"
@@ -165,6 +170,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
         skipped=outcomes.version if outcomes is not None else 0,
         ended=done.created_ms / 1000 if state in ("done", "failed") and done is not None else None,
         retried=retried,
+        unread=unread,
     )
 
 
@@ -190,7 +196,9 @@ def mark_ready(plan_path: str) -> Step[None]:
     its key would not believe this client.
     """
     plan = yield ReadData(plan_path)
-    require_opened(plan_path, plan.data if plan is not None else b"")
+    data = plan.data if plan is not None else b""
+    require_opened(plan_path, data)
+    require_known_format(plan_path, data)
     entry = active_entry(plan_path)
     start = Create(f"{plan_path}/ready", control_to_bytes("running"))
     enter: Op = Create(entry)
@@ -249,6 +257,7 @@ def change_state(
             raise PlanDrained(plan_path, f"{plan_path} is done: there is nothing to change")
         if not of_any_key:
             require_known_key(plan_path, plan.data)
+            require_known_format(plan_path, plan.data)
         ops: list[Op] = []
         if ready is None:
             if state != "cancelled":

@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 from ..errors import PayloadUndecodable
+from . import formats
 from .layout import DEFAULT_QUEUE, parse_lane, parse_queue
-from .unproven import SEALED, SEALED_MAGIC, require_proven
+from .unproven import SEALED, require_proven
 
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
@@ -27,8 +28,9 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         require_proven(data)
-        if data[:2] == SEALED_MAGIC:
+        if data.startswith(formats.SEALED):
             raise PayloadUndecodable(f"{what}: {SEALED}") from None
+        formats.require_magic(data, formats.SEALED)
         raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise PayloadUndecodable(f"{what} is not a JSON object")

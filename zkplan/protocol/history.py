@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import PayloadUndecodable
+from . import formats
 from .layout import HISTORY, MERGED, SEGMENT
 from .telling import Told
+from .unproven import require_proven
 
-#: What every segment begins with: format 1; then `j` for JSON or `z` for JSON in zlib.
-MAGIC = b"h1"
+#: What every segment begins with: then `j` for JSON or `z` for JSON in zlib.
+MAGIC = formats.HISTORY
 #: Shorter ones are not compressed: it would cost more time than it saves bytes.
 COMPRESSED_FROM = 200
 #: What a damaged or malicious segment may take at most when it is unpacked.
@@ -152,7 +154,9 @@ def _pack(value: Any, always: bool = False) -> bytes:
 def body_of(data: bytes) -> bytes:
     """The JSON in the data of a znode. Raises PayloadUndecodable."""
     if data[:2] != MAGIC:
-        raise PayloadUndecodable("a history is damaged, or written by a later zkplan")
+        require_proven(data)
+        formats.require_magic(data, MAGIC)
+        raise PayloadUndecodable("a history is damaged")
     if data[2:3] != b"z":
         return data[3:]
     unpacking = zlib.decompressobj()

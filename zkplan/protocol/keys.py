@@ -144,7 +144,7 @@ def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
     try:
         mark_path = author_mark(path, PlanRecord.from_bytes(held.plan.data).uid)
     except PayloadUndecodable:
-        return None  # of a later format: who lives there is not known here
+        return None  # of another format: who lives there is not known here
     mark, adds = yield ReadMany([ReadData(mark_path), ReadData(f"{path}/add-count")])
     if mark is not None and not (yield from _has_lapsed(paths, mark, adds)):
         return None

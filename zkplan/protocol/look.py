@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..errors import PayloadUndecodable, PlanNotFound
+from ..errors import OtherFormat, PayloadUndecodable, PlanNotFound
 from .layout import (
     DEFAULT_QUEUE,
     Delayed,
     Paths,
     entry_path,
+    number_of,
     parse_number,
     parse_plan,
     queue_path,
@@ -88,18 +89,35 @@ def refuse_hidden(paths: Paths) -> Step[None]:
 
 
 def plan_record(plan_path: str) -> Step[PlanRecord]:
-    """The record of a plan. Raises PlanNotFound, PayloadUndecodable."""
+    """The record of a plan. Raises PlanNotFound, and as `record_in`."""
     node = yield ReadData(plan_path)
     if node is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return record_in(plan_path, node.data)
+
+
+def record_in(plan_path: str, data: bytes) -> PlanRecord:
+    """The record of a plan. Raises OtherFormat and PayloadUndecodable, which name the plan."""
     try:
-        return PlanRecord.from_bytes(node.data)
+        return PlanRecord.from_bytes(data)
+    except OtherFormat as error:
+        raise OtherFormat(f"plan {int(number_of(plan_path))} was {error}") from None
     except PayloadUndecodable as error:
         raise PayloadUndecodable(f"{plan_path}: {error}") from None
 
 
+def require_known_format(plan_path: str, data: bytes) -> None:
+    """For who changes a plan. Raises OtherFormat; a damaged record passes."""
+    try:
+        record_in(plan_path, data)
+    except OtherFormat:
+        raise
+    except PayloadUndecodable:
+        pass
+
+
 def readable_record(data: bytes) -> PlanRecord | None:
-    """The record of a plan, or None if it is damaged or of a later format.
+    """The record of a plan, or None if it is damaged or of another format.
 
     Such a plan is listed too, and can be removed.
     """

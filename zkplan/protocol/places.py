@@ -18,7 +18,7 @@ from .layout import (
     parse_number,
 )
 from .load import read_all
-from .look import names_on_claims_nodes, readable_record
+from .look import names_on_claims_nodes, readable_record, require_known_format
 from .queues import read_entries
 from .records import Dead, control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import Node, ReadChildren, ReadData, ReadMany, Step
@@ -175,6 +175,7 @@ def _refuse(
 ) -> None:
     if plan is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    require_known_format(plan_path, plan.data)
     if node is None and int(task) >= (plan.cversion + plan.child_count) // 2:
         raise never_was(plan_path, task)
     if control is not None and control_from_bytes(control.data) == "cancelled":

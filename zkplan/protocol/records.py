@@ -22,10 +22,10 @@ from .fields import (
     lasting_to_json,
     to_json,
 )
+from .formats import TREE, require_format
 from .layout import DEFAULT_QUEUE, PRIORITY_MAX, PRIORITY_MIN, parse_lane
 from .options import DEFAULT_OPTIONS, TaskOptions
 
-FORMAT = 1
 #: The largest weight of a plan; the least is 1.
 WEIGHT_MAX = 1000
 OnFailure = Literal["hold", "cascade"]
@@ -59,7 +59,7 @@ class PlanRecord:
     created: float
     defaults: TaskOptions = DEFAULT_OPTIONS
     on_failure: OnFailure = "hold"
-    format: int = FORMAT
+    format: int = TREE
     retention: float | None = None
     key: str = ""
     not_before: float | None = None
@@ -92,14 +92,10 @@ class PlanRecord:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PlanRecord:
-        """Raises PayloadUndecodable for a newer format; missing fields take their defaults."""
+        """Raises OtherFormat, PayloadUndecodable; missing fields take their defaults. Where other
+        clients made the plan (plain creates), its record is empty."""
         value = from_json(data, "a plan record") if data else {}
-        written = value.get("format", FORMAT)
-        if written != FORMAT:
-            known = written if isinstance(written, int | float) else "unknown"
-            raise PayloadUndecodable(
-                f"the plan has format {known}, this zkplan reads {FORMAT}: upgrade zkplan"
-            )
+        require_format(value.get("format", TREE), TREE)
         return cls(
             name=as_text(value.get("name")),
             uid=as_text(value.get("uid")),

@@ -25,7 +25,7 @@ from .failed import Entry as FailedEntry
 from .gates import ensure_gates, wait_again_ops
 from .layout import TAKES_FAILURES, Entry, active_entry, entry_path, parse_task
 from .load import read_all
-from .look import readable_record
+from .look import readable_record, require_known_format
 from .records import (
     Dead,
     Share,
@@ -125,6 +125,7 @@ def _read_plan(plan_path: str, now: float) -> Step[_Ended]:
     if plan is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     require_known_key(plan_path, plan.data)
+    require_known_format(plan_path, plan.data)
     if done is None or ready is None:
         raise PlanError(
             plan_path,

@@ -8,6 +8,7 @@ from .control import cascades
 from .decide import CUT
 from .gates import wait_again_ops
 from .layout import Entry, entry_path, parse_delayed
+from .look import require_known_format
 from .places import Place
 from .records import Dead
 from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Reason, Step
@@ -27,6 +28,7 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     dead, outcome, node, gate, cut, plan = yield ReadMany([*reads, ReadData(plan_path)])
     if dead is None or node is None or plan is None:
         return False
+    require_known_format(plan_path, plan.data)
     if cascades(plan):
         raise TaskError(
             task,

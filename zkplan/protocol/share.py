@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound
+from .look import require_known_format
 from .records import (
     PlanRecord,
     Share,
@@ -38,6 +39,7 @@ def change_share(plan_path: str, wanted: Share) -> Step[None]:
         plan, ready, done = yield ReadMany(reads)
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+        require_known_format(plan_path, plan.data)
         if done is not None:
             raise PlanDrained(plan_path, f"{plan_path} is done: there is nothing to share")
         if ready is None:

@@ -8,9 +8,9 @@ nothing of keys meets a damaged record, and uses nothing of it.
 from __future__ import annotations
 
 from ..errors import PayloadRefused, PayloadUndecodable
+from . import formats
 
-#: What sealed data begin with, and what those are told who have no key.
-SEALED_MAGIC = b"z2"
+#: The answer to those who have no key.
 SEALED = "it is sealed with a secret, and none is configured here: give its file (secret-files)"
 
 
@@ -48,5 +48,5 @@ def require_opened(path: str, data: bytes) -> None:
     """For who writes anew what he has read: raises PayloadUndecodable where nobody could read it
     here, with another key or with none."""
     require_proven(data)
-    if data[:2] == SEALED_MAGIC:
+    if data.startswith(formats.SEALED):
         raise PayloadUndecodable(f"{path} is not used: {SEALED}")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ..errors import PayloadUndecodable
+from . import formats
 from .fields import as_queues, as_seconds, as_text, as_whole, from_json, to_json
 from .layout import DEFAULT_QUEUE
-from .unproven import SEALED_MAGIC
 
 WorkerState = Literal["running", "paused", "draining"]
 
@@ -21,7 +21,8 @@ class WorkerRecord(NamedTuple):
     does not say (`thread` or `process`); both are empty where an older worker does not tell.
     `state` is what it was told last: `running`, `paused` or `draining`. `keys` names its keys, the
     one that it seals with first, as far as it says. `abandoned` counts the functions that it has
-    given up, and that still run: each holds a thread, and no claim.
+    given up, and that still run: each holds a thread, and no claim. `format` is that of the plans
+    that it runs (`formats.TREE`), 1 where it does not say.
     """
 
     id: str
@@ -36,9 +37,10 @@ class WorkerRecord(NamedTuple):
     state: WorkerState = "running"
     keys: str = ""
     abandoned: int = 0
+    format: int = formats.TREE
 
     def to_bytes(self) -> bytes:
-        names = ["host", "pid", "slots", "started", "version", "isolation"]
+        names = ["host", "pid", "slots", "started", "version", "isolation", "format"]
         if tuple(self.queues) != (DEFAULT_QUEUE,):
             names.append("queues")
         if self.keys:
@@ -74,9 +76,10 @@ class WorkerRecord(NamedTuple):
                 worker_state(data),
                 as_text(value.get("keys")),
                 as_whole(value.get("abandoned", 0), what),
+                as_whole(value.get("format", 1), what),
             )
         except PayloadUndecodable:
-            told = "sealed" if data[: len(SEALED_MAGIC)] == SEALED_MAGIC else "damaged"
+            told = "sealed" if data.startswith(formats.SEALED) else "damaged"
             return cls(worker, f"({told} record)", 0, 0, 0.0, claims)
 
 

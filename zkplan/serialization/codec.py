@@ -22,10 +22,11 @@ import dill
 
 from ..basics.exceptions import summary_of
 from ..errors import PayloadUndecodable, ZkplanError
+from ..protocol import formats
 from ..protocol.fields import as_text, from_json
 from ..protocol.options import TaskOptions
 from ..protocol.records import ENVELOPE_BYTES, Serializer, TaskRecord, without_sources
-from ..protocol.unproven import SEALED, SEALED_MAGIC, require_proven
+from ..protocol.unproven import SEALED, require_proven
 from .arrays import reduce_repeating
 from .blame import not_serialisable
 from .by_name import AllowList, load_by_name
@@ -51,7 +52,7 @@ from .json_values import (
     load_json,
 )
 
-MAGIC = b"z1"
+MAGIC = formats.ENVELOPE
 TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
 _DIGEST = 16
 #: In place of the digest where a key seals the data: its proof finds damage as well.
@@ -213,9 +214,16 @@ def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
     """(kind, body) of a payload, damaged or not: nothing of it may be decoded. Raises
     PayloadUndecodable."""
     if sealed[:2] != MAGIC or len(sealed) < _HEAD:
-        require_proven(sealed)
-        raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
+        raise _not_opened(sealed)
     return sealed[2:3], sealed[_HEAD:]
+
+
+def _not_opened(sealed: bytes) -> PayloadUndecodable:
+    """Why that is no envelope of this format. Raises OtherFormat, and as `require_proven`."""
+    require_proven(sealed)
+    formats.require_magic(sealed, MAGIC)
+    is_sealed = sealed.startswith(formats.SEALED)
+    return PayloadUndecodable(SEALED if is_sealed else "it is no payload of zkplan, or damaged")
 
 
 def seal(kind: bytes, body: bytes) -> bytes:
@@ -306,10 +314,7 @@ class Codec:
         """(kind, body) of a payload of one of `kinds`; raises PayloadUndecodable."""
         kind = sealed[2:3]
         if sealed[:2] != MAGIC or len(sealed) < _HEAD or kind not in kinds:
-            require_proven(sealed)
-            if sealed[:2] == SEALED_MAGIC:
-                raise PayloadUndecodable(SEALED)
-            raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
+            raise _not_opened(sealed)
         body, digest = sealed[_HEAD:], sealed[3:_HEAD]
         if digest != _NO_DIGEST and digest != _digest_of(kind, body):
             raise PayloadUndecodable("the digest does not fit: the payload is damaged")

@@ -78,7 +78,7 @@ PlanOf: TypeAlias = Annotated[Plan, Depends(plan_of)]
 
 
 def record_of(plan: Plan) -> PlanRecord | None:
-    """Its record; None if it is damaged, of a later format, or sealed with another key."""
+    """Its record; None if it is damaged, of another format, or sealed with another key."""
     try:
         return plan.record
     except PayloadUndecodable:

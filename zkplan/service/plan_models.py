@@ -49,7 +49,7 @@ class PlanOut(BaseModel):
     when it was done, or ended with failed tasks (`failed`), and null before. `retried` counts how
     often it has run again after its end.
 
-    `readable` is false if its record is of a later format, or sealed with a key that the service
+    `readable` is false if its record is of another format, or sealed with a key that the service
     has not got.
     """
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable
+from ..protocol import formats
 
-MAGIC = b"zkb1"
 DIGEST_BYTES = 16
 #: A sample of this size says whether compression pays: it must save a tenth.
 SAMPLE_BYTES, PAYS = 64 * 1024, 0.9
@@ -38,7 +38,7 @@ def encode(parts: Sequence[Part]) -> list[Bytes]:
         kind = (_PLAIN if stored is part.data else _ZSTD) | (_READ_ONLY if part.read_only else 0)
         heads.append(_PART.pack(kind, len(stored), len(part.data)))
         chunks.append(stored)
-    return [MAGIC + _COUNT.pack(len(parts)) + b"".join(heads), *chunks]
+    return [formats.BLOB + _COUNT.pack(len(parts)) + b"".join(heads), *chunks]
 
 
 class Digest:
@@ -73,15 +73,17 @@ def digest(chunks: Sequence[Bytes]) -> bytes:
 def decode(blob: Bytes) -> list[Bytes]:
     """The parts. Those that were writable are writable here, as copies of their own.
 
-    Raises PayloadUndecodable for bytes that `encode` did not make.
+    Raises OtherFormat, and PayloadUndecodable for bytes that `encode` did not make.
     """
     import zstandard  # here: most processes have no store
 
     view = memoryview(blob)
     try:
-        if view[: len(MAGIC)] != MAGIC:
-            raise PayloadUndecodable("the stored value has an unknown format: of a newer zkplan?")
-        at = len(MAGIC)
+        magic = bytes(view[: len(formats.BLOB)])
+        if magic != formats.BLOB:
+            formats.require_magic(magic, formats.BLOB)
+            raise PayloadUndecodable("the stored value is damaged")
+        at = len(magic)
         (count,) = _COUNT.unpack_from(view, at)
         at += _COUNT.size
         body = at + count * _PART.size

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..basics.text import count
 from ..errors import PayloadUndecodable, PlanNotFound, StoredValueLost, StoreUnavailable
-from ..protocol import failpoints
+from ..protocol import failpoints, formats
 from ..protocol.compaction import Cut, Oldest, let_go, oldest
 from ..protocol.fields import from_json, to_json
 from ..protocol.history import STORED_PART, Record, Span, gap_to_bytes, records_from_bytes
@@ -21,7 +21,6 @@ from .blob import Bytes, digest
 from .reference import HISTORY, Reference
 from .values import Values
 
-MAGIC = b"zkh1"
 #: So many bytes of a history are read of the store, the latest parts first.
 READ_BYTES_MAX = 16 * 1024 * 1024
 NO_STORE = (
@@ -56,7 +55,7 @@ class Earlier(NamedTuple):
 def part_of(found: Oldest) -> tuple[Reference, bytes]:
     """What is written for a znode that leaves the tree: equal bytes, whoever does it."""
     head = to_json({"events": found.events, "before": found.cut._asdict()})
-    blob = b"%b%08x%b%b" % (MAGIC, len(head), head, found.data)
+    blob = b"%b%08x%b%b" % (formats.HISTORY_PART, len(head), head, found.data)
     first, last, _, _ = found.span
     key = f"{HISTORY}-{first:010d}-{last:010d}-{len(blob)}"
     return Reference(key, digest([blob]), len(blob)), blob
@@ -71,18 +70,21 @@ def parse_part(name: str) -> Reference:
 
 
 def part_from_bytes(name: str, blob: Bytes) -> Part:
-    """Raises PayloadUndecodable for bytes that `part_of` did not make."""
+    """Raises OtherFormat, and PayloadUndecodable for bytes that `part_of` did not make."""
     found, data = STORED_PART.fullmatch(name), bytes(blob)
+    formats.require_magic(data, formats.HISTORY_PART)
     try:
         end = 12 + int(data[4:12], 16)
         value = from_json(data[12:end], "the head of a part")
         before = Cut.from_bytes(to_json(value["before"]))
-        if data[:4] != MAGIC or found is None or type(value["events"]) is not int:
+        if (
+            not data.startswith(formats.HISTORY_PART)
+            or found is None
+            or type(value["events"]) is not int
+        ):
             raise ValueError("no part")
     except (ValueError, TypeError, LookupError) as error:
-        raise PayloadUndecodable(
-            f"it is no part of a history, or of a newer zkplan: {error}"
-        ) from None
+        raise PayloadUndecodable(f"it is no part of a history: {error}") from None
     span = Span(int(found[2]), int(found[3]), name.replace(HISTORY, "merged", 1))
     return Part(span, data[end:], value["events"], before)
 

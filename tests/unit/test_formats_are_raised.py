@@ -1,0 +1,78 @@
+"""Bytes that change without a new format are found here; other formats are refused in words."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from zkplan.archive.file import open_archive
+from zkplan.errors import OtherFormat
+from zkplan.protection.keys import new_key
+from zkplan.protection.ring import Ring
+from zkplan.protocol.fields import from_json
+from zkplan.protocol.history import body_of
+from zkplan.protocol.records import PlanRecord
+from zkplan.serialization.codec import Codec
+from zkplan.store import blob
+from zkplan.store.parts import part_from_bytes
+
+from . import golden
+
+PART = "history-0000000003-0000000003-9-" + "0" * 32
+
+
+def test_bytes_that_have_changed_have_another_format() -> None:
+    for name, text in golden.made().items():
+        file = golden.FILES / name
+        assert file.exists(), f"{name} is missing: write it with `{golden.COMMAND}`"
+        before, after = file.read_text().splitlines(), text.splitlines()
+        changed = [line for line in after if line not in before][:3]
+        assert before == after, (
+            f"the bytes that {name} shows have changed, such as {changed}. Another zkplan would "
+            "take them for damage: raise the format in zkplan/protocol/formats.py, then write the "
+            f"golden files with `{golden.COMMAND}`. If no release has had this format, write them "
+            "alone."
+        )
+
+
+def old(name: str) -> list[str]:
+    return (golden.FILES / name).read_text().splitlines()
+
+
+def test_each_payload_of_the_format_before_is_refused_in_words() -> None:
+    for line in old("payloads-z1.txt"):
+        payload = ast.literal_eval(line.partition(": b")[2].join(("b", "")))
+        with pytest.raises(OtherFormat, match=r"an older zkplan \(format 1; this one reads 2\)"):
+            Codec().open(b"TVELG", payload)
+
+
+def test_an_exported_plan_of_the_format_before_is_refused_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "old"
+    file.write_bytes(gzip.compress("\n".join((*old("archive-2.txt"), "")).encode()))
+    with (
+        pytest.raises(OtherFormat, match=r"old was written by an older zkplan \(format 2; this"),
+        open_archive(file),
+    ):
+        pass
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "plan record": lambda: PlanRecord.from_bytes(b'{"format":9}'),
+    "format that is no number": lambda: PlanRecord.from_bytes(b'{"format":"9"}'),
+    "envelope": lambda: Codec().open(b"V", b"e9V" + bytes(20)),
+    "sealed": lambda: Ring([new_key("k")], b"r").open(b"p", b"z9H" + bytes(40)),
+    "sealed record without a key": lambda: from_json(b"z9H" + bytes(40), "a plan record"),
+    "history": lambda: body_of(b"h9j[]"),
+    "part of a history": lambda: part_from_bytes(PART, b"zkh900000002{}"),
+    "blob": lambda: blob.decode(b"zkb9" + bytes(20)),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_later_format_asks_for_an_upgrade(what: str) -> None:
+    with pytest.raises(OtherFormat, match=r"a newer zkplan \(format .*\): upgrade this one"):
+        REFUSED[what]()

@@ -1,0 +1,51 @@
+"""The formats of what zkplan writes: one number for the tree, and one for each kind of payload.
+
+Any change of the bytes raises the number here, because another zkplan would take them for damage.
+`tests/unit/test_formats_are_raised.py` compares them with the golden files beside it.
+"""
+
+from __future__ import annotations
+
+from ..errors import OtherFormat
+
+#: Of the tree: names, records and what they mean. It stands in the record of each plan.
+TREE = 2
+#: What each kind of payload begins with: letters of its own, and its number in one digit. A new
+#: letter of an event is no new format of the history: those who do not know it pass it over.
+ENVELOPE = b"e2"
+SEALED = b"z2"
+HISTORY = b"h1"
+BLOB = b"zkb1"
+HISTORY_PART = b"zkh1"
+#: Of an exported plan. Its first line holds it.
+ARCHIVE = 3
+
+#: Envelopes began so before they had letters of their own.
+_ENVELOPE_1 = b"z1"
+
+
+def require_format(written: object, known: int) -> None:
+    """Raises OtherFormat where a record names another format than the known one."""
+    if type(written) is not int or written != known:
+        raise _other(written if type(written) is int else None, known)
+
+
+def require_magic(data: bytes, magic: bytes) -> None:
+    """Raises OtherFormat for a payload of the kind of `magic` with another number. All else
+    passes: it may be damaged."""
+    letters, number = magic[:-1], data[len(magic) - 1 : len(magic)]
+    if data.startswith(magic):
+        return
+    if data.startswith(letters) and number.isdigit():
+        raise _other(int(number), int(magic[-1:]))
+    if magic == ENVELOPE and data.startswith(_ENVELOPE_1):
+        raise _other(1, int(magic[-1:]))
+
+
+def _other(written: int | None, known: int) -> OtherFormat:
+    is_older = written is not None and written < known
+    which, advice = ("an older", "use that one") if is_older else ("a newer", "upgrade this one")
+    told = "unknown" if written is None else written
+    return OtherFormat(
+        f"written by {which} zkplan (format {told}; this one reads {known}): {advice}"
+    )
