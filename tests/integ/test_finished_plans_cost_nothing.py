@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,15 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from zkplan import Client
+from tests.embedded.client import monitored
+from zkplan import Client, connect
 from zkplan.errors import TransactionRejected
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.layout import active_entry
 from zkplan.protocol.requests import Request
 from zkplan.runtime import maintenance, plan_scan
+from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.testing.servers import ZooKeeperServer
 from zkplan.transport import Transport
 
 from .support import Here, WorkerProcess, wait_until, working
@@ -336,3 +339,23 @@ def test_a_plan_that_may_not_be_marked_ready_or_indexed_is_not_and_says_so(
     znodes.set_acls(shut, OPEN_ACL_UNSAFE)
     plan.mark_ready()
     assert plan.status().state == "running"
+
+
+@pytest.fixture
+def telling_hosts(zookeeper_kind: str) -> Iterator[str]:
+    """A server of its own that answers `mntr`."""
+    config = {"4lw.commands.whitelist": "*"}
+    is_embedded = zookeeper_kind == "embedded"
+    with EmbeddedServerProcess() if is_embedded else ZooKeeperServer(config=config) as server:
+        yield server.hosts
+
+
+def test_workers_keep_no_watches_of_finished_plans(telling_hosts: str) -> None:
+    """Two workers alone have twelve, and would have four more for each plan."""
+    here = telling_hosts, "/z"
+    with working(*here), working(*here), connect(*here) as client:
+        for _ in range(10):
+            with client.create_plan() as plan:
+                plan.add_task(int)
+            plan.wait(60)
+        wait_until(lambda: monitored(telling_hosts, "zk_watch_count") < 20, "watches are gone")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..errors import PayloadUndecodable, PlanNotFound
 from ..protocol.active import list_active
-from ..protocol.layout import Paths, kind_in, parse_entry, parse_plan
+from ..protocol.layout import Paths, kind_in, parse_entry, parse_plan, queue_path
 from ..protocol.look import PlanLook, look, plan_record
 from ..protocol.records import PlanRecord
 from ..transport import Transport
@@ -213,8 +213,10 @@ class Board:
                     listing.fresh = False
 
     def _forget(self, active: set[str]) -> None:
-        for key in [key for key in self._listings if key[0] not in active]:
-            del self._listings[key]
+        for plan, queue in [key for key in self._listings if key[0] not in active]:
+            del self._listings[plan, queue]
+            path = self._paths.plan(plan)  # as a worker does: its watches would stay
+            self._transport.unwatch((f"{path}/ready", queue_path(path, queue)))
         for plan in self._records.keys() - active:
             del self._records[plan]
             self._served.pop(plan, None)

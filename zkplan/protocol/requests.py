@@ -141,7 +141,14 @@ class Await(NamedTuple):
     ticket: Ticket
 
 
-Request = Multi | ReadData | ReadChildren | ReadMany | Send | Await
+class Unwatch(NamedTuple):
+    """Take back the watches that this client's reads have left on a znode. The answer is None, also
+    where there are none, or where the server cannot do this."""
+
+    path: str
+
+
+Request = Multi | ReadData | ReadChildren | ReadMany | Send | Await | Unwatch
 
 
 class Ticket:

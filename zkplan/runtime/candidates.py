@@ -34,14 +34,16 @@ class Candidates:
         #: Plans that the current sweep has not visited yet.
         self._sweep: list[str] = []
 
-    def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> None:
+    def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> list[PlanView]:
         """Take a new listing of the active plans. New plans get a look; missing ones are
-        forgotten."""
+        forgotten, and returned."""
         for number in numbers:
             if number not in self.views:
                 self.views[number] = PlanView(number, path_of(number), kinds=self._kinds)
                 self._wanting.setdefault(number)
-        self._forget(set(self.views) - set(numbers))
+        gone = [self.views[number] for number in set(self.views) - set(numbers)]
+        self._forget([view.number for view in gone])
+        return gone
 
     def begin_anew(self, active: Iterable[str]) -> None:
         """Forget what is known of those active plans that have ended before."""

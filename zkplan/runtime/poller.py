@@ -10,7 +10,7 @@ from functools import partial
 
 from ..backoff import CHANCE
 from ..protocol.active import list_active
-from ..protocol.layout import Paths
+from ..protocol.layout import Paths, queue_path
 from ..protocol.look import PlanLook, Signs, look, read_signs
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
@@ -121,7 +121,9 @@ class Poller:
         self.candidates.begin_anew(numbers)
         held = {job.claim.plan for job in self.claims.jobs.values()}
         numbers += held.intersection(self.candidates.views).difference(numbers)
-        self.candidates.set_plans(numbers, self.paths.plan)
+        for view in self.candidates.set_plans(numbers, self.paths.plan):
+            if not view.looking:  # else once that look, which sets watches, has come
+                self._unwatch(view)
         self.vanished.keep_only({view.path for view in self.candidates.unfinished()})
 
     def _look(self, view: PlanView) -> None:
@@ -138,7 +140,17 @@ class Poller:
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, looked, what, instead=None)
 
+    def _unwatch(self, view: PlanView) -> None:
+        """Nothing happens in a plan that has ended. Its watches would stay until it is removed, two
+        for each worker."""
+        queues = (queue_path(view.path, queue) for queue in self.queues)
+        self.steps.unwatch((f"{view.path}/ready", *queues))
+
     def _looked(self, view: PlanView, found: PlanLook | None) -> None:
+        if self.candidates.views.get(view.number) is not view:
+            self._unwatch(view)
+            if (now := self.candidates.views.get(view.number)) is not None:
+                self.candidates.touched(now.number, control=True)  # its watches may be gone, too
         before = view.state
         if found is None:
             view.leave_alone(time.monotonic())

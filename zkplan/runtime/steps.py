@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ..errors import ZkplanError
@@ -64,6 +64,13 @@ class Steps:
     def post(self, event: Callable[[], None]) -> None:
         """Call `event` on the loop's thread."""
         self._put(event)
+
+    def unwatch(self, paths: Iterable[str]) -> None:
+        """See `Transport.unwatch`."""
+        try:
+            self._transport.unwatch(paths)
+        except ZkplanError:
+            pass  # it is being closed, and its watches go with the session
 
     def start(self, step: Step[T], done: Callable[[T], None]) -> None:
         """Run a step in the background; an error in it ends the worker."""

@@ -25,6 +25,8 @@ OF_CLIENT = {
     "_pending": "know which request an answer belongs to, and keep one that kazoo would lose",
     "_session_timeout": "tell the session time-out that was asked for",
     "_state": "drop a connection only where there is one",
+    "_child_watchers": "forget watches that are not wanted any more",
+    "_data_watchers": "forget watches that are not wanted any more",
     "_session_callback": "drop the connection after an error that would end kazoo's thread",
     "_stopped": "tell a client that was stopped from one that lost its connection",
 }
@@ -101,6 +103,18 @@ def queue(client: KazooClient) -> deque[tuple[Any, Any]]:
 def pending(client: KazooClient) -> deque[tuple[Any, Any, int]]:
     """Requests sent and not yet answered, each with its number. A new one in each session."""
     return client._pending  # type: ignore[no-any-return]
+
+
+def has_watches(client: KazooClient, path: str) -> bool:
+    """Whether reads of that path have left watches that have not fired."""
+    return path in client._data_watchers or path in client._child_watchers
+
+
+def forget_watches(client: KazooClient, path: str) -> None:
+    """Tell nobody of these watches any more. On kazoo's thread only, which goes through all of them
+    when the connection is lost."""
+    client._data_watchers.pop(path, None)
+    client._child_watchers.pop(path, None)
 
 
 def socket_of(client: KazooClient) -> socket.socket:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, ZookeeperError
 from kazoo.protocol.serialization import Exists, GetChildren, GetData
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from ..errors import ZooKeeperError
-from ..protocol.requests import Multi, Node, ReadChildren, ReadData, ReadMany, Request
+from ..protocol.requests import Multi, Node, ReadChildren, ReadData, ReadMany, Request, Unwatch
 from . import wire
+from .kazoo_private import forget_watches
 
 
 class ChildrenPacket(GetChildren):  # type: ignore[misc]
@@ -35,6 +38,14 @@ class TransactionPacket(wire.MultiPacket):
 
     def deserialize(self, buffer: bytes, offset: int) -> Any:
         return [super().deserialize(buffer, offset)]
+
+
+class NoWatcher(ZookeeperError):  # type: ignore[misc]
+    """A watch that was to be taken back has fired, or was never set."""
+
+
+#: kazoo's thread would end at a code that it does not know.
+EXCEPTIONS[-121] = NoWatcher
 
 
 class Packer:
@@ -63,6 +74,9 @@ class Packer:
             return ChildrenPacket(prefix + request.path, watch)
         if type(request) is ReadData:
             return DataPacket(prefix + request.path, self._watch_fired if request.watch else None)
+        if type(request) is Unwatch:
+            path = prefix + request.path
+            return wire.UnwatchPacket(path, partial(forget_watches, self._client, path))
         raise ZooKeeperError(f"{request!r} can only be used inside a step that is run")
 
     def watch_for_creation(self, packet: DataPacket) -> Exists:

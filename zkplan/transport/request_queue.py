@@ -18,7 +18,7 @@ from kazoo import exceptions
 from kazoo.client import KazooClient, KazooState
 
 from ..errors import AccessDenied, ZkplanError, ZooKeeperError
-from ..protocol.requests import ReadChildren, ReadData, ReadMany, Request
+from ..protocol.requests import ReadChildren, ReadData, ReadMany, Request, Unwatch
 from . import kazoo_private
 from .calls import Call, CombinedAnswer, Done
 from .packets import DataPacket, Packer, TransactionPacket
@@ -62,6 +62,8 @@ class RequestQueue:
         self._final_error: Callable[[], ZooKeeperError] | None = None
         #: Until it has refused a batch.
         self.server_reads_batches = True
+        #: Until it has refused to take a watch back.
+        self._server_unwatches = True
         client.add_listener(self._state_changed)
         # After the listener, so that a connection made in between is not missed.
         with self._lock:
@@ -75,6 +77,10 @@ class RequestQueue:
         if type(request) is ReadMany and not self.server_reads_batches:
             call = Call(request, None, done, self._ended)
             self._read_singly(call)
+            return call
+        if type(request) is Unwatch and not self._is_to_send(request):
+            call = Call(request, None, done, self._ended)
+            done(None, None)
             return call
         call = Call(request, self._packer.pack(request), done, self._ended)
         try:
@@ -91,6 +97,10 @@ class RequestQueue:
             wake_up(self._client, 1)
             raise
         return call
+
+    def _is_to_send(self, request: Unwatch) -> bool:
+        path = self._client.chroot + request.path
+        return self._server_unwatches and kazoo_private.has_watches(self._client, path)
 
     def end(self, error: Callable[[], ZooKeeperError]) -> None:
         """End all requests that wait or come later. The first call decides by which error.
@@ -150,7 +160,12 @@ class RequestQueue:
             self._send_waiting()
 
     def _failed(self, call: Call, error: BaseException) -> None:
-        if isinstance(error, exceptions.NoNodeError):
+        if type(call.request) is Unwatch:
+            # No connection keeps a watch of the one before, so a lost answer does not matter.
+            if isinstance(error, exceptions.UnimplementedError):
+                self._server_unwatches = False
+            self._answered(call, None, None)
+        elif isinstance(error, exceptions.NoNodeError):
             request = call.request
             if type(request) is ReadData and request.watch and type(call.packet) is DataPacket:
                 self._watch_for_creation(call)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 
 from ..errors import ClientClosed, ServerRolledBack, ZooKeeperUnavailable
-from ..protocol.requests import Multi, ReadMany, Request, Step
+from ..protocol.requests import Multi, ReadMany, Request, Step, Unwatch
 from ..protocol.shared import ask
 from . import kazoo_private
 from .calls import Call, Done
@@ -105,6 +105,12 @@ class Transport:
     def unlisten(self, listener: Callable[[str | None], None]) -> None:
         with self._listening:
             self._listeners.remove(listener)
+
+    def unwatch(self, paths: Iterable[str]) -> None:
+        """Take back the watches on these znodes, without waiting. A look that comes later sets them
+        again."""
+        for path in paths:
+            self.submit(Unwatch(path), lambda answer, error: None)
 
     def _watch_fired(self, event: Any) -> None:
         try:

@@ -8,7 +8,7 @@ cannot be packed raises where it was given, and does not end kazoo's thread.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from ..errors import PayloadTooLarge
@@ -42,7 +42,8 @@ _stat = struct.Struct("!qqqqiiiqiiq")
 _LENGTHS = [_int.pack(length) for length in range(4096)]
 
 _CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN = 1, 2, 4, 5, 8
-_CHECK, _MULTI, _MULTI_READ, _ERROR = 13, 14, 22, -1
+_CHECK, _MULTI, _REMOVE_WATCHES, _MULTI_READ, _ERROR = 13, 14, 18, 22, -1
+_ANY_WATCH = 3
 _PACKED = (_CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK)
 _HEADS = {code: _head.pack(code, 0, -1) for code in _PACKED}
 _END = _head.pack(-1, 1, -1)
@@ -81,6 +82,25 @@ def pack_acl(acls: Sequence[Any]) -> bytes:
 def _length(data: bytes) -> bytes:
     size = len(data)
     return _LENGTHS[size] if size < 4096 else _int.pack(size)
+
+
+class UnwatchPacket:
+    """Takes back all watches of this session on one znode. `forget` is called on kazoo's thread as
+    it is sent."""
+
+    type = _REMOVE_WATCHES
+
+    def __init__(self, path: str, forget: Callable[[], None]) -> None:
+        self.path, self._forget = path, forget
+
+    def serialize(self) -> bytes:
+        self._forget()
+        path = self.path.encode()
+        return _length(path) + path + _int.pack(_ANY_WATCH)
+
+    @classmethod
+    def deserialize(cls, buffer: bytes, offset: int) -> None:
+        """The answer is empty."""
 
 
 class MultiPacket:

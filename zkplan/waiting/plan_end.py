@@ -70,6 +70,9 @@ def wait_for_plan(
             if fail_fast or patience.dead < WATCHED_DEAD_MAX:
                 _watch_dead(client, plan_path)
             status = transport.run(read_status(plan_path))
+            if status.ended is not None:
+                # Nothing happens any more that would use these up: they would stay for ever.
+                transport.unwatch(f"{plan_path}/{name}" for name in ("done", "ready", "dead"))
             if show is not None:
                 dead = f", {status.dead} dead" if status.dead else ""
                 show(status.finished, status.added, f"{status.runnable} runnable{dead}")
