@@ -5,6 +5,7 @@ from __future__ import annotations
 from zkplan.protocol.look import PlanLook
 from zkplan.runtime.candidates import Candidates
 from zkplan.runtime.plan_view import PlanView
+from zkplan.runtime.shares import Shares
 
 ALONE = (0, 1)
 FIRST = "0000000001"
@@ -36,6 +37,6 @@ def standing_still(count: int) -> Candidates:
 
 
 def plans(*numbers: str) -> Candidates:
-    candidates = Candidates()
+    candidates = Candidates(Shares(slots=9))
     candidates.set_plans(list(numbers), "/r/plan-{}".format)
     return candidates

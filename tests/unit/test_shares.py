@@ -185,3 +185,41 @@ def test_a_full_worker_glances_at_a_plan_of_which_it_holds_nothing() -> None:
     assert [view.number for view in candidates.to_look(1.0, 9, hungry=False)] == [B]
     assert candidates.to_look(1.0 + GLANCE_S / 2, 9, hungry=False) == []
     assert [view.number for view in candidates.to_look(1.1 + GLANCE_S, 9, hungry=False)] == [C]
+
+
+def test_a_plan_of_unknown_tasks_fills_no_worker_that_has_run_many_short_ones() -> None:
+    """After such a burst a worker claims far ahead. The first plan to be listed would take it
+    all."""
+    found = plans(A, B)
+    shares = found.shares = Shares(slots=4)
+    for number in range(100):
+        shares.came(f"{number + 10:010d}", 0.0)
+        shares.ended("", f"{number + 10:010d}", 0.0002)
+    for view, weight in zip(found.views.values(), (3, 1), strict=True):
+        view.record = PlanRecord("", "", 0.0, weight=weight)
+    claimed: Counter[str] = Counter()
+
+    def claim(room: int) -> bool:
+        view = found.choose(0.0)
+        if view is None:
+            return False
+        for name in view.take(room).names:
+            shares.opened(f"{view.number} {name}", view.number)
+            claimed[view.number] += 1
+        return True
+
+    found.views[A].update(PlanLook("running", 0, names(*range(100))), ALONE, 0.0)
+    found.file(found.views[A])
+    while claim(80):
+        pass
+    assert claimed == {A: 4}
+    found.views[B].update(PlanLook("running", 0, names(*range(100))), ALONE, 0.0)
+    found.file(found.views[B])
+    while claim(80):
+        pass
+    assert claimed == {A: 4, B: 4}
+    for plan in (A, B):
+        shares.ended(f"{plan} {names(0)[0]}", plan, 0.02)
+    while sum(claimed.values()) < 80:
+        assert claim(80 - sum(claimed.values()))
+    assert claimed[A] == pytest.approx(3 * claimed[B], rel=0.2)

@@ -130,14 +130,16 @@ class Candidates:
                     best = [view]
                 elif view.rank == best[0].rank:
                     best.append(view)
-        ready = [view.number for view in best if not (view.looking or view.stale)]
+        room = {view.number: self.shares.new_room(view.number) for view in best}
+        listed = [view.number for view in best if not (view.looking or view.stale)]
+        ready = [number for number in listed if room[number] != 0]
         if not ready:
             return None
         chosen = self.shares.next([(v.number, v.weight) for v in best], ready, now)
         if chosen is None:
             return None
-        view = self.views[chosen[0]]
-        view.most = chosen[1]
+        view, most = self.views[chosen[0]], room[chosen[0]]
+        view.most = min((each for each in (chosen[1], most) if each is not None), default=None)
         return view
 
     def must_yield(self, plans: AbstractSet[str], now: float) -> bool:

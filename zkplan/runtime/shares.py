@@ -117,6 +117,17 @@ class Shares:
         account = self._accounts.get(plan)
         return account is not None and account.open > 0
 
+    def new_room(self, plan: str) -> int | None:
+        """How many tasks may be claimed of a plan of which none has ended here; None: any number.
+
+        Nobody knows how long they take. If they counted as the tasks of other plans, a plan of long
+        tasks would fill a worker that has just run many short ones, and all others would wait.
+        """
+        account = self._accounts.get(plan)
+        if account is not None and account.mean_s:
+            return None
+        return max(0, self._slots - (account.open if account is not None else 0))
+
     # ---- who is next
 
     def next(
