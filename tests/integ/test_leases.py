@@ -220,3 +220,26 @@ def test_a_wide_result_is_delivered_by_a_service_whose_claims_node_is_gone(
 
 def asked(request: Request) -> Step[Any]:
     return (yield request)
+
+
+def test_a_decision_about_a_held_task_is_delivered_where_no_worker_runs(
+    author: Client, leases: Leases
+) -> None:
+    """Its program has another task, or none: it claims nothing while the decision waits."""
+    plan = author.create_plan(on_failure="cascade")
+    skipped, cancelled = plan.add_task(SHRINK, [1]), plan.add_task(SHRINK, [2])
+    after = plan.add_task(SHRINK, [skipped], keep=True)
+    failed = plan.add_task(SHRINK, [cancelled])
+    plan.mark_ready()
+    held = leases.claim(count=2, wait=5)
+    assert len(held) == 2
+    skipped.skip("enough")
+    wait_until(lambda: after.info().state == "runnable", "the value is delivered")
+    cancelled.cancel()
+    wait_until(lambda: failed.info().state == "runnable", "the failure is delivered")
+    assert [each.refused for each in leases.complete([(each.id, 0) for each in held])] == [
+        "ended",
+        "ended",
+    ]
+    (found,) = leases.claim(count=2, wait=5)
+    assert found.args == ["enough"]

@@ -67,7 +67,7 @@ class Claiming:
     def _claim(self, offer: Offer, lease_ms: int) -> Given | None:
         names, permits = self._not_avoided(offer), NO_PERMITS
         if any("~" in name for name in names):
-            names, permits = self._run(choose(self._paths, offer.plan, names, self._server_ms))
+            names, permits = self._run(choose(self._paths, offer.plan, names, self.server_ms))
         if len(names) < len(offer.names):
             self._board.put_aside(offer)
         if not names:
@@ -143,7 +143,8 @@ class Claiming:
             return found if isinstance(found, Ended) else job
         return None
 
-    def _server_ms(self) -> Step[float]:
+    def server_ms(self) -> Step[float]:
+        """The server's clock in milliseconds; a time long ago where it is not known."""
         yield from self._registered.clock.measure()
         clock = self._registered.clock
         return 1000 * clock.now() if clock.is_known else float("-inf")

@@ -25,6 +25,7 @@ from ..serialization.codec import LOG, VALUE, Codec
 from ..store.values import Values
 from .board import Board
 from .claiming import Claiming, claim_id
+from .decided import Decided
 from .held import Held
 from .leased import ClaimId, Failed, Leased, Outcome, Renewal, parse_id
 from .lost import UNKNOWN, why_lost
@@ -60,7 +61,8 @@ class Leases:
         self._claiming = Claiming(connection, self._values, self._registered, self.board)
         self._settling = Settling(connection, self._values.codec, self._registered)
         self._updating = Updating(connection, self._values.codec, self._registered, self._settling)
-        self._maintenance = Maintenance(connection, self._registered)
+        decided = Decided(connection, self._registered, self._claiming, self._settling)
+        self._maintenance = Maintenance(connection, self._registered, decided)
         self._maintenance.start()
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """What a service does beside its calls, so that tasks come back where no worker runs: it releases
-leases and lost workers, makes delayed tasks runnable when they are due, and tidies histories up.
+leases and lost workers, makes delayed tasks runnable when they are due, delivers what was decided
+about tasks under leases, and tidies histories up.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..protocol.look import promote
 from ..protocol.requests import ReadChildren, Step
 from ..runtime.lapses import Lapses
 from ..runtime.tidying import Written
+from .decided import Decided
 from .registered import Registered
 
 #: How often it looks while there is something to wait for, and how long workers go first.
@@ -32,9 +34,9 @@ logger = get_logger("zkplan.leases")
 class Maintenance:
     """A thread that looks when a watch fires, and once a second while leases or delays stand."""
 
-    def __init__(self, connection: Connection, registered: Registered) -> None:
+    def __init__(self, connection: Connection, registered: Registered, decided: Decided) -> None:
         self._transport, self._paths = connection.transport, connection.paths
-        self._registered = registered
+        self._registered, self._decided = registered, decided
         self._lapses = Lapses(self._paths, registered.clock)
         self._written, self._sweeper = Written(connection.recorder), connection.sweeper
         self._first_seen: dict[str, float] = {}
@@ -81,6 +83,8 @@ class Maintenance:
                 logger.warning(
                     "%s has lapsed: %s runnable again", lease, count(len(done.released), "task")
                 )
+        if not seen.living:
+            self._decided.deliver(seen.leases)
         for gone in self._first_seen.keys() - set(seen.vacant):
             del self._first_seen[gone]
         for worker in seen.vacant:
