@@ -31,7 +31,7 @@ from .validate.validator import Validator
 
 #: A commit of the format before.
 BEFORE = "5d5187985ffbf2873369d81af272cdaf364d8dc8"
-#: The last change of these begins the present format.
+#: What has changed after the last change of these has left the bytes as they are.
 FORMAT_FILES = ("zkplan/protocol/formats.py", "tests/unit/golden_files")
 FAULTS = ("worker killed", "worker told to stop", "worker expired", "author killed")
 ROUNDS = 24
@@ -54,7 +54,7 @@ def package_of(commit: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first commit of the present format."""
+    """The first commit that writes exactly the bytes of today."""
     commit = git("log", "-1", "--format=%H", "--", *FORMAT_FILES).decode().strip()
     return package_of(commit, tmp_path_factory.mktemp("earlier"))
 
@@ -110,10 +110,22 @@ def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) 
     ran = Counter(cluster.pids[pid] for pid in begun)
     assert ran[True] > 0
     assert ran[False] > 0
-    told = (
-        f"{validator.finished} plans, {validator.tasks} tasks; executions by earlier: {dict(ran)}"
-    )
-    sys.stdout.write(f"{told}\n")
+    done = f"{validator.finished} plans, {validator.tasks} tasks"
+    sys.stdout.write(f"{done}; executions by earlier: {dict(ran)}\n")
+
+
+def test_each_side_runs_the_code_of_its_own_commit(earlier: Path, before: Path) -> None:
+    """Where both sides were today's, the other tests would show nothing."""
+    shown = "import zkplan; print(zkplan.__file__)"
+    for package in (earlier, before):
+        ran = subprocess.run(
+            [sys.executable, "-c", shown],
+            cwd=package,
+            env={**os.environ, "PYTHONPATH": str(TOP)},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.stdout.startswith(str(package)), ran.stderr
 
 
 # ---- another format
@@ -210,8 +222,13 @@ def test_a_plan_of_another_format_is_left_alone(
             assert plan_in(raw, path) == written
             with mine.worker():
                 assert mine.said("-c", RESULT, number) == "b'xxxy'"
-        file = str(tmp_path / "exported")
+        file, never = str(tmp_path / "exported"), tmp_path / "never-written"
+        refused = other.run("-m", "zkplan", "plan", "export", number, "--out", str(never))
+        assert words in refused.stderr
+        assert not never.exists()
         mine.said("-m", "zkplan", "plan", "export", number, "--out", file)
+        plans = raw.get_children(ROOT)
         refused = other.run("-m", "zkplan", "plan", "import", file)
         assert refused.returncode != 0
         assert "it has format 3" in refused.stderr or "an older zkplan" in refused.stderr
+        assert raw.get_children(ROOT) == plans

@@ -33,10 +33,12 @@ from zkplan.protocol.bounds import Bounds
 from zkplan.protocol.compaction import Cut, Oldest
 from zkplan.protocol.gates import Condition, ensure_gates
 from zkplan.protocol.history import Record, Span, merged_to_bytes
+from zkplan.protocol.keys import LEASE_MS, create_keyed
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import Dead, Failure, PlanRecord, TaskRecord
+from zkplan.protocol.reopen import reopen
 from zkplan.protocol.requests import Step
 from zkplan.protocol.schedules import Definition, Upcoming
 from zkplan.protocol.shared import NO_ALLOWANCE, Claim, Registration
@@ -81,7 +83,8 @@ def _shown(data: bytes) -> str:
 
 
 class Story:
-    """A plan with a task of each kind in the middle of its run, and one that has failed."""
+    """A plan with a task of each kind in the middle of its run, one that has failed, one that was
+    retried after its end, and one with a key that is not marked ready."""
 
     def __init__(self, *, sealed: bool) -> None:
         self.network = Network(random.Random(0), ROOT)
@@ -130,12 +133,20 @@ class Story:
         author._uid = "0011223344556677"
         self.run(author.add(tasks))
         self.run(control.mark_ready(path))
-        cascading = PlanRecord("ends", "uid-2", 2.5, on_failure="cascade", weight=3)
-        self.ended = self.run(create_plan(self.paths, cascading))
-        author = Author(self.paths.plan(self.ended))
+        self.ended = self._cascading("ends", "uid-2", [self._task([])])
+        fails = self._task([])
+        self.retried = self._cascading("again", "uid-3", [fails, self._task([fails])])
+        keyed = PlanRecord("keyed", "uid-4", 3.5, key="2026-11-28")
+        self.run(create_keyed(self.paths, keyed, False, lease_ms=LEASE_MS))
+
+    def _cascading(self, name: str, uid: str, tasks: list[NewTask]) -> str:
+        record = PlanRecord(name, uid, 2.5, on_failure="cascade", weight=3)
+        plan: str = self.run(create_plan(self.paths, record))
+        author = Author(self.paths.plan(plan))
         author._uid = "8899aabbccddeeff"
-        self.run(author.add([self._task([])]))
-        self.run(control.mark_ready(self.paths.plan(self.ended)))
+        self.run(author.add(tasks))
+        self.run(control.mark_ready(self.paths.plan(plan)))
+        return plan
 
     def _claims(self, me: Registration, plan: str) -> dict[str, Claim]:
         seen = self.run(look.look(self.paths.plan(plan)))
@@ -156,11 +167,18 @@ class Story:
         (loaded,) = self.run(load.load([first]))
         part = Part(loaded, self.codec.seal_value(3, "add"), True)
         self.run(committing.commit(me, [part], [], NO_ALLOWANCE))
-        (claim,) = self._claims(me, self.ended).values()
-        (loaded,) = self.run(load.load([claim]))
-        fails = Part(loaded, failure, True, letter.to_bytes(), holds=True, cascades=True)
-        self.run(committing.commit(me, [fails], [], NO_ALLOWANCE))
-        self.run(control.finish(self.paths.plan(self.ended), 4.5))
+        self._fail(me, self.ended, letter, 1)
+        self._fail(me, self.retried, letter, 2)
+        self.run(reopen(self.paths.plan(self.retried), 5.5))
+
+    def _fail(self, me: Registration, plan: str, letter: Dead, tasks: int) -> None:
+        failure = self.codec.seal(FAILURE, ERROR.to_bytes())
+        for _ in range(tasks):
+            (claim,) = self._claims(me, plan).values()
+            (loaded,) = self.run(load.load([claim]))
+            fails = Part(loaded, failure, True, letter.to_bytes(), holds=True, cascades=True)
+            self.run(committing.commit(me, [fails], [], NO_ALLOWANCE))
+        self.run(control.finish(self.paths.plan(plan), 4.5))
 
     def lines(self) -> list[str]:
         nodes = self.network.tree.znodes.by_path
