@@ -11,6 +11,7 @@ import pytest
 import zkplan
 from zkplan import Client, InvalidTask, TaskSpec
 from zkplan.leases import Failed, Leased, Leases
+from zkplan.leases.decided import Decided
 from zkplan.protocol.requests import Delete, Multi, Request, Step
 
 from .support import Here, key_file, wait_until
@@ -243,3 +244,20 @@ def test_a_decision_about_a_held_task_is_delivered_where_no_worker_runs(
     ]
     (found,) = leases.claim(count=2, wait=5)
     assert found.args == ["enough"]
+
+
+def test_a_decision_in_a_paused_plan_is_delivered_once_it_goes_on(
+    author: Client, leases: Leases
+) -> None:
+    plan = author.create_plan()
+    skipped = plan.add_task(SHRINK, [1])
+    after = plan.add_task(SHRINK, [skipped])
+    plan.mark_ready()
+    (held,) = leases.claim(wait=5)
+    plan.pause()
+    skipped.skip("enough")
+    decided = Decided(author, leases._registered, leases._claiming, leases._settling)
+    assert decided.deliver([held.id.partition("/")[0]]), "it waits, and is not forgotten"
+    plan.resume()
+    decided.deliver([])  # as if its lease had lapsed meanwhile
+    wait_until(lambda: after.info().state == "runnable", "the value is delivered")

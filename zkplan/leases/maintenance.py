@@ -83,8 +83,8 @@ class Maintenance:
                 logger.warning(
                     "%s has lapsed: %s runnable again", lease, count(len(done.released), "task")
                 )
-        if not seen.living:
-            self._decided.deliver(seen.leases)
+        # Workers claim what is decided, as they claim all else.
+        waits = not seen.living and self._decided.deliver(seen.leases)
         for gone in self._first_seen.keys() - set(seen.vacant):
             del self._first_seen[gone]
         for worker in seen.vacant:
@@ -94,7 +94,7 @@ class Maintenance:
         if (plan := self._written.take(now)) is not None:
             run(compact(paths.plan(plan), has_store=self._sweeper.has_store))
             self._sweeper.history_is_merged(paths.plan(plan))
-        return bool(seen.leases or seen.vacant or are_delayed or self._written)
+        return bool(waits or seen.leases or seen.vacant or are_delayed or self._written)
 
     def _promote(self, alone: bool) -> Step[bool]:
         """Workers see to it where there are some. Returns whether entries are left."""
