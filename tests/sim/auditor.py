@@ -17,6 +17,7 @@ from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from . import added, expiry, gates
+from .by_hand import BY_HAND
 from .history import Historian
 from .index import Index
 from .limits import Judge
@@ -336,8 +337,10 @@ class Auditor:
             if made.fiber.kind != DECIDES:
                 added.judge_placed(self.nodes, self.names, task)
             task.places.append(path)
+            task.is_lost = False
         elif type(op) is Delete and path in task.places:
             task.places.remove(path)
+            task.is_lost = made.fiber.kind == BY_HAND
         return task
 
     # Judgements on the tree.
@@ -397,7 +400,7 @@ class Auditor:
             task, ready.version, count_from_bytes(ready.data), deps, arguments, incomplete
         )
         claim = next((place for place in task.places if place.startswith(self._claims_nodes)), "")
-        if owner and not claim:
+        if owner and not claim and (task.places or not task.is_lost):
             raise Violation(f"S1 {task.name} has an owner and no claim")
         if claim and not owner:
             worker = claim[len(self._claims_nodes) :].partition("/")[0]

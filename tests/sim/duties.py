@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zkplan.protocol.layout import queue_path
 from zkplan.protocol.records import control_from_bytes
 
-from . import leases
+from . import by_hand, leases
 from .authors import Plan
 from .limits import may_run
 
@@ -78,7 +78,8 @@ def plans_to_check(world: World) -> list[str]:
             )
         )
         or (plan.number and plan.number in active and _misses_a_failure(world, plan))
-        or (plan.number and world.chance(0.002))
+        or (plan.number and world.by_hand and by_hand.lost_in(world, plan.number))
+        or (plan.number and world.chance(0.02 if world.by_hand else 0.002))
     ]
 
 

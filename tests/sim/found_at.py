@@ -30,6 +30,7 @@ FOUND_AT = {
     "late copy of a commit looked for once": 2405,
     "lease released at any version": 151,
     "mark of an update not read": 1942,
+    "mend: a number that was": 623,
     "next time moved without compare": 70,
     "pending record cleared without publishing": 98,
     "permit left behind by a clear": 24,

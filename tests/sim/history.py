@@ -161,7 +161,7 @@ class Historian:
             if type(op) is Create:
                 made[path] = records_from_bytes(span, op.data, 0)
             elif type(op) is Delete and kind == MERGES:
-                deleted += self._told.pop(path)
+                deleted += self._told.pop(path) if self.judges else []
             elif type(op) is Delete:
                 self._removed.add(plan)
         if not self.judges:

@@ -89,6 +89,8 @@ class Meant:
     verdict: bytes | None = None
     #: An operator has cut its open edges.
     cut: bool = False
+    #: Somebody has deleted by hand what said where it stands.
+    is_lost: bool = False
     #: Its `run_if`: `all_succeeded`, `all_finished` or `any_failed`.
     run_if: str = "all_succeeded"
     #: What has arrived at each position. A failure may come from a task that is retried later.

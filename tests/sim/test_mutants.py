@@ -10,6 +10,7 @@ import pytest
 from .broken_adds import OF_ADDS
 from .broken_decisions import OF_DECISIONS
 from .broken_history import OF_HISTORY
+from .broken_mends import OF_MENDS
 from .broken_reopening import OF_REOPENING
 from .broken_store import OF_STORE
 from .broken_updates import OF_UPDATES
@@ -22,8 +23,7 @@ from .world import run
 SEEDS_MAX = 20_000
 ALL = (
     *(*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY, *OF_UPDATES),
-    *OF_REOPENING,
-    *OF_ADDS,
+    *(*OF_REOPENING, *OF_ADDS, *OF_MENDS),
 )
 
 

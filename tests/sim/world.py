@@ -21,6 +21,7 @@ from zkplan.protocol.records import Share, control_from_bytes
 
 from . import (
     authors,
+    by_hand,
     decisions,
     expiry,
     gates,
@@ -95,6 +96,7 @@ class World:
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.gated = random.Random(f"gates {seed}").random() < gates.SHARE
         self.merging = Merging(self, seed)
+        self.by_hand = by_hand.drawn(seed)
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
         self.all_workers: list[Worker] = []
@@ -165,6 +167,7 @@ class World:
             self._new_worker()
         self._plan_the_operator()
         expiry.set_up(self)
+        by_hand.set_up(self)
 
     def _new_plan(self) -> None:
         rng = self.rng

@@ -134,7 +134,8 @@ def test_of_a_sorted_listing_the_same_is_chosen_as_of_a_shuffled_one(
 
 @pytest.mark.slow
 def test_the_check_of_a_huge_plan_holds_no_list_of_its_tasks() -> None:
-    tasks = unpack_names(packed([f"task-{number:010d}" for number in range(CHECKED)]), 0)[0]
+    found = ["ready", *(f"task-{number:010d}" for number in range(CHECKED))]
+    tasks = unpack_names(packed(found), 0)[0]
     runnable = unpack_names(packed(names(*range(CHECKED))), 0)[0]
     ready = Node(b"0", 1, 0, 0, 0, 0, 0)
 

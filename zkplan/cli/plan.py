@@ -166,6 +166,7 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
         "tasks": report.tasks,
         "created": report.created,
         "published": report.published,
+        "mended": report.mended,
         "unreferenced": report.unreferenced,
         "deleted": report.deleted,
         "unread": report.unread,
@@ -173,7 +174,7 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
         "problems": report.problems,
     }
     if output == "table":
-        lists = ("created", "published", "unreferenced", "deleted", "problems")
+        lists = ("created", "published", "mended", "unreferenced", "deleted", "problems")
         told = {name: "\n".join(facts.pop(name)) for name in lists}
         facts |= {name: text for name, text in told.items() if text} or {"found": "nothing"}
         for name in ("unread", "unchecked"):

@@ -1,14 +1,13 @@
 """The background check: read a plan in batches, repair what may be repaired, report the rest.
 
 Correctness never depends on it. It serves plans that another client built by plain creates, without
-index entries. It also reports what no worker can repair: cycles, damaged records, and tasks whose
-author died while it defined them.
+index entries, and plans of which somebody has deleted znodes by hand (`mend`). It also reports what
+no worker can repair: cycles, damaged records, and tasks whose author died while it defined them.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .active import cleared, entering
@@ -24,17 +23,23 @@ from .layout import (
     Paths,
     active_entry,
     entry_path,
+    limits_in,
     number_of,
-    parse_claim,
-    parse_delayed,
-    parse_entry,
-    parse_gate,
     parse_number,
     parse_task,
 )
 from .load import read_all
-from .places import last_n
-from .queues import make_queues, read_names
+from .mend import (
+    TORN_MAX,
+    Mender,
+    mend_edges,
+    mend_indexes,
+    mend_limits,
+    mend_places,
+    report_gates,
+)
+from .places import last_n, unplaced
+from .queues import make_queues
 from .records import control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import (
     Applied,
@@ -67,10 +72,10 @@ WAITING_MAX = 1000
 class Report:
     """The result of a check.
 
-    `published` and `created` are repairs; `problems` need a person. `waiting` maps tasks that wait
-    to their edges, at most WAITING_MAX of them; `takers` those of them that take failures. `shut`
-    lists tasks that wait for a repair, and the plan itself if it does, which an access list forbids
-    to this client; they are among the problems, too.
+    `published`, `created` and `mended` are repairs; `problems` need a person. `waiting` maps tasks
+    that wait to their edges, at most WAITING_MAX of them; `takers` those of them that take
+    failures. `shut` lists tasks that wait for a repair, and the plan itself if it does, which an
+    access list forbids to this client; they are among the problems, too.
     `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
     `unread` counts the blobs that were not compared with their digests, since there are too many.
     `unchecked` says why values in a store were not looked at at all; empty if there are none.
@@ -80,6 +85,7 @@ class Report:
     done: bool = False
     created: list[str] = field(default_factory=list)
     published: list[str] = field(default_factory=list)
+    mended: list[str] = field(default_factory=list)
     shut: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     waiting: dict[str, list[str]] = field(default_factory=dict)
@@ -91,7 +97,8 @@ class Report:
 
 
 def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
-    """Read the whole plan once, and publish complete tasks that nobody else will publish."""
+    """Read the whole plan once, publish complete tasks that nobody else will publish, and put back
+    what somebody has deleted by hand."""
     report = Report()
     plan_path = paths.plan(plan)
     names = yield ReadChildren(plan_path)
@@ -111,31 +118,76 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
         report.problems.append(
             f"{name}: is not a znode of zkplan, and counts as a task that never ends: delete it"
         )
-    suspects = array("Q")
-    feeds = Feeds(tasks)
-    for start in range(0, len(tasks), TASKS_PER_BATCH):
-        batch = [f"task-{task:010d}" for task in tasks[start : start + TASKS_PER_BATCH]]
-        reads: list[ReadData | ReadChildren] = []
-        for name in batch:
-            reads += (ReadData(f"{plan_path}/{name}/ready"), ReadChildren(f"{plan_path}/{name}"))
-        answers = yield ReadMany(reads)
-        edges: list[tuple[str, str]] = []
-        for name, ready, children in zip(batch, answers[::2], answers[1::2], strict=True):
-            if children is not None:
-                _inspect(report, suspects, name, ready, children)
-            if any(child.startswith("dep-") for child in children or ()):
-                edges += [(name, child) for child in children if child.startswith("prov-")]
-        yield from _read_edges(plan_path, edges, feeds)
-    if cycle := feeds.cycle():
-        shown = " -> ".join(f"task-{task:010d}" for task in cycle)
-        report.problems.append(f"a cycle, which can never run: {shown}")
-    if suspects:
-        suspects = yield from _not_placed(paths, plan, suspects)
-    for task in suspects:
-        yield from _publish_forgotten(plan_path, f"task-{task:010d}", repair, report)
+    mender = Mender(paths, plan, repair, report)
+    yield from mend_indexes(mender, others)
+    yield from _check_tasks(mender, tasks, report)
     if repair:
         yield from _tell_failures(paths, plan, report)
     return report
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a walk over the tasks of a plan has found: as numbers, for they may be very many.
+
+    `suspects` wait for nothing, `torn` lack a `dep-`, an argument or `ready`. `loose` says how many
+    more `dep-` a task has than `prov-` lead to it. `nowhere` are the paths of `prov-` that lead to
+    no task, `limits` those that tasks name.
+    """
+
+    tasks: array[int]
+    feeds: Feeds
+    loose: array[int]
+    suspects: array[int] = field(default_factory=lambda: array("Q"))
+    torn: array[int] = field(default_factory=lambda: array("Q"))
+    nowhere: list[str] = field(default_factory=list)
+    limits: set[str] = field(default_factory=set)
+
+
+def _check_tasks(mender: Mender, tasks: array[int], report: Report) -> Step[None]:
+    paths, plan = mender.paths, mender.plan
+    found = _Found(tasks, Feeds(tasks), array("i", [0]) * len(tasks))
+    for start in range(0, len(tasks), TASKS_PER_BATCH):
+        batch = [f"task-{task:010d}" for task in tasks[start : start + TASKS_PER_BATCH]]
+        yield from _walk(mender.plan_path, batch, found, report)
+    if cycle := found.feeds.cycle():
+        shown = " -> ".join(f"task-{task:010d}" for task in cycle)
+        report.problems.append(f"a cycle, which can never run: {shown}")
+    suspects = found.suspects
+    if suspects:
+        suspects = yield from unplaced(paths, plan, suspects)
+    lost = array("Q")
+    for task in suspects:
+        if not (yield from _publish_forgotten(mender, f"task-{task:010d}", report)):
+            lost.append(task)
+    yield from report_gates(mender)
+    yield from mend_limits(mender, found.limits)
+    yield from mend_places(mender, lost[:TORN_MAX])
+    torn = found.torn
+    torn.extend(task for task, count in zip(tasks, found.loose, strict=True) if count)
+    yield from mend_edges(mender, sorted(set(torn[:TORN_MAX])), found.nowhere)
+
+
+def _walk(plan_path: str, batch: list[str], found: _Found, report: Report) -> Step[None]:
+    """Look at these tasks, and read the edges that they deliver along."""
+    reads: list[ReadData | ReadChildren] = []
+    for name in batch:
+        reads += (ReadData(f"{plan_path}/{name}/ready"), ReadChildren(f"{plan_path}/{name}"))
+    answers = yield ReadMany(reads)
+    edges: list[tuple[str, str]] = []
+    for name, ready, children in zip(batch, answers[::2], answers[1::2], strict=True):
+        if children is None:
+            continue
+        if _inspect(report, found.suspects, name, ready, children):
+            found.torn.append(int(number_of(name)))
+        if ready is not None:
+            if b"~" in ready.data:
+                found.limits.update(limits_in(queue_from_bytes(ready.data)))
+            at = place_of(found.tasks, int(number_of(name)))
+            if at is not None:
+                found.loose[at] += sum(child.startswith("dep-") for child in children)
+        edges += [(name, child) for child in children if child.startswith("prov-")]
+    yield from _read_edges(plan_path, edges, found)
 
 
 def _is_forged(path: str) -> Step[bool]:
@@ -204,10 +256,11 @@ def _leave_index(plan_path: str, report: Report) -> Step[None]:
 
 def _inspect(
     report: Report, suspects: array[int], name: str, ready: Node | None, children: list[str]
-) -> None:
+) -> bool:
+    """Note what is to be done about a task. Returns whether one of its edges or arguments, or its
+    `ready`, is missing."""
     if ready is None:
-        report.problems.append(f"{name}: has no `ready`, so it is not fully defined")
-        return
+        return True
     k = count_from_bytes(ready.data)
     deps = sorted(child for child in children if child.startswith("dep-"))
     if "incomplete" in children:
@@ -223,79 +276,53 @@ def _inspect(
             report.takers[name] = deps
     else:
         suspects.append(int(number_of(name)))
+    filled = sum(child.startswith("arg-") for child in children)
+    return "incomplete" not in children and "cut" not in children and filled + len(deps) < k
 
 
-def _read_edges(plan_path: str, edges: list[tuple[str, str]], feeds: Feeds) -> Step[None]:
-    """Note the dependents of each waiting task: only these can be in a cycle."""
+def _read_edges(plan_path: str, edges: list[tuple[str, str]], found: _Found) -> Step[None]:
+    """Note the dependents of each task: which it feeds, and that one more end leads there."""
     for start in range(0, len(edges), READS_PER_REQUEST):
         chunk = edges[start : start + READS_PER_REQUEST]
         nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
-        for (name, _), node in zip(chunk, nodes, strict=True):
+        for (name, prov), node in zip(chunk, nodes, strict=True):
             # One that is not sealed leads nowhere: its task fails. `protection.unsealed` tells it.
             if node is not None and not isinstance(node.data, Unproven):
                 at = node.data.find(b"task-")
-                found = parse_task(node.data[at : at + 15].decode(errors="replace"))
-                if at >= 0 and found is not None:
-                    feeds.add(int(number_of(name)), int(found))
+                fed = parse_task(node.data[at : at + 15].decode(errors="replace"))
+                if at < 0 or fed is None:
+                    continue
+                found.feeds.add(int(number_of(name)), int(fed))
+                dependent = place_of(found.tasks, int(fed))
+                if dependent is not None:
+                    found.loose[dependent] -= 1
+                elif len(found.nowhere) < TORN_MAX:
+                    found.nowhere.append(f"{plan_path}/{name}/{prov}")
 
 
-def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
-    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, gated, runnable or
-    dead.
-
-    The indexes are read in the order in which tasks move, so that a task that moves meanwhile is
-    seen at least once.
-    """
-    plan_path = paths.plan(plan)
-    placed = bytearray(len(tasks))
-
-    def place(found: Iterable[str]) -> None:
-        for number in map(int, found):
-            at = place_of(tasks, number)
-            if at is not None:
-                placed[at] = 1
-
-    for _ in range(2):
-        claims_nodes = (yield ReadChildren(paths.claims)) or []
-        held = yield ReadMany(
-            [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
-        )
-        for names in held:
-            claims = map(parse_claim, names or ())
-            place(claim.task for claim in claims if claim is not None and claim.plan == plan)
-        later, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
-        delayed = map(parse_delayed, later or ())
-        place(item.entry.task for item in delayed if item is not None and item.plan == plan)
-        gated = map(parse_gate, gates or ())
-        place(item.entry.task for item in gated if item is not None and item.plan == plan)
-        for _, runnable in (yield from read_names(plan_path)):
-            place(entry.task for entry in map(parse_entry, runnable) if entry is not None)
-        dead = yield ReadChildren(f"{plan_path}/dead")
-        place(name for name in dead or () if name.isascii() and name.isdecimal())
-    return array(
-        "Q", (task for task, is_placed in zip(tasks, placed, strict=True) if not is_placed)
-    )
-
-
-def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) -> Step[None]:
+def _publish_forgotten(mender: Mender, name: str, report: Report) -> Step[bool]:
     """Publish a complete task that is in no index. The compare-and-set from K to K+1 lets only one
-    win."""
+    win.
+
+    Returns False if the task was published before: somebody has deleted its place.
+    """
+    plan_path = mender.plan_path
     ready = yield ReadData(f"{plan_path}/{name}/ready")
     if ready is None:
-        return  # finished meanwhile
+        return True  # finished meanwhile
     k = count_from_bytes(ready.data)
-    if ready.version != k:
-        said = (
-            "was published" if ready.version > k else f"stands at {ready.version} of {k} arrivals"
-        )
-        report.problems.append(f"{name}: waits for no edge and {said}, but is in no index")
-        return
-    if repair:
+    if ready.version < k:
+        return True  # `mend_edges` looks at it
+    if ready.version > k:
+        return False
+    if mender.repairs:
         n, queue = 1 + (yield from last_n(f"{plan_path}/{name}")), queue_from_bytes(ready.data)
         entry = Entry("5000", number_of(name), n, 0)
         yield from make_queues(plan_path, [queue])  # another client may have made none
         answer = yield Multi(
             [
+                # Not before a plan of plain creates has what a commit needs.
+                Check(f"{plan_path}/add-count"),
                 SetData(f"{plan_path}/{name}/ready", ready.data, k),
                 Create(entry_path(plan_path, queue, entry)),
             ]
@@ -306,5 +333,6 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
                 report.problems.append(
                     f"{name}: can be run, but is in no index and cannot be put there: {answer.told}"
                 )
-            return  # published or finished meanwhile, or as it was
+            return True  # published or finished meanwhile, or as it was
     report.published.append(name)
+    return True

@@ -13,8 +13,8 @@ from ..errors import PayloadTooLarge, ZkplanError
 from . import failpoints
 from .adding import added_ops, being_removed, names_of, next_number, read_all_finished
 from .claim import claim_ops, new_claim
-from .edges import delivery_ops, is_added, publish_ops
-from .foreign import with_below
+from .edges import is_added, publish_ops
+from .foreign import folder_restored, with_below
 from .late_copies import LateCopies
 from .layout import PENDING
 from .part import Part, outcomes
@@ -107,8 +107,10 @@ class _Commit(Draft):
         claim = last.loaded.claim
         argument = last.argument() if last.edges else b""
         for prov, edge in last.edges:
-            ops += delivery_ops(plan_path, claim.task_path, prov, edge, argument)
+            ops += last.loaded.delivery_ops(prov, edge, argument)
             target = edge.dependent(claim.plan)
+            if not last.loaded.counts(edge):
+                continue
             if edge.k > 1:
                 self.deliveries[plan_path, edge.task] = (target, len(ops) - 2)
             elif edge.k == 1:
@@ -300,6 +302,8 @@ def _sort_out(
             loaded.below = below
     elif answer.path in loaded.below:
         loaded.below = ()  # gone, by itself or with what is above it
+    elif missing and (loaded.tear(answer.path) or (yield from folder_restored(answer))):
+        pass
     elif part.adds and missing and is_added(answer.path, claim.plan_path, loaded.edges):
         next_tasks.pop(claim.plan_path, None)
         if answer.path.endswith("/prov-"):

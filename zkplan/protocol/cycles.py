@@ -21,12 +21,12 @@ class Feeds:
     """Which task feeds which, among `tasks`, sorted numbers. Tasks are stored as places in them."""
 
     def __init__(self, tasks: array[int]) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self._sources, self._targets = array("I"), array("I")
 
     def add(self, source: int, target: int) -> None:
         """Note an edge. One from or to a task that is not among them is in no cycle."""
-        first, second = place_of(self._tasks, source), place_of(self._tasks, target)
+        first, second = place_of(self.tasks, source), place_of(self.tasks, target)
         if first is not None and second is not None:
             self._sources.append(first)
             self._targets.append(second)
@@ -39,7 +39,7 @@ class Feeds:
         left: dict[int, list[int]] = {}
         for source, target in zip(self._sources, self._targets, strict=True):
             if waits[source] and waits[target]:
-                left.setdefault(self._tasks[source], []).append(self._tasks[target])
+                left.setdefault(self.tasks[source], []).append(self.tasks[target])
         try:
             TopologicalSorter(left).prepare()
         except CycleError as error:
@@ -49,7 +49,7 @@ class Feeds:
 
     def _left_waiting(self) -> array[int]:
         """For how many edges each task would wait still, if all that can run had run."""
-        count, zero = len(self._tasks), array("I", [0])
+        count, zero = len(self.tasks), array("I", [0])
         waits, fed = zero * count, zero * (count + 1)
         for source, target in zip(self._sources, self._targets, strict=True):
             fed[source + 1] += 1

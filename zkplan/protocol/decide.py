@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ..errors import TaskError, TransactionRejected
 from . import failpoints
+from .foreign import untouched
 from .layout import Entry, Paths, entry_path
 from .load import read_all
 from .places import Place, find_place
@@ -133,7 +134,7 @@ def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
 
 def refuse_wide(plan_path: str, task: str, place: Place) -> None:
     """Raise TaskError if one transaction cannot change all edges that the task waits for."""
-    if len(place.edges) > CUT_MAX:
+    if max(len(place.edges), place.k - place.version) > CUT_MAX:
         raise TaskError(
             task,
             f"{plan_path}/task-{task} waits for {len(place.edges)} results, and one transaction "
@@ -163,15 +164,25 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
         if place.has_outcome:
             ops.append(Delete(f"{plan_path}/results/{task}"))
         return ops
+    if place.state == "lost":
+        # S1: nobody has claimed it since it was found nowhere.
+        ops = untouched(path, place.node) if place.node is not None else []
+        ops.append(Create(f"{path}/retry-{place.n}"))
+        if place.has_owner:
+            ops.append(Delete(f"{path}/owner"))
+        if place.has_outcome:
+            ops.append(Delete(f"{plan_path}/results/{task}"))
+        return ops
     refuse_wide(plan_path, task, place)
     ops = []
     for dep, prov, _ in place.edges:
         ops += [Delete(dep), Delete(prov)]
+    ops += map(Delete, place.torn)
     ready, count = f"{path}/ready", ready_to_bytes(place.k, place.queue)
     # The version rises as if all had arrived and the task had been published. The last step demands
     # that nothing else has raised it.
     ops += [SetData(ready, count) for _ in range(place.version, place.k)]
     ops.append(SetData(ready, count, place.k))
-    if place.edges:
+    if place.version < place.k:
         ops.append(Create(f"{path}/{CUT}"))
     return ops

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import ZkplanError
-from .foreign import skip_number, with_below
+from .foreign import folder_restored, skip_number, with_below
 from .layout import Entry, delayed_name, entry_path
 from .records import Dead
 from .requests import (
@@ -113,6 +113,8 @@ def _goes_on(ending: Ending, answer: Refused, repeated: bool) -> Step[bool]:
         ending.has_owner = False
     elif missing and answer.path in ending.permits:
         ending.permits = [path for path in ending.permits if path != answer.path]
+    elif missing and (yield from folder_restored(answer)):
+        pass  # else the claim would end, and the task be in no index
     elif missing:
         ending.then = []  # the task or its plan was removed, so only the claim itself is left
     elif answer.reason is Reason.NODE_EXISTS and answer.path.endswith("/log-"):

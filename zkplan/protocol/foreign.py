@@ -1,12 +1,26 @@
-"""Znodes that zkplan did not make: find those that are in the way, and pass or delete them."""
+"""What others do to the tree by hand: pass or delete znodes in the way, make what is missing."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 
 from ..errors import TransactionRejected
-from .requests import Create, Delete, Multi, Op, ReadChildren, ReadMany, Refused, Step
+from .requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadMany,
+    Reason,
+    Refused,
+    Step,
+)
 from .shared import GROUP_OPS_MAX, READS_PER_REQUEST
 
 #: The most foreign znodes that are deleted with one of zkplan's own. More are left to a person.
@@ -55,6 +69,44 @@ def delete_below(path: str) -> Step[None]:
         answer = yield Multi(ops)
         for op in ops if isinstance(answer, Refused) else ():
             yield Multi([op])
+
+
+#: What lies directly below a root or a plan, and may be made anew: no name in it comes back.
+_FOLDERS = re.compile(
+    "(.+)/(?:workers|claims|delayed|gates"
+    "|plan-[0-9]{10}/(?:runnable|dead|results|queues(?:/[a-z0-9._-]{1,40})?))"
+)
+
+
+def folder_restored(refused: Refused) -> Step[bool]:
+    """Make the folder anew that somebody has deleted, where a create was refused for want of it.
+
+    Returns False where something else is missing. A plan that takes no tasks any more gets none:
+    it may be under removal.
+    """
+    folder = refused.path.rpartition("/")[0]
+    found = _FOLDERS.fullmatch(folder)
+    if refused.reason is not Reason.NO_NODE or found is None:
+        return False
+    ops: list[Op] = [Create(folder)]
+    plan_path = "/".join(folder[len(found[1]) :].split("/")[:2])
+    if plan_path.startswith("/plan-"):
+        plan_path = found[1] + plan_path
+        ops.insert(0, Check(f"{plan_path}/add-count"))
+        if "/queues/" in folder and (yield ReadChildren(f"{plan_path}/queues")) is None:
+            ops.insert(1, Create(f"{plan_path}/queues"))
+    return isinstance((yield Multi(ops)), Applied)
+
+
+def untouched(path: str, node: Node) -> list[Op]:
+    """Operations that change nothing, and are refused if a child of `path` was made since `node`
+    was read.
+
+    A claim makes a child of its task. So a task that was found nowhere after `node` was read is
+    still nowhere: nobody has claimed it meanwhile. A second copy is refused, too.
+    """
+    gap = f"{path}/gap-{(node.cversion + node.child_count) // 2:010d}"
+    return [Create(f"{path}/gap-", sequence=True, becomes=gap), Delete(gap)]
 
 
 def skip_number(parent: str) -> Step[None]:

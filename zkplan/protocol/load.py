@@ -8,9 +8,20 @@ from typing import Any
 
 from ..errors import PayloadRefused, PayloadUndecodable
 from . import failpoints
-from .edges import Edge
+from .edges import Edge, delivery_ops
 from .records import count_from_bytes, queue_from_bytes
-from .requests import Applied, Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
+from .requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Step,
+)
 from .shared import READS_PER_REQUEST, Claim
 from .sources import misplaced
 
@@ -43,6 +54,46 @@ class Loaded:
     damage: str = ""
     refused: PayloadRefused | None = None
     below: Sequence[str] = ()
+    #: What a delivery was refused for want of: a dependent, its `dep-` or its `ready`, which
+    #: somebody has deleted by hand. The rest is delivered.
+    torn: set[str] = field(default_factory=set)
+
+    def leads_nowhere(self, edge: Edge) -> bool:
+        """Whether the dependent was deleted. Its number never comes back."""
+        return bool(self.torn) and f"{self.claim.plan_path}/task-{edge.task}" in self.torn
+
+    def counts(self, edge: Edge) -> bool:
+        """Whether a delivery along that edge counts as an arrival."""
+        ready = f"{self.claim.plan_path}/task-{edge.task}/ready"
+        return not self.torn or not (self.leads_nowhere(edge) or ready in self.torn)
+
+    def tear(self, path: str) -> bool:
+        """Whether a delivery along one of the edges was refused because `path` is missing. It is
+        left out from now on: this task must not fail because another one was damaged."""
+        for _, edge in self.edges:
+            dependent = f"{self.claim.plan_path}/task-{edge.task}"
+            if path == f"{dependent}/arg-{edge.position}":
+                path = dependent
+            elif path not in (f"{dependent}/dep-{edge.position}", f"{dependent}/ready"):
+                continue
+            is_new = path not in self.torn
+            self.torn.add(path)
+            return is_new
+        return False
+
+    def delivery_ops(self, prov: str, edge: Edge, argument: bytes) -> list[Op]:
+        """Deliver along one of the edges. The last operation but one counts the arrival."""
+        claim = self.claim
+        ops = delivery_ops(claim.plan_path, claim.task_path, prov, edge, argument)
+        if not self.torn:
+            return ops
+        if self.leads_nowhere(edge):
+            return ops[-1:]
+        made = list[Op]()
+        for op in ops:
+            # That it is still missing is proved: a check may have put it back meanwhile (S2).
+            made += [Create(op.path), Delete(op.path)] if op.path in self.torn else [op]
+        return made
 
     def release_ops(self) -> list[Op]:
         """The fence: the operations that delete the claim and its mark."""

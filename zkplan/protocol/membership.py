@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import ZooKeeperError
+from .foreign import folder_restored
 from .layout import PENDING, Paths
 from .requests import Applied, Create, Delete, Multi, Op, ReadChildren, Reason, Step
 from .shared import Registration, rejected
@@ -13,8 +14,8 @@ from .shared import Registration, rejected
 def register(
     paths: Paths, worker: str, data: bytes, uids: Iterator[str]
 ) -> Step[Registration | None]:
-    """Create the ephemeral registration and the claims node of a worker. Returns None if the ID was
-    used.
+    """Create the ephemeral registration and the claims node of a worker. Returns None if another ID
+    is needed.
 
     Raises TransactionRejected, ServerFull.
     """
@@ -22,6 +23,9 @@ def register(
     answer = yield Multi([Create(me.worker_path, data, ephemeral=True), Create(me.claims_path)])
     if isinstance(answer, Applied):
         return me
+    if (yield from folder_restored(answer)):
+        # Not under this ID: an earlier copy of the transaction may be applied from now on.
+        return None
     if answer.reason is Reason.NO_NODE:
         raise ZooKeeperError(f"{paths.root} has no worker and claims node znodes: {answer.path}")
     if answer.reason is not Reason.NODE_EXISTS:

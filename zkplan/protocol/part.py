@@ -71,7 +71,9 @@ class Part:
         if self.dead or self.keep is not None:
             return bool(self.dead or self.keep)
         # A wide delivery has deleted edges; its mark `delivered` says so.
-        return not (self.loaded.edges or self._lent or DELIVERED in self.loaded.others)
+        loaded = self.loaded
+        feeds = any(not loaded.leads_nowhere(edge) for _, edge in loaded.edges)
+        return not (feeds or self._lent or DELIVERED in loaded.others)
 
     @property
     def last(self) -> Part:

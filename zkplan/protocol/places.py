@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..errors import InvalidTask, PayloadUndecodable, PlanCancelled, PlanNotFound, TaskError
+from .cycles import place_of
 from .edges import Edge
 from .layout import (
     DEFAULT_QUEUE,
@@ -14,27 +16,33 @@ from .layout import (
     number_of,
     parse_claim,
     parse_delayed,
+    parse_entry,
     parse_gate,
     parse_number,
 )
 from .load import read_all
 from .look import names_on_claims_nodes, readable_record, require_known_format
-from .queues import read_entries
+from .queues import read_entries, read_names
 from .records import Dead, control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import Node, ReadChildren, ReadData, ReadMany, Step
 from .shared import REFUSALS_MAX, claim_facts
 
 #: The rank of a task of which no record tells another.
 RANK = "5000"
+#: How far N is raised where the znode that had it is gone: no task is claimed so often.
+N_LOST = 1_000_000
 
 
 class Place(NamedTuple):
     """One place of a task. `path` is its znode there: an entry, a claim, a dead letter.
 
-    `state` is `runnable`, `delayed`, `gated`, `running` (claimed), `dead`, `waiting` (for edges) or
-    `complete` (all edges have arrived, and it is not published yet). `n` is the number of the claim
-    that stands or stood last, or that an entry stands for, and `a` how many attempts are used up.
-    `edges` are both ends of what a waiting task waits for; `version` and `k` those of its `ready`.
+    `state` is `runnable`, `delayed`, `gated`, `running` (claimed), `dead`, `waiting` (for edges),
+    `complete` (all edges have arrived, and it is not published yet) or `lost`: somebody has deleted
+    the znode that said where it stands, and `node` is the task as it was read before. `n` is the
+    number of the claim that stands or stood last, or that an entry stands for, and `a` how many
+    attempts are used up.
+    `edges` are both ends of what a waiting task waits for, `torn` the `dep-` of those whose other
+    end somebody has deleted; `version` and `k` those of its `ready`.
     `data` is that of a delayed entry, `permits` are the paths of those that a claim holds.
     `cascaded`: it is dead, and its failure has gone to all that depend on it: only the retry of its
     plan takes that back.
@@ -54,6 +62,8 @@ class Place(NamedTuple):
     queue: str = DEFAULT_QUEUE
     permits: tuple[str, ...] = ()
     cascaded: bool = False
+    torn: tuple[str, ...] = ()
+    node: Node | None = None
 
     @property
     def next_n(self) -> int:
@@ -97,6 +107,42 @@ def placed(paths: Paths, plan: str) -> Step[dict[str, Place]]:
     return found
 
 
+def unplaced(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
+    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, gated, runnable or
+    dead.
+
+    The indexes are read in the order in which tasks move. So a task that nobody claims meanwhile is
+    seen wherever it stands (see `foreign.untouched`).
+    """
+    plan_path = paths.plan(plan)
+    seen = bytearray(len(tasks))
+
+    def place(found: Iterable[str]) -> None:
+        for number in map(int, found):
+            at = place_of(tasks, number)
+            if at is not None:
+                seen[at] = 1
+
+    for _ in range(2):  # most of those that are claimed meanwhile are seen then
+        claims_nodes = (yield ReadChildren(paths.claims)) or []
+        held = yield ReadMany(
+            [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
+        )
+        for names in held:
+            claims = map(parse_claim, names or ())
+            place(claim.task for claim in claims if claim is not None and claim.plan == plan)
+        gates, later = yield ReadMany([ReadChildren(paths.gates), ReadChildren(paths.delayed)])
+        gated = map(parse_gate, gates or ())
+        place(item.entry.task for item in gated if item is not None and item.plan == plan)
+        delayed = map(parse_delayed, later or ())
+        place(item.entry.task for item in delayed if item is not None and item.plan == plan)
+        for _, runnable in (yield from read_names(plan_path)):
+            place(entry.task for entry in map(parse_entry, runnable) if entry is not None)
+        dead = yield ReadChildren(f"{plan_path}/dead")
+        place(name for name in dead or () if name.isascii() and name.isdecimal())
+    return array("Q", (task for task, found in zip(tasks, seen, strict=True) if not found))
+
+
 def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) -> Step[Place | None]:
     """Where the task stands now; None if it has finished, or if its outcome is fixed already.
 
@@ -106,6 +152,7 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
     plan_path = paths.plan(plan)
     path = f"{plan_path}/task-{task}"
     letter = Place("dead", f"{plan_path}/dead/{task}")
+    before: Place | None = None
     for _ in range(REFUSALS_MAX):
         place, hint = hint or letter, None
         reads = [plan_path, f"{plan_path}/ready", path, f"{path}/ready", f"{path}/owner"]
@@ -118,8 +165,8 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
         if node is None or result is not None:
             return None
         # A plan of plain creates gets its `dead` by the first check. Before, nothing may end there.
-        if incomplete is not None or ready is None or graves is None:
-            raise TaskError(task, f"{path} is still being defined: nothing was changed")
+        if incomplete is not None or graves is None:
+            raise _undefined(task, path)
         if stood is not None:
             place = _complete(place, stood, owner is not None, outcome is not None)
             if place.state == "dead" and root is not None:
@@ -130,24 +177,53 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
                 held = claim_facts(stood.data).permit_paths(paths, plan)
                 place = place._replace(permits=tuple(held))
             return place
+        if ready is None:  # being defined, or deleted by hand once the task stood in an index
+            hint = (yield from placed(paths, plan)).get(task)
+            if hint is None:
+                raise _undefined(task, path)
+            continue
         k = count_from_bytes(ready.data)
         if ready.version == k:
             n, queue = (yield from last_n(path)), queue_from_bytes(ready.data)
             return Place("complete", f"{path}/ready", n=n, version=k, k=k, queue=queue)
         if ready.version < k:
-            edges = yield from _edges(plan_path, path, task)
-            if edges is not None and len(edges) == k - ready.version:
-                rank = edges[0][2].rank or RANK
-                at, n, version = f"{path}/ready", edges[0][2].n - 1, ready.version
-                queue = queue_from_bytes(ready.data)
-                return Place("waiting", at, rank, n, 0, edges, version, k, queue=queue)
+            found = yield from _waiting(plan_path, path, task, ready)
+            # Edges that are torn may be moved at this moment: then they are whole the next time.
+            if found is not None and (len(found.edges) == k - found.version or found == before):
+                return found
+            before = found
         else:
             hint = (yield from placed(paths, plan)).get(task)
+            if hint is None:
+                found = yield from _lost(paths, plan, task, node, ready)
+                if found is not None:
+                    return found._replace(
+                        has_owner=owner is not None, has_outcome=outcome is not None
+                    )
     raise TaskError(
         task,
-        f"{path} moves faster than it can be found, or its edges are damaged (see `zkplan plan "
-        "check`): nothing was changed; try again",
+        f"{path} moves faster than it can be found: nothing was changed; try again, and if that "
+        f"goes on, look at it with `zkplan plan check {int(plan)}`",
     )
+
+
+def _undefined(task: str, path: str) -> TaskError:
+    plan = int(path.rpartition("/")[0][-10:])
+    return TaskError(
+        task,
+        f"{path} is still being defined, or its `ready` was deleted (`zkplan plan check {plan}` "
+        "mends that): nothing was changed",
+    )
+
+
+def _lost(paths: Paths, plan: str, task: str, node: Node, ready: Node) -> Step[Place | None]:
+    """The place of a published task that is in no index; None where it is in one."""
+    if not (yield from unplaced(paths, plan, array("Q", [int(task)]))):
+        return None
+    path = paths.task(plan, task)
+    n, queue = (yield from lost_n(path)), queue_from_bytes(ready.data)
+    k = count_from_bytes(ready.data)
+    return Place("lost", path, n=n, version=ready.version, k=k, queue=queue, node=node)
 
 
 def last_n(task_path: str) -> Step[int]:
@@ -156,8 +232,23 @@ def last_n(task_path: str) -> Step[int]:
     It had one if it has failed and waits again: `retry-N` names it.
     """
     names = (yield ReadChildren(task_path)) or ()
-    found = [name[6:] for name in names if name.startswith("retry-")]
-    return max((int(n) for n in found if n.isdecimal()), default=-1)
+    return _largest_n(names)
+
+
+def lost_n(task_path: str) -> Step[int]:
+    """A number that no claim or entry of a task has had, although the znode with its last one is
+    gone (S8). Who puts the task back makes `retry-N` of it, so that the next one is larger."""
+    owner, names = yield ReadMany([ReadData(f"{task_path}/owner"), ReadChildren(task_path)])
+    named = owner.data.decode(errors="replace").rpartition(" ")[2] if owner is not None else ""
+    largest = _largest_n(names or ())
+    if named.isdecimal() and len(named) <= 10 and int(named) > largest:
+        return int(named)
+    return max(0, largest) + N_LOST
+
+
+def _largest_n(names: Iterable[str]) -> int:
+    found = [name.partition("-")[2] for name in names if name.startswith(("retry-", "started-"))]
+    return max((int(n) for n in found if n.isdecimal() and len(n) <= 10), default=-1)
 
 
 def never_was(plan_path: str, task: str) -> InvalidTask:
@@ -198,8 +289,8 @@ def _complete(place: Place, node: Node, has_owner: bool, has_outcome: bool) -> P
     return place._replace(data=node.data)
 
 
-def _edges(plan_path: str, path: str, task: str) -> Step[tuple[tuple[str, str, Edge], ...] | None]:
-    """What the task waits for: `dep-`, `prov-` and its record, of each edge that is still open.
+def _waiting(plan_path: str, path: str, task: str, ready: Node) -> Step[Place | None]:
+    """The place of a task that waits: `dep-`, `prov-` and its record, of each edge that is open.
 
     None if edges come or go meanwhile. Raises TaskError where the other end is not known.
     """
@@ -224,15 +315,23 @@ def _edges(plan_path: str, path: str, task: str) -> Step[tuple[tuple[str, str, E
         if name.startswith("prov-")
     ]
     records = yield from read_all([ReadData(prov) for prov in provs])
-    ends = dict(_ends(task, path, provs, records))
-    if any(dep not in ends for dep in deps):
-        return None
-    return tuple((dep, *ends[dep]) for dep in deps)
+    ends = dict(ends_at(task, path, provs, records))
+    edges = tuple((dep, *ends[dep]) for dep in deps if dep in ends)
+    torn = tuple(dep for dep in deps if dep not in ends)
+    rank, n = RANK, -1
+    if edges:
+        rank, n = edges[0][2].rank or RANK, edges[0][2].n - 1
+    elif torn or ready.version < count_from_bytes(ready.data):
+        n = yield from last_n(path)
+    version, k, queue = ready.version, count_from_bytes(ready.data), queue_from_bytes(ready.data)
+    place = Place("waiting", f"{path}/ready", rank, n, 0, edges, version, k, queue=queue)
+    return place._replace(torn=torn)
 
 
-def _ends(
+def ends_at(
     task: str, path: str, provs: list[str], records: list[Node | None]
 ) -> Iterator[tuple[str, tuple[str, Edge]]]:
+    """Those of `provs` that lead to the task at `path`, with their records, each by its `dep-`."""
     for prov, node in zip(provs, records, strict=True):
         if node is None:
             continue

@@ -16,7 +16,7 @@ def set_priority(
 ) -> Step[str]:
     """Let the task be claimed by this priority. Returns where it stood.
 
-    Returns an empty text if it is claimed, gated, dead or finished: then nothing is changed. The
+    Returns an empty text if it is claimed, gated, dead, lost or finished: then nothing changes. The
     time of a gate counts from the creation of its entry, which stays. Raises as `find_place`, and
     TransactionRejected. After a lost answer nothing needs to be read: the task has the rank
     already, or gets it once more.
@@ -25,7 +25,7 @@ def set_priority(
     for _ in range(REFUSALS_MAX):
         place = yield from find_place(paths, plan, task, hint)
         hint = None
-        if place is None or place.state in ("running", "dead", "gated"):
+        if place is None or place.state in ("running", "dead", "gated", "lost"):
             return ""
         if place.rank == rank and place.state != "complete":
             return place.state

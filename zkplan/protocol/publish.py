@@ -9,7 +9,7 @@ from ..errors import ZkplanError
 from . import failpoints
 from .claim import claim_ops, new_claim, send_taking
 from .edges import publish_ops
-from .foreign import below
+from .foreign import below, folder_restored
 from .late_copies import LateCopies
 from .load import FirstReads
 from .requests import Applied, Check, Delete, Op, ReadData, ReadMany, Reason, Step
@@ -52,8 +52,7 @@ def publish(
     Publishing is a compare-and-set of `ready` from K to K+1. Only one who tries it wins, so another
     worker that believes this one to be dead does no harm.
     """
-    rest = list(dependents)
-    refusals = 0
+    rest, refusals = list(dependents), 0
     #: Why one of them cannot be published; the others are, and the record stays for it.
     shut: ZkplanError | None = None
     standing: set[str] = set()
@@ -99,8 +98,9 @@ def publish(
         elif answer.path in standing:
             standing.discard(answer.path)  # taken meanwhile
         elif answer.reason in (Reason.BAD_VERSION, Reason.NO_NODE):
-            # Somebody else published it, or its plan was removed.
-            del rest[owner]
+            # Somebody else published it, or its plan was removed. Or the folder was deleted.
+            if not (yield from folder_restored(answer)):
+                del rest[owner]
         elif answer.reason is Reason.NODE_EXISTS:
             standing.add(answer.path)  # made by somebody else: the entry that was wanted
         else:

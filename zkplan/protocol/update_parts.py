@@ -19,8 +19,8 @@ Verb = Literal["complete", "skip", "cancel", "retry", "move", "check"]
 #: What is found in place of a version.
 FINISHED, DECIDED, UNKNOWN, UNDEFINED = "finished", "decided", "unknown", "being defined"
 _STATES: dict[Verb, tuple[str, ...]] = {
-    "skip": ("runnable", "delayed", "gated", "running", "dead", "waiting", "complete"),
-    "cancel": ("runnable", "delayed", "gated", "running", "waiting", "complete"),
+    "skip": ("runnable", "delayed", "gated", "running", "dead", "waiting", "complete", "lost"),
+    "cancel": ("runnable", "delayed", "gated", "running", "waiting", "complete", "lost"),
     "retry": ("dead", "delayed"),
     "move": ("runnable", "delayed", "waiting", "complete"),
     "check": ("runnable", "delayed", "gated", "running", "dead", "waiting", "complete"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected, ZkplanError
 from . import failpoints
-from .edges import Edge, delivery_ops
+from .edges import Edge
 from .foreign import with_below
 from .layout import ADDED, ADDS, DELIVERED, PENDING, STAGED
 from .load import Loaded, Reading, drop_removed, read_names
@@ -160,8 +160,9 @@ def _deliver(
     places: list[tuple[Dependent, int]] = []
     argument = part.argument()
     for prov, edge in edges:
-        ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, argument)
-        places.append((edge.dependent(claim.plan), len(ops) - 2))
+        ops += loaded.delivery_ops(prov, edge, argument)
+        if loaded.counts(edge):
+            places.append((edge.dependent(claim.plan), len(ops) - 2))
     pending = f"{me.claims_path}/{PENDING}{next(me.uids)}"
     named = [dependent for dependent, _ in places]
     ops.append(Create(pending, pending_bytes(named)))
@@ -173,6 +174,8 @@ def _deliver(
     is_refused = isinstance(answer, Refused) and answer.reason is Reason.NO_NODE
     if not is_own and is_refused and answer.path == pending:
         raise WorkerGone(f"{me.claims_path} is gone: register anew")
+    if is_refused and isinstance(answer, Refused):
+        loaded.tear(answer.path)
     if isinstance(answer, Applied):
         full = [dependent for dependent, at in places if answer.results[at] == dependent.k]
     else:

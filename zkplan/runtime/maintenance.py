@@ -170,7 +170,7 @@ class PlanCheck:
     def _checked(self, view: PlanView, started: float, report: Report) -> None:
         self._is_under_way = False
         now = time.monotonic()
-        found = report.created or report.published
+        found = report.created or report.published or report.mended
         view.check_s = CHECK_FIRST_S if found else min(CHECK_MAX_S, 2 * view.check_s)
         view.check_at = now + max(view.check_s, CHECK_COST * (now - started))
         if report.done:
@@ -180,8 +180,11 @@ class PlanCheck:
             # is left may be dead: whoever ends a plan finds out.
             self.finish(view.path)
         if found:
-            published = count(len(report.published), "task")
-            logger.info("%s: the check made %s runnable", view.path, published)
+            if report.published:
+                published = count(len(report.published), "task")
+                logger.info("%s: the check made %s runnable", view.path, published)
+            for mended in report.mended:
+                logger.warning("%s: the check mended %s", view.path, mended)
             self.candidates.touched(view.number, control=False)
         for problem in report.problems[:PROBLEMS_MAX]:
             self.steps.complaints.tell(f"{view.path}: {problem}")
