@@ -8,13 +8,19 @@ FROM python:${PYTHON}-slim
 WORKDIR /opt/zkplan
 COPY pyproject.toml README.md LICENSE ./
 COPY zkplan ./zkplan
-RUN pip install --no-cache-dir .
+# With what `serve`, `metrics`, --metrics, --traces and keys need.
+RUN pip install --no-cache-dir ".[service,metrics,opentelemetry,crypto,sasl]" opentelemetry-sdk
 
 # A plan's functions run here: as a user that owns nothing of the image.
 RUN useradd --create-home zkplan
 USER zkplan
 # A worker imports from its current folder: here belong the modules of the functions.
 WORKDIR /home/zkplan
+
+# Whether the root can be used from here, where the environment says which (ZKPLAN_HOSTS). Of a
+# process with --metrics ask its /healthz instead (docs/operate/metrics.md).
+HEALTHCHECK --interval=60s --timeout=30s --start-period=30s \
+    CMD test -z "$ZKPLAN_HOSTS" || zkplan config check
 
 # Docker stops with SIGTERM, on which a worker finishes or hands back what it holds.
 ENTRYPOINT ["zkplan"]

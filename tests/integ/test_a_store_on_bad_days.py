@@ -12,6 +12,7 @@ import pytest
 import zkplan
 from zkplan import Client
 from zkplan.errors import PlanNotFound, StoreUnavailable, ZooKeeperUnavailable
+from zkplan.metrics.worker import Health
 from zkplan.protocol import removal
 from zkplan.store.files import Store
 
@@ -65,8 +66,9 @@ def test_a_wait_that_ends_says_that_the_plan_waits_for_the_store(
     other = Place(here, tmp_path / "other")
     if how == "away":
         place.take_away()
-    with (place if how == "away" else other).working():
+    with (place if how == "away" else other).working() as worker:
         wait_until(lambda: "StoreUnavailable" in task.info().last_error, "the worker has told")
+        assert "the store cannot be used" in Health(worker).ready()
         named = f"the store file://{place.folder if how == 'away' else other.folder} "
         # Between two tries the task is claimed for a moment.
         wait_until(lambda: named in said_by(plan.wait), "the plan's wait names the store")

@@ -99,8 +99,9 @@ def test_a_failed_plan_is_seen_in_every_list(
     ]
     assert "(night) has failed: 3 tasks of 6" in run("top", "--once").out
     text = RootCollector(zkplan_client).text()
-    assert 'zkplan_plans{state="failed"} 1.0' in text
-    assert "zkplan_plans_failed 2.0" in text
+    root = f'root="{zkplan_client.root}"'
+    assert f'zkplan_plans{{{root},state="failed"}} 1.0' in text
+    assert f"zkplan_plans_failed{{{root}}} 2.0" in text
     assert "3 tasks failed" in run("plan", "history", "night", "--kind", "done").out
     (tmp_path / "there").touch()
     assert "(night): 3 tasks run again" in run("plan", "retry", "night").err

@@ -9,6 +9,8 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tests.promtool import promtool
 from zkplan import Client, TaskSpec, when
 from zkplan.embedded import EmbeddedServer
 from zkplan.metrics import Endpoint, RootCollector, WorkerCollector
+from zkplan.metrics import root as of_root
 from zkplan.metrics import worker as of_worker
 from zkplan.metrics.counting import Tally, count_root
 from zkplan.metrics.prometheus import Collector, CollectorRegistry, generate_latest
@@ -40,9 +43,9 @@ def text_of(collector: Collector) -> str:
 
 
 def values_of(text: str) -> Values:
-    """Each sample by its name and the values of its labels."""
+    """Each sample by its name and the values of its labels, but its root."""
     return {
-        (name, *re.findall(r'="([^"]*)"', labels or "")): float(value)
+        (name, *re.findall(r'(?<!root)="([^"]*)"', labels or "")): float(value)
         for name, labels, value in _SAMPLE.findall(text)
     }
 
@@ -200,15 +203,66 @@ def test_who_cannot_reach_zookeeper_says_so_in_time(
             assert (health.alive(), health.ready(), of_server.wrong()) == ("", "", "")
             assert values_of(text_of(root))["zkplan_root_up",] == 1
             server.stop()
+            stale = values_of(wait_until(partial(_text_when_down, root), "it is down"))
+            assert stale["zkplan_slots",] == 1, "what was counted last is still there"
+            assert stale["zkplan_root_count_age_seconds",] > 0
             wait_until(health.ready, "it is not ready")
             assert health.ready() == "ZooKeeper does not answer the worker"
             assert health.alive() == ""
             assert of_server.wrong() == "the loop of the server does not turn"
             assert text_of(of_server).endswith("zkplan_server_up 0.0\n")
             gone = RootCollector(client)
-            assert text_of(gone).endswith("zkplan_root_up 0.0\n")
+            assert text_of(gone).endswith('zkplan_root_up{root="/zkplan"} 0.0\n')
             assert "does not answer" in gone.wrong()
             server.start()
+
+
+def _text_when_down(root: RootCollector) -> str:
+    text = text_of(root)
+    return text if "zkplan_root_up" in text and " 0.0" in text.partition("root_up{")[2][:30] else ""
+
+
+def test_a_scrape_does_not_wait_for_a_slow_count(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first scrape has no counts yet, and a later one those that were made meanwhile."""
+    zkplan_client.prepare()
+    monkeypatch.setattr(of_root, "SCRAPE_S", 0.0)
+    collector = RootCollector(zkplan_client)
+    first = values_of(text_of(collector))
+    assert (first["zkplan_root_up",], ("zkplan_slots",) in first) == (1, False)
+    wait_until(lambda: "zkplan_root_count_age_seconds" in text_of(collector), "it was counted")
+    assert ("zkplan_slots",) in values_of(text_of(collector))
+
+
+def test_one_collector_counts_several_roots(here: tuple[str, str], run: Run) -> None:
+    hosts, top = here
+    roots = [f"{top}/a", f"{top}/b"]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(zkplan.connect(hosts, root)) for root in roots]
+        for client in clients:
+            client.prepare()
+        with clients[1].create_plan() as plan:
+            plan.add_task(int)
+        text = text_of(RootCollector(*clients))
+    told = run("metrics", "--root", roots[0], "--root", roots[1]).out
+    for found in (text, told):
+        assert f'zkplan_plans{{root="{roots[0]}",state="running"}} 0.0' in found
+        assert f'zkplan_plans{{root="{roots[1]}",state="running"}} 1.0' in found
+    check_metrics(text)
+
+
+def test_a_claim_that_is_old_and_a_budget_are_told(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(int)
+    znodes.create(f"{zkplan_client.root}/claims/gone/{plan.number}-0000000007.0.7", makepath=True)
+    data = b'{"znodes":100,"used":{"plans":1,"znodes":90,"bytes":1,"counted":1,"exact":true}}'
+    znodes.create(f"{zkplan_client.root}/bounds", data)
+    found = values_of(RootCollector(zkplan_client).text())
+    assert 0 < found["zkplan_queue_oldest_running_age_seconds", "default"] < WAIT_S
+    assert found["zkplan_budget_used_ratio",] == 0.9
 
 
 def test_every_endpoint_passes_promtool_and_is_documented(server: EmbeddedServer) -> None:
@@ -218,14 +272,14 @@ def test_every_endpoint_passes_promtool_and_is_documented(server: EmbeddedServer
             plan.add_task(int)
         client.schedule("each-second", "* * * * * *", abs, [1])
         worker = zkplan.Worker(own)
-        of_root = RootCollector(client)
+        root = RootCollector(client)
         collectors: list[Collector] = [
-            *(WorkerCollector(worker), of_root, ServerCollector(server.statistics)),
+            *(WorkerCollector(worker), root, ServerCollector(server.statistics)),
         ]
         with worker:
             plan.wait(timeout=WAIT_S)
             fired = ("zkplan_schedule_last_fired_timestamp_seconds", "each-second")
-            wait_until(lambda: fired in values_of(of_root.text()), "it has fired")
+            wait_until(lambda: fired in values_of(root.text()), "it has fired")
             texts = [text_of(collector) for collector in collectors]
     found = values_of(texts[0])
     assert found["zkplan_worker_committed_claims_total", worker.id] >= 1

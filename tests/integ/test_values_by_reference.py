@@ -184,8 +184,9 @@ def test_a_worker_without_a_store_leaves_the_task_to_others_and_says_why(
 ) -> None:
     with client.create_plan(attempts=1) as plan:
         task = plan.add_task(noted, [str(tmp_path / "ran"), "done"])
-    with working(*here):
+    with working(*here) as worker:
         wait_until(lambda: "left to others" in caplog.text, "the worker says why")
+        assert worker.statistics().left_to_others >= 1
         assert "none is configured here" in caplog.text
         with place.working():
             assert task.result(30) == "done"

@@ -25,6 +25,8 @@ from zkplan import (
     ZkplanError,
     connect,
 )
+from zkplan.metrics import WorkerCollector
+from zkplan.metrics.prometheus import generate_latest
 from zkplan.protocol.requests import ReadData, Request
 from zkplan.retention.archived import FOLDER, archive_plan
 from zkplan.runtime import bounds, maintenance
@@ -260,8 +262,10 @@ def test_nothing_is_removed_that_could_not_be_archived(
     (place.folder / FOLDER).write_text("a file where the folder belongs")
     client.set_retention(0, archive=True)
     ended(client, "kept")
-    with archiving(place):
+    with archiving(place) as worker:
         told("but it stays")
+        text = generate_latest(WorkerCollector(worker)).decode()
+        assert f'zkplan_worker_failed_removals_total{{worker="{worker.id}"}} 1.0' in text
         (row,) = client.gc(archive=True)
         assert row.outcome.startswith("kept: the store")
         assert names(client) == {"kept"}

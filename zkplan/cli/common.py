@@ -102,9 +102,18 @@ def all_connection_options(function: F) -> F:
     return _with_settings(function, takes_default=True, tells_all=True)
 
 
-def _with_settings(function: F, takes_default: bool, tells_all: bool = False) -> F:
+def connection_options_of_roots(function: F) -> F:
+    """As `connection_options`, with --root any number of times: `settings` is a list, one for each
+    root."""
+    return _with_settings(function, takes_default=True, many_roots=True)
+
+
+def _with_settings(
+    function: F, takes_default: bool, tells_all: bool = False, many_roots: bool = False
+) -> F:
     @wraps(function)
     def with_settings(*args: Any, **given: Any) -> Any:
+        roots = (given.pop("root") or [None]) if many_roots else []
         options = {name: given.pop(name) for name in _NAMES if name in given}
         for name in ("secret_files", "queue"):  # none given is no choice
             options[name] = options.get(name) or None
@@ -112,15 +121,22 @@ def _with_settings(function: F, takes_default: bool, tells_all: bool = False) ->
         ctx = click.get_current_context()
         if isinstance(ctx.command, click.Group) and ctx.invoked_subcommand is not None:
             return function(*args, settings=Settings(), **given)
-        settings = take_handed() or resolve(
-            options, profile, takes_default=takes_default, as_options=True, warn=_warn
-        )
-        return function(*args, settings=settings, **given)
+
+        def resolved(options: dict[str, Any]) -> Settings:
+            return resolve(
+                options, profile, takes_default=takes_default, as_options=True, warn=_warn
+            )
+
+        if many_roots:
+            settings = [resolved({**options, "root": root}) for root in dict.fromkeys(roots)]
+            return function(*args, settings=settings, **given)
+        return function(*args, settings=take_handed() or resolved(options), **given)
 
     made: Any = with_settings
     for field in reversed(FIELDS):
         if field.has_option:
-            made = _option_of(field, field.is_common or tells_all)(made)
+            is_many = field.name == "secret-files" or (many_roots and field.name == "root")
+            made = _option_of(field, field.is_common or tells_all, is_many)(made)
     given: F = _profile_option(made)
     return given
 
@@ -136,7 +152,7 @@ _profile_option = click.option(
 )
 
 
-def _option_of(field: Field, is_told: bool) -> Callable[[F], F]:
+def _option_of(field: Field, is_told: bool, is_many: bool) -> Callable[[F], F]:
     default = getattr(Settings, field.attribute, None)
     told = f"{default:g}" if isinstance(default, float) else default
     is_flag = isinstance(default, bool)
@@ -149,7 +165,7 @@ def _option_of(field: Field, is_told: bool) -> Callable[[F], F]:
         name,
         field.attribute,
         default=None,
-        multiple=field.name == "secret-files",
+        multiple=is_many,
         help=f"{field.text} [{'; '.join(notes)}]",
         hidden=not is_told,
         # The settings read the environment by themselves, to tell where a value came from.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
 from ..inspection.roots import hint_at_root
 from ..settings import Settings
-from .common import connection_options, log_options, open_client
+from .common import connection_options_of_roots, log_options, open_client
 from .listening import check_reach, end_unserved, read_address
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
     "can read the metrics.",
 )
 @log_options
-@connection_options
-def metrics(listen: tuple[str, int] | None, is_open: bool, settings: Settings) -> None:
+@connection_options_of_roots
+def metrics(listen: tuple[str, int] | None, is_open: bool, settings: list[Settings]) -> None:
     """Print the metrics of a root in Prometheus' format, or serve them with --listen.
 
     Plans, tasks, queues, workers and schedules are counted anew for each scrape, with few requests:
-    some of the metrics say what a scrape costs. One such command is enough for a root. It needs
-    zkplan[metrics]. With --listen, /healthz says whether the command answers, and /readyz whether
-    it can read the root.
+    some of the metrics say what a scrape costs. One such command is enough for a root, or for
+    several: give --root for each. It needs zkplan[metrics]. With --listen, /healthz says whether
+    the command answers, and /readyz whether it can read its roots.
     """
     # Loaded here, for whoever runs another command has no use for it.
     from ..metrics import RootCollector
@@ -48,11 +49,14 @@ def metrics(listen: tuple[str, int] | None, is_open: bool, settings: Settings) -
         check_reach(listen[0], is_open, "--open")
     elif is_open:
         raise click.UsageError("--open is of no use without --listen")
-    with open_client(settings, needs_root=listen is None) as client:
-        hint = hint_at_root(client)
-        if hint:
-            click.echo(f"warning: {client.root} of {settings.hosts}{hint}", err=True)
-        collector = RootCollector(client)
+    with ExitStack() as stack:
+        clients = []
+        for each in settings:
+            client = stack.enter_context(open_client(each, needs_root=listen is None))
+            clients.append(client)
+            if hint := hint_at_root(client):
+                click.echo(f"warning: {client.root} of {each.hosts}{hint}", err=True)
+        collector = RootCollector(*clients)
         if listen is None:
             click.echo(collector.text(), nl=False)
         else:

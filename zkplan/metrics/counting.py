@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from ..protocol.active import list_active
+from ..protocol.bounds import Bounds, read_bounds
 from ..protocol.failed import list_failed
 from ..protocol.layout import (
     DEFAULT_QUEUE,
@@ -30,7 +31,7 @@ from ..protocol.load import read_all
 from ..protocol.look import list_plans, names_on_claims_nodes
 from ..protocol.records import control_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Request, Step
-from ..protocol.shared import claim_facts
+from ..protocol.shared import claim_facts, or_error
 from ..protocol.worker_record import WorkerRecord
 
 T = TypeVar("T")
@@ -50,6 +51,8 @@ class RootCounts:
     bound of one count. `tasks` are by state, `by_queue` by queue and state; a `waiting` task names
     its queue in a znode of its own, which is not read. `oldest_ms` is when the oldest runnable
     entry of each queue was made, by the server's clock; `ages_unread` entries were not looked at.
+    `running_ms` is when its oldest claim was made. `budget` is the share of the budget that is
+    used.
     """
 
     plans: Counter[str] = field(default_factory=Counter)
@@ -59,7 +62,9 @@ class RootCounts:
     tasks: Counter[str] = field(default_factory=Counter)
     by_queue: Counter[tuple[str, str]] = field(default_factory=Counter)
     oldest_ms: dict[str, int] = field(default_factory=dict)
+    running_ms: dict[str, int] = field(default_factory=dict)
     ages_unread: int = 0
+    budget: float = 0.0
     workers: list[WorkerRecord] = field(default_factory=list)
     #: Claims nodes of workers that are gone: nobody has taken over their tasks yet.
     left_behind: int = 0
@@ -117,6 +122,8 @@ def count_root(paths: Paths, ended: dict[str, str]) -> Step[RootCounts]:
     counts.tasks["waiting"] = max(0, sum(plan.unfinished for plan in plans) - placed)
     yield from _find_oldest(plans, counts)
     yield from _read_workers(paths, counts)
+    bounds = yield from or_error(read_bounds(paths))
+    counts.budget = bounds.share if isinstance(bounds, Bounds) else 0.0
     return counts
 
 
@@ -200,18 +207,22 @@ def _count_indexes(paths: Paths, plans: Sequence[_Plan], counts: RootCounts) -> 
     for gate in map(parse_gate, gates or ()):
         if gate is not None and gate.plan in known:
             counts.add("gated", queue_in(gate.queue))
-    queued: list[ReadData] = []
+    read: list[ReadData] = []
     for worker, name in (yield from names_on_claims_nodes(paths, strict=True)):
         claim = parse_claim(name)
         if claim is None or claim.plan not in known:
             continue
-        if known[claim.plan].has_queues:
-            queued.append(ReadData(f"{paths.claims_of(worker)}/{name}"))
+        if known[claim.plan].has_queues or len(read) < AGES_MAX:
+            read.append(ReadData(f"{paths.claims_of(worker)}/{name}"))
         else:
             counts.add("running", DEFAULT_QUEUE)
-    for node in (yield from read_all(queued)):
+            counts.ages_unread += 1
+    for node in (yield from read_all(read)):
         if node is not None:
-            counts.add("running", queue_in(claim_facts(node.data).queue))
+            queue = queue_in(claim_facts(node.data).queue)
+            counts.add("running", queue)
+            first = counts.running_ms.get(queue, node.created_ms)
+            counts.running_ms[queue] = min(first, node.created_ms)
     return counts.tasks.total()
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 
 from ..connection import Connection
-from ..errors import ZkplanError, ZooKeeperUnavailable
-from ..log import get_logger
+from ..errors import ZooKeeperUnavailable
 from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.requests import Step
-from ..transport import Transport
+from .counted import SCRAPE_S, LastCount
 from .counting import RootCounts, Tally, count_root
-from .families import gauge, gauges
+from .families import Labelled, gauge, gauges
 from .latency import WITHIN_S, latency_s
 from .prometheus import CollectorRegistry, Metric, generate_latest
 from .schedule_times import ScheduleTime, read_schedules
 
-logger = get_logger("zkplan.metrics")
-
-#: Scrapes that follow so soon get what the one before has found.
-FRESH_S = 1.0
 _SILENT = f"ZooKeeper does not answer within {WITHIN_S:g} s"
 _PLAN_STATES = ("running", "paused", "defining", "done", "failed", "cancelled", "unread")
 _TASK_STATES = ("waiting", "gated", "runnable", "delayed", "running", "dead")
@@ -29,28 +23,27 @@ _QUEUE_STATES = ("gated", "runnable", "delayed", "running")
 
 
 class RootCollector:
-    """Collects the metrics of the root of `client`, for a registry of prometheus_client.
+    """Collects the metrics of the roots of these clients, for a registry of prometheus_client.
 
-    Each scrape reads the tree anew, in batches. If ZooKeeper does not answer, or an access list
-    does not let the client read all, `zkplan_root_up` is 0 and the counts are missing.
-    Thread-safe. It remembers which plans have ended, so keep it between scrapes.
+    Each scrape reads the trees anew, in batches, and each sample has the label `root`. A scrape is
+    answered within SCRAPE_S seconds: where a count takes longer, or fails, from what was counted
+    last. `zkplan_root_up` is 0 if the last count failed, for ZooKeeper does not answer, or an
+    access list does not let the client read all; `zkplan_root_count_age_seconds` says how old the
+    counts are. Thread-safe. It remembers which plans have ended, so keep it between scrapes.
     """
 
-    def __init__(self, client: Connection) -> None:
-        self._client = client
-        self._lock = threading.Lock()
-        self._ended: dict[str, str] = {}
-        self._collected: list[Metric] = []
-        self._at = float("-inf")
-        self._told = ""
+    def __init__(self, *clients: Connection) -> None:
+        self._roots = [_Root(client) for client in clients]
 
     def collect(self) -> Iterator[Metric]:
         """The families, as prometheus_client asks for them. Never raises ZkplanError."""
-        with self._lock:
-            if time.monotonic() - self._at >= FRESH_S:
-                self._collected = self._families()
-                self._at = time.monotonic()
-            yield from self._collected
+        for root in self._roots:
+            root.last.start()
+        until = time.monotonic() + SCRAPE_S
+        merged: dict[str, Metric] = {}
+        for root in self._roots:
+            _merge(merged, root.name, root.collected(until))
+        yield from merged.values()
 
     def describe(self) -> list[Metric]:
         """None: so a registry asks for nothing until the first scrape."""
@@ -58,24 +51,55 @@ class RootCollector:
 
     def text(self) -> str:
         """One count in the text format of Prometheus. Raises ZkplanError, such as AccessDenied."""
+        merged: dict[str, Metric] = {}
+        for root in self._roots:
+            _merge(merged, root.name, [_up(1), *root.count(root.latency())])
         registry = CollectorRegistry()
-        registry.register(_Counted(self._count(latency_s(*self._probe))))
+        registry.register(_Counted(list(merged.values())))
         return generate_latest(registry).decode()
 
     def wrong(self) -> str:
-        """Why the root cannot be read; empty if ZooKeeper answers."""
-        return _SILENT if latency_s(*self._probe) is None else self._told
+        """Why a root cannot be read; empty if ZooKeeper answers."""
+        found = ((root.name, root.wrong()) for root in self._roots)
+        told = [(name, why) for name, why in found if why]
+        if len(self._roots) == 1:
+            return "".join(why for _, why in told)
+        return "; ".join(f"{name}: {why}" for name, why in told)
 
-    @property
-    def _probe(self) -> tuple[Transport, str]:
-        return self._client.transport, self._client.root
 
-    def _count(self, latency: float | None) -> list[Metric]:
+class _Root:
+    """One root, and what was counted of it last."""
+
+    def __init__(self, client: Connection) -> None:
+        self._client, self.name = client, client.root
+        self._ended: dict[str, str] = {}
+        self.last = LastCount(client.root, self._answered)
+
+    def collected(self, until: float) -> list[Metric]:
+        found = self.last.get(until)
+        families = [_up(found.is_up), *found.families]
+        if found.age_s is not None:
+            text = "Seconds since the counts of this scrape were begun."
+            families.append(gauge("zkplan_root_count_age_seconds", text, found.age_s))
+        return families
+
+    def latency(self) -> float | None:
+        return latency_s(self._client.transport, self.name)
+
+    def wrong(self) -> str:
+        return _SILENT if self.latency() is None else self.last.told
+
+    def _answered(self) -> list[Metric]:
+        latency = self.latency()
+        if latency is None:  # else this waits for as long as a command may
+            raise ZooKeeperUnavailable(_SILENT)
+        return self.count(latency)
+
+    def count(self, latency: float | None) -> list[Metric]:
         """The families of one count. Raises ZkplanError."""
         started, tally = time.monotonic(), Tally()
         counts, schedules = self._client.transport.run(tally.of(self._read()))
         return [
-            gauge("zkplan_root_up", "Whether the root could be read: 1 or 0.", 1),
             *_of_latency(latency),
             *_of_plans(counts),
             *_of_queues(counts),
@@ -103,19 +127,20 @@ class RootCollector:
         counts = yield from count_root(paths, self._ended)
         return counts, (yield from read_schedules(paths))
 
-    def _families(self) -> list[Metric]:
-        try:
-            latency = latency_s(*self._probe)
-            if latency is None:  # else this waits for as long as a command may
-                raise ZooKeeperUnavailable(_SILENT)
-            found = self._count(latency)
-        except ZkplanError as error:
-            if str(error) != self._told:  # once, not with every scrape
-                self._told = str(error)
-                logger.warning("the metrics of %s cannot be read: %s", self._client.root, error)
-            return [gauge("zkplan_root_up", "Whether the root could be read: 1 or 0.", 0)]
-        self._told = ""
-        return found
+
+def _up(is_up: bool | int) -> Metric:
+    return gauge("zkplan_root_up", "Whether the root could be read: 1 or 0.", float(is_up))
+
+
+def _merge(merged: dict[str, Metric], root: str, families: list[Metric]) -> None:
+    """Add the samples of one root: a family is named once, whatever has samples of it."""
+    for family in families:
+        found = merged.get(family.name)
+        if found is None:
+            found = merged[family.name] = Metric(family.name, family.documentation, family.type)
+        found.samples += [
+            each._replace(labels={"root": root, **each.labels}) for each in family.samples
+        ]
 
 
 class _Counted:
@@ -179,23 +204,28 @@ def _of_queues(counts: RootCounts) -> Iterator[Metric]:
             for queue in queues
         },
     )
-    now = time.time()
     yield gauges(
         "zkplan_queue_oldest_runnable_age_seconds",
         "Seconds for which the oldest runnable task of the queue has stood there; 0 without one.",
         ["queue"],
-        {
-            queue: max(0.0, now - counts.oldest_ms[queue] / 1000)
-            if queue in counts.oldest_ms
-            else 0.0
-            for queue in queues
-        },
+        _ages(queues, counts.oldest_ms),
+    )
+    yield gauges(
+        "zkplan_queue_oldest_running_age_seconds",
+        "Seconds since the oldest claim of the queue was made that stands; 0 without one.",
+        ["queue"],
+        _ages(queues, counts.running_ms),
     )
     yield gauge(
         "zkplan_root_scrape_ages_unread",
-        "Runnable tasks whose age was not read, because there are more than one scrape reads.",
+        "Tasks whose age was not read, because there are more than one scrape reads.",
         counts.ages_unread,
     )
+
+
+def _ages(queues: set[str], since_ms: dict[str, int]) -> Labelled:
+    now = time.time()
+    return {queue: max(0.0, now - since_ms.get(queue, 1000 * now) / 1000) for queue in queues}
 
 
 def _of_workers(counts: RootCounts) -> Iterator[Metric]:
@@ -210,6 +240,11 @@ def _of_workers(counts: RootCounts) -> Iterator[Metric]:
         "zkplan_slots",
         "Slots of all living workers: how many tasks they run at a time.",
         sum(worker.slots for worker in counts.workers),
+    )
+    yield gauge(
+        "zkplan_budget_used_ratio",
+        "The share of the root's budget that was used when it was counted last; 0 without one.",
+        counts.budget,
     )
     yield gauge(
         "zkplan_vanished_workers",

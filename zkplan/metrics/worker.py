@@ -31,6 +31,10 @@ _COUNTERS = {
         "refused_transactions",
         "Commits and publications that were refused and sent again in another form.",
     ),
+    "left_to_others": (
+        "undecodable_claims",
+        "Claims handed back because this worker cannot decode their tasks.",
+    ),
     "looks": ("looks", "Listings of the runnable tasks of a plan."),
     "steps": ("steps", "Steps of the protocol."),
 }
@@ -76,6 +80,12 @@ class WorkerCollector:
             ["worker"],
             {} if latency is None else {name: latency},
         )
+        yield counters(
+            "zkplan_worker_failed_removals",
+            "Tries to archive or remove a plan, its retention over, that failed.",
+            ["worker"],
+            {name: vitals.unremoved},
+        )
         yield from _of_statistics(name, vitals.statistics)
         yield from self._durations.collect()
 
@@ -89,6 +99,7 @@ _GAUGES = {
     "registered": ("is_registered", "Whether the worker is registered: 1 or 0."),
     "session_answers": ("answers", "Whether ZooKeeper answers the worker: 1 or 0."),
     "paused": ("is_paused", "Whether somebody told the worker to pause: 1 or 0."),
+    "store_away": ("lacks_store", "Whether tasks wait because the store cannot be used: 1 or 0."),
     "slots": ("slots", "Tasks that the worker can run at a time now."),
     "busy_slots": ("busy", "Tasks that run now."),
     "waiting_tasks": ("waiting", "Claimed tasks that wait for a slot."),
@@ -117,8 +128,10 @@ class Health(NamedTuple):
         return f"the loop of the worker has not turned for {TURN_S:g} s"
 
     def ready(self) -> str:
-        """It is registered, and its session answers."""
+        """It is registered, its session answers, and no task waits for the store."""
         vitals = self.worker._loop.vitals()
         if not vitals.is_registered:
             return "the worker is not registered"
-        return "" if vitals.answers else "ZooKeeper does not answer the worker"
+        if not vitals.answers:
+            return "ZooKeeper does not answer the worker"
+        return "the store cannot be used, and tasks wait for it" if vitals.lacks_store else ""

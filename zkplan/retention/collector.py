@@ -30,6 +30,8 @@ class Collector:
         self._client = client
         #: What was logged, so that a store that is away is told of once.
         self._told: set[str] = set()
+        #: How many tries to archive and remove a plan have failed.
+        self.failures = 0
 
     def start(
         self,
@@ -71,6 +73,7 @@ class Collector:
             return False
         except Exception as error:
             # A store, or a znode that somebody else has made: it must not end the worker.
+            self.failures += 1
             self._tell(path, error)
             return False
         name = found.record.name if found.record is not None else ""

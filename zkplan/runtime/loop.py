@@ -159,6 +159,7 @@ class Loop:
         """What finds them, what removes them, and what tells of them and tidies that up; and what
         reports on running tasks."""
         steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
+        self._collector = collector
         bounds = RootBounds(
             *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
         )
@@ -184,7 +185,8 @@ class Loop:
         return Vitals(
             *(membership.me is not None, membership.answers, self.claims.paused),
             *(pool.slots, len(pool.running), pool.waiting(), pool.abandoned),
-            *(len(self.claims.jobs), self.counters.snapshot()),
+            *(len(self.claims.jobs), self.settler.lacks_store, self._collector.failures),
+            statistics=self.counters.snapshot(),
         )
 
     def turns(self, within_s: float) -> bool:

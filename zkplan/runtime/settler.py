@@ -52,6 +52,11 @@ class Settler:
     #: The plans whose tasks wait for the store, until one of them has run.
     _without_store: set[str] = field(default_factory=set)
 
+    @property
+    def lacks_store(self) -> bool:
+        """Whether tasks wait for the store, which cannot be used. Any thread may ask."""
+        return bool(self._without_store)
+
     # ---- attempts
 
     def ended(self, ended: Ended) -> None:
@@ -141,6 +146,7 @@ class Settler:
     def _leave_to_others(self, job: Job, why: str, shown: str) -> bytes:
         """Returns the log entry for the task."""
         claim = job.claim
+        self.counters.left_to_others += 1
         view = self.candidates.views.get(claim.plan)
         first = view is None or view.left.is_new
         if view is not None:

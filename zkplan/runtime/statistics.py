@@ -20,6 +20,7 @@ class Counters:
     looks: int = 0
     released: int = 0
     written_off: int = 0
+    left_to_others: int = 0
 
     def snapshot(self) -> Statistics:
         return Statistics(**asdict(self))
@@ -36,7 +37,7 @@ class Statistics:
     Claims: `committed` ended with a result, or with a failure that was passed on. `fenced` were
     lost before they could end. `handed_back` were handed back without using up an attempt.
     `released` were taken over from vanished workers. `conflicts` are claims that another worker
-    made first.
+    made first. `left_to_others` were handed back because this worker cannot decode their tasks.
 
     Requests: `refusals` are commits and publications that were refused and sent again in another
     form. `looks` are listings of a plan's runnable tasks, and `steps` are all steps of the
@@ -54,6 +55,7 @@ class Statistics:
     looks: int = 0
     released: int = 0
     written_off: int = 0
+    left_to_others: int = 0
 
     def summary(self) -> str:
         """What became of the tasks, in one line.

@@ -13,6 +13,8 @@ class Vitals(NamedTuple):
     `is_registered` and `answers`: others see it, and ZooKeeper answers it. Of its `slots` so many
     are `busy`; `waiting` tasks wait for one. `claims` counts all that it has claimed. `abandoned`
     functions were given up (timed out, cancelled, or their claim is gone) and have not returned.
+    `lacks_store`: tasks wait because the store cannot be used. `unremoved` counts the tries to
+    archive or remove a plan after its retention that failed.
     """
 
     is_registered: bool
@@ -23,4 +25,6 @@ class Vitals(NamedTuple):
     waiting: int
     abandoned: int
     claims: int
+    lacks_store: bool
+    unremoved: int
     statistics: Statistics
