@@ -14,7 +14,7 @@ from zkplan.leases import Failed, Leased, Leases
 from zkplan.leases.decided import Decided
 from zkplan.protocol.requests import Delete, Multi, Request, Step
 
-from .support import Here, key_file, wait_until
+from .support import Here, key_file, plain_client, wait_until
 
 SHRINK = zkplan.kind("shrink")
 
@@ -261,3 +261,31 @@ def test_a_decision_in_a_paused_plan_is_delivered_once_it_goes_on(
     plan.resume()
     decided.deliver([])  # as if its lease had lapsed meanwhile
     wait_until(lambda: after.info().state == "runnable", "the value is delivered")
+
+
+@pytest.mark.parametrize(
+    "kind", ["workers/service.", "claims/service.", "claims/lease-", "claims/lease-/CLAIM"]
+)
+def test_what_a_service_has_may_be_deleted_by_hand(
+    author: Client, leases: Leases, here: Here, kind: str
+) -> None:
+    plan = author.create_plan()
+    task = plan.add_task(SHRINK, [1], keep=True)
+    plan.mark_ready()
+    (claimed,) = leases.claim(wait=10, lease=600)
+    with plain_client(here[0]) as znodes:
+        folder, name, *below = kind.split("/")
+        path = f"{author.root}/{folder}"
+        path += "/" + next(each for each in znodes.get_children(path) if each.startswith(name))
+        if below:
+            path += "/" + znodes.get_children(path)[0]
+        znodes.delete(path, recursive=True)
+    (outcome,) = leases.complete([(claimed.id, "small")])
+    assert (outcome.ok, outcome.refused) == ((False, "lapsed") if "lease" in kind else (True, ""))
+    if not outcome.ok:
+        assert plan.check(False).problems
+        assert plan.check().mended
+        (again,) = leases.claim(wait=10, lease=600)
+        assert leases.complete([(again.id, "small")])[0].ok
+    assert plan.wait(30).state == "done"
+    assert task.result(5) == "small"

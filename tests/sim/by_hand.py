@@ -36,22 +36,10 @@ def set_up(world: World) -> None:
 
 
 def delete(world: World) -> None:
-    """Delete the entry, the claim or the dead letter of a task.
-
-    One with limits would leave its permits behind. Where failures cascade, the plan may have ended
-    with the dead letter, and nothing is put back into it.
-    """
-    tasks = [
-        task
-        for task in _tasks(world)
-        if len(task.places) == 1 and not task.limits and not _may_have_ended(world, task)
-    ]
+    """Delete the entry, the claim or the dead letter of a task."""
+    tasks = [task for task in _tasks(world) if len(task.places) == 1]
     if tasks:
         world.start("person", BY_HAND, _delete(world.rng.choice(tasks).places[0]))
-
-
-def _may_have_ended(world: World, task: Meant) -> bool:
-    return "/dead/" in task.places[0] and world.cascades(task.path[:-16][-10:])
 
 
 def _delete(path: str) -> Step[Any]:

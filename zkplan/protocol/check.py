@@ -33,7 +33,9 @@ from .mend import (
     TORN_MAX,
     Mender,
     mend_edges,
+    mend_ended,
     mend_indexes,
+    mend_left,
     mend_limits,
     mend_places,
     report_gates,
@@ -104,14 +106,13 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     names = yield ReadChildren(plan_path)
     if names is None or ("done" in names and not (yield from _is_forged(f"{plan_path}/done"))):
         report.done = True
-        if names is not None and repair:
-            yield from _leave_index(plan_path, report)
+        if names is not None:
+            yield from _check_ended(paths, plan, repair, names, report)
         return report
     others = {name for name in names if parse_task(name) is None}
     if repair:
         yield from _adopt(plan_path, others, report)
-    # Numbers in eight bytes each: a worker checks huge plans too, and must stay small.
-    tasks = array("Q", sorted(int(found) for name in names if (found := parse_task(name))))
+    tasks = _numbers(names)
     del names
     report.tasks = len(tasks)
     for name in sorted(others.difference(PLAN_FIXED, _PLAN_OTHERS))[:STRANGE_MAX]:
@@ -124,6 +125,25 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     if repair:
         yield from _tell_failures(paths, plan, report)
     return report
+
+
+def _numbers(names: list[str]) -> array[int]:
+    """Of the tasks, sorted; in eight bytes each, so that a check of a huge plan stays small."""
+    return array("Q", sorted(int(found) for name in names if (found := parse_task(name))))
+
+
+def _check_ended(
+    paths: Paths, plan: str, repair: bool, names: list[str], report: Report
+) -> Step[None]:
+    plan_path = paths.plan(plan)
+    if repair:
+        yield from _leave_index(plan_path, report)
+    ready = yield ReadData(f"{plan_path}/ready")
+    tasks = _numbers(names)
+    if ready is None or isinstance(ready.data, Unproven) or not tasks:
+        return
+    if control_from_bytes(ready.data) != "cancelled":  # else it is being removed
+        yield from mend_ended(Mender(paths, plan, repair, report, ready.version), tasks)
 
 
 @dataclass(slots=True)
@@ -160,11 +180,13 @@ def _check_tasks(mender: Mender, tasks: array[int], report: Report) -> Step[None
     for task in suspects:
         if not (yield from _publish_forgotten(mender, f"task-{task:010d}", report)):
             lost.append(task)
+    yield from mend_left(mender, tasks)
     yield from report_gates(mender)
     yield from mend_limits(mender, found.limits)
     yield from mend_places(mender, lost[:TORN_MAX])
-    torn = found.torn
-    torn.extend(task for task, count in zip(tasks, found.loose, strict=True) if count)
+    # First those whose edge has one end only: K may also count an arrival that fills no position.
+    torn = array("Q", (task for task, count in zip(tasks, found.loose, strict=True) if count))
+    torn.extend(found.torn)
     yield from mend_edges(mender, sorted(set(torn[:TORN_MAX])), found.nowhere)
 
 
@@ -277,7 +299,7 @@ def _inspect(
     else:
         suspects.append(int(number_of(name)))
     filled = sum(child.startswith("arg-") for child in children)
-    return "incomplete" not in children and "cut" not in children and filled + len(deps) < k
+    return not {"incomplete", "result"} & set(children) and filled + len(deps) < k
 
 
 def _read_edges(plan_path: str, edges: list[tuple[str, str]], found: _Found) -> Step[None]:

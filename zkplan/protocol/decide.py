@@ -167,6 +167,7 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
     if place.state == "lost":
         # S1: nobody has claimed it since it was found nowhere.
         ops = untouched(path, place.node) if place.node is not None else []
+        ops += map(Delete, place.permits)
         ops.append(Create(f"{path}/retry-{place.n}"))
         if place.has_owner:
             ops.append(Delete(f"{path}/owner"))

@@ -73,7 +73,7 @@ def delete_below(path: str) -> Step[None]:
 
 #: What lies directly below a root or a plan, and may be made anew: no name in it comes back.
 _FOLDERS = re.compile(
-    "(.+)/(?:workers|claims|delayed|gates"
+    "(.+)/(?:workers|claims|delayed|gates|failed"
     "|plan-[0-9]{10}/(?:runnable|dead|results|queues(?:/[a-z0-9._-]{1,40})?))"
 )
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from ..errors import ZkplanError
-from .layout import OWN_LIMIT, PERMIT, Paths, limit_path, parse_plan, parse_queue
+from .layout import OWN_LIMIT, PERMIT, Paths, limit_path, limits_in, parse_plan, parse_queue
 from .load import read_all
 from .requests import (
     Applied,
@@ -222,6 +222,23 @@ def read_limit(
         until_ms=min((ends[n] for n in held), default=float("inf")),
         versions={n: each.version for n, each in known.items()},
     )
+
+
+def left_permits(paths: Paths, plan: str, task: str, lane: str) -> Step[list[str]]:
+    """The permits that claims of this task, which is not claimed, have left behind. Those of a rate
+    end by themselves."""
+    left: list[str] = []
+    for name in limits_in(lane):
+        path = limit_path(paths.root, plan, name)
+        node = yield ReadData(path)
+        if node is None or period_from_bytes(node.data):
+            continue
+        permits = [f"{path}/{each}" for each in (yield ReadChildren(path)) or ()]
+        nodes = yield from read_all([ReadData(permit) for permit in permits])
+        claim = f"/{plan}-{task}.".encode()
+        found = zip(permits, nodes, strict=True)
+        left += [permit for permit, held in found if held is not None and claim in held.data]
+    return left
 
 
 def missing_limits(paths: Paths, names: Collection[str]) -> Step[list[str]]:

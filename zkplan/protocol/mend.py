@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from .cycles import place_of
 from .decide import CUT
 from .edges import Edge
 from .foreign import folder_restored, untouched
@@ -20,11 +21,15 @@ from .layout import (
     Entry,
     Paths,
     entry_path,
+    failed_entry,
     gate_name,
     key_digest,
     limit_path,
+    parse_delayed,
     parse_gate,
+    parse_number,
 )
+from .limits import left_permits
 from .load import read_all
 from .look import readable_record
 from .places import RANK, ends_at, last_n, lost_n, placed, unplaced
@@ -71,11 +76,23 @@ class Mended(Protocol):
 
 
 class Mender:
-    """Mends one plan while that takes tasks, or only reports what it would mend."""
+    """Mends one plan while that takes tasks, or only reports what it would mend.
 
-    def __init__(self, paths: Paths, plan: str, repair: bool, report: Mended) -> None:
+    With `ended`, the version of its `ready`, it mends a plan that has ended, as long as nobody
+    retries or removes that.
+    """
+
+    def __init__(
+        self, paths: Paths, plan: str, repair: bool, report: Mended, ended: int | None = None
+    ) -> None:
         self.paths, self.plan, self.plan_path = paths, plan, paths.plan(plan)
-        self.repairs, self._report = repair, report
+        self.repairs, self._report, self.has_ended = repair, report, ended is not None
+        # S7: nothing is put back into a plan that ends, is retried, or is removed meanwhile.
+        self._guard: list[Op] = [Check(f"{self.plan_path}/add-count")]
+        if ended is not None:
+            self._guard = [
+                Check(f"{self.plan_path}/{name}", v) for name, v in (("done", -1), ("ready", ended))
+            ]
 
     def put(self, name: str, said: str, ops: Sequence[Op]) -> Step[None]:
         """Send one mend. `name` is the znode that it puts right, below the plan; `said` is what is
@@ -84,8 +101,7 @@ class Mender:
             command = f"`zkplan plan check {int(self.plan)}` mends it"
             self._report.problems.append(f"{name}: {said}: {command}")
             return
-        # S7: nothing is put back into a plan that has ended, or is being removed.
-        request = Multi([Check(f"{self.plan_path}/add-count"), *ops])
+        request = Multi([*self._guard, *ops])
         answer = yield request
         if not isinstance(answer, Applied) and (yield from folder_restored(answer)):
             answer = yield request
@@ -124,6 +140,20 @@ def mend_indexes(mender: Mender, children: set[str]) -> Step[None]:
         yield from mender.put(path, "was gone, so the key did not name the plan", ops)
 
 
+def mend_ended(mender: Mender, tasks: array[int]) -> Step[None]:
+    """Put back what says of a plan that it has ended with failures: all tasks that stand in it have
+    failed. `tasks` are their sorted numbers."""
+    yield from mend_left(mender, tasks)
+    letters = yield ReadChildren(f"{mender.plan_path}/dead")
+    if letters is None:
+        yield from mender.put("dead", "was gone", [Create(f"{mender.plan_path}/dead")])
+    dead = set(map(int, filter(parse_number, letters or ())))
+    yield from mend_places(mender, array("Q", [task for task in tasks if task not in dead]))
+    path = failed_entry(mender.plan_path)
+    if tasks and (yield ReadData(path)) is None:
+        yield from mender.put(path, "was gone, so no list of failed plans had it", [Create(path)])
+
+
 def mend_limits(mender: Mender, names: Iterable[str]) -> Step[None]:
     """Report each of these limits, which tasks name, that is gone; make that of the plan anew."""
     for name in sorted(names):
@@ -157,6 +187,28 @@ def report_gates(mender: Mender) -> Step[None]:
             mender.tell(path, f"is missing, so nobody opens this gate: skip {name}, or cancel it")
 
 
+def mend_left(mender: Mender, tasks: array[int]) -> Step[None]:
+    """Delete what names tasks that are gone, where no worker would: dead letters, entries of gates
+    and delayed ones. `tasks` are the sorted numbers of those that were there before."""
+    paths, plan = mender.paths, mender.plan
+    dead = f"{mender.plan_path}/dead"
+    letters, gates, later = yield ReadMany(
+        [ReadChildren(dead), ReadChildren(paths.gates), ReadChildren(paths.delayed)]
+    )
+    left = [(name, f"{dead}/{name}") for name in letters or () if parse_number(name)]
+    entries = [(parse_gate(name), f"{paths.gates}/{name}") for name in gates or ()]
+    due = [(parse_delayed(name), f"{paths.delayed}/{name}") for name in later or ()]
+    left += [(item.entry.task, path) for item, path in entries if item and item.plan == plan]
+    left += [(item.entry.task, path) for item, path in due if item and item.plan == plan]
+    left = [each for each in left if place_of(tasks, int(each[0])) is None][:TORN_MAX]
+    # A task is there before anything names it, and its number never comes back.
+    nodes = yield from read_all([ReadData(paths.task(plan, number)) for number, _ in left])
+    for (number, path), node in zip(left, nodes, strict=True):
+        if node is None:
+            said = f"was deleted, and {path} still named it"
+            yield from mender.put(f"task-{number}", said, [Delete(path)])
+
+
 def mend_places(mender: Mender, tasks: array[int]) -> Step[None]:
     """Put published tasks that are in no index back into one."""
     if not tasks:
@@ -176,16 +228,20 @@ def _put_back(mender: Mender, name: str, path: str, node: Node) -> Step[None]:
     kept = f"{plan_path}/results/{number}"
     reads = (ReadData(f"{path}/ready"), ReadData(kept), ReadChildren(path))
     ready, outcome, children = yield ReadMany(reads)
-    if ready is None or children is None:
-        return
+    if ready is None or children is None or ready.version <= count_from_bytes(ready.data):
+        return  # S9: the retry of a plan that has ended has put it back
     n, queue = (yield from lost_n(path)), queue_from_bytes(ready.data)
     entry, ops = Entry(RANK, number, n + 1, 0), untouched(path, node)
     if "owner" in children:
         ops.append(Delete(f"{path}/owner"))
-    if outcome is not None and "result" not in children:
+    # S11: here alone, for `untouched` proves that nobody has freed them for others since.
+    permits = yield from left_permits(mender.paths, mender.plan, number, queue)
+    ops += map(Delete, permits)
+    if mender.has_ended or (outcome is not None and "result" not in children):
         a = sum(child.startswith("log-") for child in children)
         letter = Dead(RANK, n, a, name, LETTER_LOST, "", queue)
-        ops += [Check(kept), Create(f"{plan_path}/dead/{number}", letter.to_bytes())]
+        ops += [Check(kept)] if outcome is not None else []
+        ops.append(Create(f"{plan_path}/dead/{number}", letter.to_bytes()))
         yield from mender.put(f"dead/{number}", "was gone, the task has failed for good", ops)
     elif "gate" in children and ARGUMENT not in children and "result" not in children:
         ops.append(Create(f"{path}/retry-{n}"))
@@ -243,9 +299,16 @@ def _mend_task(mender: Mender, name: str) -> Step[None]:
     if found.ready is None:
         yield from _mend_ready(mender, found)
         return
-    if CUT in found.children or found.ready.version >= count_from_bytes(found.ready.data):
+    if "result" in found.children:
+        return  # it needs no arguments any more
+    if CUT in found.children:
+        if (yield ReadData(f"{mender.plan_path}/dead/{name[5:]}")) is None:
+            told = f"was deleted, and {name} has not all its arguments: skip it, or cancel it"
+            mender.tell(f"{name}/result", told)
+        return
+    if found.ready.version >= count_from_bytes(found.ready.data):
         for position in range(len(found.sources)):
-            if not found.children & {f"arg-{position:010d}", CUT}:
+            if f"arg-{position:010d}" not in found.children:
                 told = f"was deleted, so {name} cannot run: skip it, or cancel it"
                 mender.tell(f"{name}/arg-{position:010d}", told)
         return

@@ -20,6 +20,7 @@ from .layout import (
     parse_gate,
     parse_number,
 )
+from .limits import left_permits
 from .load import read_all
 from .look import names_on_claims_nodes, readable_record, require_known_format
 from .queues import read_entries, read_names
@@ -43,7 +44,8 @@ class Place(NamedTuple):
     attempts are used up.
     `edges` are both ends of what a waiting task waits for, `torn` the `dep-` of those whose other
     end somebody has deleted; `version` and `k` those of its `ready`.
-    `data` is that of a delayed entry, `permits` are the paths of those that a claim holds.
+    `data` is that of a delayed entry, `permits` are the paths of those that a claim holds, or has
+    left behind.
     `cascaded`: it is dead, and its failure has gone to all that depend on it: only the retry of its
     plan takes that back.
     """
@@ -223,7 +225,9 @@ def _lost(paths: Paths, plan: str, task: str, node: Node, ready: Node) -> Step[P
     path = paths.task(plan, task)
     n, queue = (yield from lost_n(path)), queue_from_bytes(ready.data)
     k = count_from_bytes(ready.data)
-    return Place("lost", path, n=n, version=ready.version, k=k, queue=queue, node=node)
+    permits = tuple((yield from left_permits(paths, plan, task, queue)))
+    lost = Place("lost", path, n=n, version=ready.version, k=k, queue=queue, node=node)
+    return lost._replace(permits=permits)
 
 
 def last_n(task_path: str) -> Step[int]:

@@ -178,6 +178,12 @@ def read_schedule(paths: Paths, name: str) -> Step[Schedule]:
         upcoming = yield ReadData(f"{path}/next-{definition.uid}")
         if upcoming is not None:  # else it was changed in between
             return _schedule(path, definition, upcoming)
+    else:
+        raise ScheduleNotFound(
+            name,
+            f"the schedule {name!r} ({path}) does not fire: its `next-` was deleted by hand; add "
+            "it again (`zkplan schedule add`)",
+        )
     raise ScheduleNotFound(name, f"there is no schedule {name!r} under {paths.root}")
 
 
@@ -214,7 +220,11 @@ def put_schedule(
     upcoming = Upcoming(due_ms)
     ops: list[Op] = [SetData(paths.schedules)]
     if old is None:
-        ops.append(Create(path, definition.to_bytes()))
+        torn = yield ReadData(path)
+        if torn is not None and not torn.child_count:  # its `next-` was deleted by hand
+            ops.append(SetData(path, definition.to_bytes(), torn.version))
+        else:
+            ops.append(Create(path, definition.to_bytes()))
     else:
         upcoming = old.next._replace(due_ms=due_ms)
         ops += [SetData(path, definition.to_bytes()), Delete(old.next_path, old.version)]
