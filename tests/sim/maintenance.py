@@ -59,5 +59,6 @@ def index(world: World, plan: str) -> Step[Any]:
 
 def check(world: World, plan: str) -> Script:
     report = yield from checking.check(world.paths, plan)
-    if not report.done and not report.tasks:
+    # What is mended may be all that kept the plan from its end: a worker asks at its next check.
+    if not report.done and (report.mended or not report.tasks):
         yield from finish(world, plan)
