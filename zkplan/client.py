@@ -264,6 +264,10 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         self.close()
 
 
+#: Options of kazoo that prove who this client is.
+_PROOFS = ("auth_data", "sasl_options", "certfile", "keyfile")
+
+
 def connect(
     hosts: str | KazooClient | None = None,
     root: str | None = None,
@@ -319,13 +323,13 @@ def connect(
     list of hosts, and TypeError for hosts of another type and for options that are unknown or
     contradict each other.
     """
-    is_made = hosts is not None and not isinstance(hosts, str)
-    # Of a client that is there already no host is asked for.
+    is_made = hosts is not None and not isinstance(hosts, str)  # then no host is asked for
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
     given |= {"session_timeout": in_seconds(session_timeout)}
     given |= {"connect_timeout": in_seconds(connect_timeout), "inline_limit": inline_limit}
     given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
-    settings = resolve(given | {"serializer": serializer}, profile)
+    given |= {"serializer": serializer}
+    settings = resolve(given, profile, proofs=[*filter(kazoo_options.get, _PROOFS)])
     if verify_hostname is not None:
         kazoo_options["verify_hostname"] = verify_hostname
     return connect_with(

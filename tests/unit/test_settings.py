@@ -19,6 +19,7 @@ from kazoo.protocol.serialization import SASL, Auth
 import zkplan
 from zkplan.errors import InvalidSettings
 from zkplan.settings import Settings, one_setting, resolve
+from zkplan.settings.fields import BY_NAME, FIELDS
 from zkplan.settings.handing import Handed, take_handed
 from zkplan.settings.login import with_password
 from zkplan.transport.complaints import ComplaintLogger
@@ -206,7 +207,8 @@ def test_a_login_file_that_others_can_read_is_refused(place: Place) -> None:
 
 
 def test_the_file_of_the_current_folder_goes_first(place: Place) -> None:
-    here = place.write('[profiles.team]\nhosts = "zk5:2181"\n', place.here / "zkplan.toml")
+    text = '[profiles.team]\nhosts = "zk5:2181"\nserializer = "json"\n'
+    here = place.write(text, place.here / "zkplan.toml")
     found = place.resolve(profile="team")
     # Taken whole: hosts of one file never meet the login of another.
     assert (found.hosts, found.login_user) == ("zk5:2181", "")
@@ -227,14 +229,124 @@ def test_a_folder_of_another_user_is_not_trusted(
     assert place.resolve(profile="team", ZKPLAN_CONFIG=str(here)).hosts == "zk5:2181"
 
 
+def test_a_link_that_another_user_made_is_not_trusted(place: Place) -> None:
+    if os.getuid() != 0:
+        return  # only the superuser gives files away
+    here = place.here / "zkplan.toml"
+    here.symlink_to(place.write('[profiles.team]\nroot = "/x"\n', place.home / "mine.toml"))
+    os.chown(here, 54321, -1, follow_symlinks=False)
+    assert place.resolve(profile="team").root == "/team"
+    assert "is not used: the file belongs to another user" in place.told[0]
+
+
+#: Each field that a profile may set: lines that a file of the current folder may have, and others.
+FROM_FOLDER: dict[str, tuple[list[str], list[str]]] = {
+    "hosts": (
+        ['hosts = "zk5:1"\nserializer = "json"', 'hosts = "embedded:plans"\nserializer = "json"'],
+        [
+            'hosts = "zk5:1"',
+            'hosts = "zk5:1"\nserializer = "pickle"',
+            'hosts = "embedded:../plans"\nserializer = "json"',
+            'hosts = "embedded:~/plans"\nserializer = "json"',
+        ],
+    ),
+    "root": (['root = "/theirs"'], []),
+    "login.type": (
+        ['login.type = "digest"\nlogin.user = "a"\nlogin.password = "b"'],
+        ['login.type = "sasl-gssapi"'],
+    ),
+    "login.user": (['login.user = "a"\nlogin.password = "b"'], []),
+    "login.password": (['login.password = "b"\nlogin.user = "a"'], []),
+    "login.file": ([], [f'login.file = "{path}"' for path in ("password", "~/x", "../x", "/x")]),
+    "login.command": ([], ['login.command = "touch ran"']),
+    "login.service": ([], ['login.service = "host"']),
+    "login.principal": ([], ['login.principal = "me"']),
+    "access": (
+        ['access = "creator"'],
+        ['access = "open"', 'access = ["creator", "all:ip:1.1.1.1"]'],
+    ),
+    "tls.ca": ([], ['tls.ca = "ca.pem"']),
+    "tls.system-ca": (["tls.system-ca = true"], []),
+    "tls.certificate": ([], ['tls.certificate = "~/me.pem"']),
+    "tls.key": ([], ['tls.key = "~/me.key"']),
+    "tls.key-password-file": ([], ['tls.key-password-file = "~/word"']),
+    "tls.server-name": ([], ['tls.server-name = "theirs.example.org"']),
+    "tls.check-host-name": (["tls.check-host-name = true"], ["tls.check-host-name = false"]),
+    "secret-files": ([], ['secret-files = ["zkplan.key"]', 'secret-files = ["~/zkplan.key"]']),
+    "store": ([], ['store = "s3://theirs/values"', 'store = "file:///home"']),
+    "inline-limit": (['inline-limit = "64KiB"'], []),
+    "serializer": (['serializer = "json"', 'serializer = "pickle"'], []),
+    "queue": (['queue = ["a", "b"]'], []),
+    "share": (['share = "greedy"'], []),
+    "task-output": (["task-output = 0"], []),
+    "session-timeout": (["session-timeout = 4"], []),
+    "connect-timeout": (["connect-timeout = 4"], []),
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in FIELDS if field.in_profile])
+def test_a_file_of_the_current_folder_sets_only_what_is_safe(place: Place, name: str) -> None:
+    """The folder may come from anywhere. Whoever trusts its file names it."""
+    taken, refused = FROM_FOLDER[name]
+    here = place.here / "zkplan.toml"
+    for text in taken:
+        place.write(f"[profiles.a]\n{text}\n", here)
+        assert place.resolve(profile="a").origins[BY_NAME[name].attribute].startswith("profile a")
+    for text in refused:
+        place.write(f"[profiles.a]\n{text}\n", here)
+        with pytest.raises(InvalidSettings, match=rf"toml:2: {name}: .*ZKPLAN_CONFIG={here}"):
+            place.resolve(profile="a")
+
+
 @pytest.mark.parametrize(
-    "line", ['login.command = "touch ran"', 'login.file = "~/password"', 'login.file = "../x"']
+    ("given", "variables"),
+    [
+        ({}, {"ZKPLAN_LOGIN_USER": "me", "ZKPLAN_LOGIN_PASSWORD": "hush"}),
+        ({}, {"ZKPLAN_LOGIN_FILE": "password"}),
+        ({}, {"ZKPLAN_LOGIN_COMMAND": "pass show zk"}),
+        ({}, {"ZKPLAN_LOGIN_TYPE": "sasl-gssapi"}),
+        ({}, {"ZKPLAN_TLS_CERTIFICATE": "me.pem", "ZKPLAN_TLS_CA": "ca.pem"}),
+        ({}, {"ZKPLAN_SECRET_FILES": "zkplan.key"}),
+        ({"secret": "k1:00"}, {}),
+        ({"login_file": "password"}, {}),
+    ],
 )
-def test_the_current_folder_runs_no_command_and_takes_no_password(place: Place, line: str) -> None:
-    here = place.write(f'[profiles.a]\n{line}\nlogin.user = "a"\n', place.here / "zkplan.toml")
-    with pytest.raises(InvalidSettings, match=r"zkplan\.toml:2: login\..*ZKPLAN_CONFIG="):
-        place.resolve(profile="a")
-    assert place.resolve(profile="a", ZKPLAN_CONFIG=str(here)).login_user == "a"
+def test_no_secret_of_the_user_goes_to_hosts_of_the_current_folder(
+    place: Place, given: dict[str, Any], variables: dict[str, str]
+) -> None:
+    place.write('[profiles.a]\nserializer = "json"\nhosts = "zk5:1"\n', place.here / "zkplan.toml")
+    with pytest.raises(InvalidSettings, match=r"toml:3: hosts: .* no hosts that get .*ZKPLAN_CONF"):
+        place.resolve(given, "a", **variables)
+    assert place.resolve({**given, "hosts": "zk6:1"}, "a", **variables).hosts == "zk6:1"
+
+
+def test_no_login_of_a_program_goes_to_hosts_of_the_current_folder(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write('[profiles.a]\nserializer = "json"\nhosts = "zk5:1"\n', place.here / "zkplan.toml")
+    monkeypatch.chdir(place.here)
+    with pytest.raises(InvalidSettings, match="no hosts that get auth_data"):
+        zkplan.connect(profile="a", auth_data=[("digest", "me:hush")], connect_timeout=0.1)
+
+
+def test_a_login_of_the_current_folder_goes_to_hosts_of_its_own_alone(place: Place) -> None:
+    """Whoever wrote the file could use what its login creates."""
+    line = 'login = {user = "a", password = "b"}'
+    place.write(f"[profiles.a]\n{line}\n", place.here / "zkplan.toml")
+    with pytest.raises(InvalidSettings, match=r"login.password: .* no hosts but its own"):
+        place.resolve({"hosts": "zk6:1"}, "a")
+
+
+def test_a_fifo_in_the_current_folder_is_left_out(place: Place) -> None:
+    os.mkfifo(place.here / "zkplan.toml")
+    assert place.resolve(profile="team").hosts == "zk1:2181,zk2:2181"
+    assert "is not used: it is no regular file" in place.told[0]
+
+
+def test_the_file_of_the_user_is_trusted_also_from_its_own_folder(place: Place) -> None:
+    place.write('[profiles.a]\nlogin.command = "pass show zk"\n')
+    place.here = place.own.parent
+    assert place.resolve(profile="a").login_command == "pass show zk"
 
 
 def test_relative_paths_start_at_the_file_that_names_them(place: Place) -> None:

@@ -36,7 +36,8 @@ def show(output: str, settings: Settings) -> None:
     """Show the settings field by field, each with where it comes from. Secrets are masked.
 
     Profiles are in ~/.config/zkplan.toml and ./zkplan.toml, or in the file that ZKPLAN_CONFIG
-    names. The variables ZKPLAN_… go before a profile, and options before both.
+    names. ./zkplan.toml may set only what is safe in a folder that comes from anywhere. The
+    variables ZKPLAN_… go before a profile, and options before both.
     """
     rows = [_row(field, settings, output) for field in FIELDS if _is_shown(field, settings)]
     if output == "table":

@@ -27,10 +27,16 @@ def why_readable(status: os.stat_result) -> str:
 
 def trusted_reason(path: Path) -> str:
     """Why a file of the current folder is not trusted; empty if it is."""
-    for what, each in (("the folder", path.parent), ("the file", path)):
-        owner = each.stat().st_uid
-        if owner not in (os.geteuid(), 0):
-            return f"{what} belongs to another user ({_name_of(owner)})"
+    file = path.stat()
+    for what, found in (
+        ("the folder", path.parent.stat()),
+        ("the file", path.lstat()),  # in a folder that all share, others may make a link to it
+        ("the file", file),
+    ):
+        if found.st_uid not in (os.geteuid(), 0):
+            return f"{what} belongs to another user ({_name_of(found.st_uid)})"
+    if not stat.S_ISREG(file.st_mode):
+        return "it is no regular file"  # to open a FIFO would wait for who writes
     return ""
 
 

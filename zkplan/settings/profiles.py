@@ -29,6 +29,8 @@ class Profile(NamedTuple):
     values: dict[str, Any]
     places: dict[str, str]
     file: Path
+    #: Whether the file counts only because it lies in the current folder.
+    is_of_folder: bool
 
 
 def find_profile(
@@ -48,7 +50,7 @@ def find_profile(
         told.append(text)
         warn(text)
 
-    files = [_File(path) for path in _paths(environment, folder, note)]
+    files = [_File(*found) for found in _paths(environment, folder, note)]
     wanted = name or next(filter(None, (file.default for file in files)), "")
     if not wanted:
         return None
@@ -80,27 +82,27 @@ def _no_file(environment: Mapping[str, str]) -> str:
 
 def _paths(
     environment: Mapping[str, str], folder: Path, warn: Callable[[str], None]
-) -> Iterator[Path]:
-    """The files that count, nearest first."""
+) -> Iterator[tuple[Path, bool]]:
+    """The files that count, nearest first, and whether each is that of the current folder."""
     given = environment.get("ZKPLAN_CONFIG", "")
     if given:
-        yield (folder / Path(given).expanduser()).absolute()
+        yield (folder / Path(given).expanduser()).absolute(), False
         return
     here, own = folder / FILE, config_home(environment) / FILE
     if here.exists() and not (own.exists() and here.samefile(own)):
         if reason := trusted_reason(here):
             warn(f"{here} is not used: {reason}. If you trust it, set ZKPLAN_CONFIG={here}")
         else:
-            yield here
+            yield here, True
     if own.exists():
-        yield own
+        yield own, False
 
 
 class _File:
     """One file of profiles, parsed. Raises InvalidSettings."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, is_of_folder: bool) -> None:
+        self.path, self._is_of_folder = path, is_of_folder
         try:
             with path.open("rb") as opened:
                 self._status = os.fstat(opened.fileno())
@@ -150,7 +152,7 @@ class _File:
                 f"{places['login.password']}: the file holds a password, and {reason}: "
                 f"chmod 600 {self.path}"
             )
-        return Profile(name, values, places, self.path)
+        return Profile(name, values, places, self.path, self._is_of_folder)
 
     def _fields(self, table: dict[str, Any], keys: list[str]) -> Iterator[tuple[str, Any]]:
         names = [name for name, field in BY_NAME.items() if field.in_profile]

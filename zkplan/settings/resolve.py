@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidSettings
 from ..log import get_logger
+from .current_folder import refuse_fields, refuse_meeting
 from .fields import ALTERNATIVES, BY_ATTRIBUTE, BY_NAME, FIELDS, Field
-from .profiles import Profile, find_profile
-from .settings import DIGEST, SASL_GSSAPI, Settings
+from .profiles import find_profile
+from .settings import DIGEST, OF_PROFILE, SASL_GSSAPI, Settings
 
 logger = get_logger("zkplan.settings")
 
@@ -24,6 +25,7 @@ def resolve(
     *,
     takes_default: bool = True,
     as_options: bool = False,
+    proofs: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     warn: Callable[[str], None] = logger.warning,
@@ -33,7 +35,8 @@ def resolve(
     `given` has the arguments of a call or (`as_options`) the options of a command by attribute of
     Settings; None is not given. The profile is the one that is named here or by ZKPLAN_PROFILE. The
     default profile of a file counts only if no hosts are given and no profile is named: a login is
-    sent to no host that it is not for. Unless it `takes_default`, it never counts.
+    sent to no host that it is not for. Unless it `takes_default`, it never counts. `proofs` names
+    what the caller logs in with besides.
 
     Raises InvalidSettings for what is wrong in a file, a variable or an option. `warn` is told of a
     file that is not trusted.
@@ -48,11 +51,11 @@ def resolve(
     if named or (takes_default and not has_hosts):
         found = find_profile(named, environment, folder, warn)
     if found is not None:
-        if found.file.parent == folder and not environment.get("ZKPLAN_CONFIG"):
-            _refuse_reach(found)
+        if found.is_of_folder:
+            refuse_fields(found)
         merging.add(
             found.values,
-            lambda name: f"profile {found.name} ({found.places[name]})",
+            lambda name: f"{OF_PROFILE}{found.name} ({found.places[name]})",
             found.file.parent,
         )
     variables = {
@@ -67,6 +70,8 @@ def resolve(
         lambda name: BY_NAME[name].option if as_options else f"{BY_NAME[name].attribute}=",
         folder,
     )
+    if found is not None and found.is_of_folder:
+        refuse_meeting(found, merging.values, merging.is_from_profile, proofs)
     return merging.settings(found.name if found is not None else "")
 
 
@@ -103,7 +108,7 @@ def _current_folder() -> Path:
 
 class _Merging:
     def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
         self._origins: dict[str, str] = {}
 
     def add(self, source: Mapping[str, Any], origin: Callable[[str], str], folder: Path) -> None:
@@ -111,21 +116,24 @@ class _Merging:
         for group in ALTERNATIVES:
             if any(name in source for name in group):
                 for name in group:
-                    self._values.pop(name, None)
+                    self.values.pop(name, None)
                     self._origins.pop(name, None)
         for name, given in source.items():
-            self._values[name] = BY_NAME[name].read(given, origin(name), folder)
+            self.values[name] = BY_NAME[name].read(given, origin(name), folder)
             self._origins[name] = origin(name)
+
+    def is_from_profile(self, name: str) -> bool:
+        return self._origins.get(name, "").startswith(OF_PROFILE)
 
     def settings(self, profile: str) -> Settings:
         """The result. Raises InvalidSettings where fields do not fit each other."""
         self._complete()
-        values = {BY_NAME[name].attribute: value for name, value in self._values.items()}
+        values = {BY_NAME[name].attribute: value for name, value in self.values.items()}
         origins = {BY_NAME[name].attribute: origin for name, origin in self._origins.items()}
         return Settings(**values, profile=profile, origins=origins)
 
     def _complete(self) -> None:
-        values, origins = self._values, self._origins
+        values, origins = self.values, self._origins
         secrets = [name for name in ALTERNATIVES[0] if values.get(name)]
         if len(secrets) > 1:
             raise self._error(secrets[1], f"{secrets[0]} is set as well: keep one of them")
@@ -158,23 +166,3 @@ class _Merging:
 
     def _error(self, name: str, text: str) -> InvalidSettings:
         return InvalidSettings(f"{self._origins[name]}: {name}: {text}")
-
-
-def _refuse_reach(found: Profile) -> None:
-    """A folder that was copied from somewhere must not run a command by being entered.
-
-    Nor may it send a password of the user, which is kept elsewhere, to hosts that it chooses.
-    """
-    file, outside = found.values.get("login.file"), False
-    if isinstance(file, str):
-        folder = found.file.parent.resolve()
-        outside = folder not in (folder / Path(file).expanduser()).resolve().parents
-    for name, is_refused, what in (
-        ("login.command", "login.command" in found.values, "may run no command"),
-        ("login.file", outside, "may name no login file outside of it"),
-    ):
-        if is_refused:
-            raise InvalidSettings(
-                f"{found.places[name]}: {name}: the file of the current folder {what}: move the "
-                f"profile to ~/.config/zkplan.toml, or set ZKPLAN_CONFIG={found.file}"
-            )

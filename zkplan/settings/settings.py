@@ -17,6 +17,8 @@ POLICIES = (GREEDY, BALANCED, WEIGHTED)
 OUTPUT_MAX, OUTPUT_DEFAULT = 64 * 1024, 16 * 1024
 #: A larger value goes to the store, unless another limit is given; and the largest limit.
 INLINE_LIMIT, INLINE_LIMIT_MAX = 32 * 1024, 512 * 1024
+#: What an origin begins with that is a profile.
+OF_PROFILE = "profile "
 LOGIN_TYPES = (DIGEST, SASL_DIGEST, SASL_GSSAPI)
 
 
@@ -77,5 +79,5 @@ class Settings:
     def by_profile(self) -> frozenset[str]:
         """The fields that are as the profile sets them."""
         return frozenset(
-            name for name, origin in self.origins.items() if origin.startswith("profile ")
+            name for name, origin in self.origins.items() if origin.startswith(OF_PROFILE)
         )
