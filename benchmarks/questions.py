@@ -12,10 +12,10 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 import zkplan
 
@@ -23,6 +23,7 @@ from . import machine
 from .nights import Night, night
 from .servers import names, served
 
+_TOP = Path(__file__).resolve().parent.parent
 #: Lines of an answer that are shown.
 SHOWN = 6
 
@@ -96,7 +97,8 @@ def ask(words: tuple[str, ...], hosts: str, root: str) -> Answer:
     # An installed package has its byte code, whatever this process was told.
     given = {name: value for name, value in os.environ.items() if name != _NO_BYTE_CODE}
     if _NO_BYTE_CODE in os.environ:
-        given["PYTHONPYCACHEPREFIX"] = os.path.join(tempfile.gettempdir(), "zkplan-byte-code")
+        # Not among the temporary files: another user could have put code there.
+        given["PYTHONPYCACHEPREFIX"] = str(_TOP / "build" / "byte-code")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)

@@ -12,15 +12,21 @@ import fcntl
 import json
 import os
 import platform
-import stat
-import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from zkplan.embedded.lock import PRIVATE_FILE, PRIVATE_FOLDER
+from zkplan.basics.own_files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    open_closed_folder,
+    open_own,
+    own_folders,
+)
 from zkplan.embedded.secret import Access
+
+_SERVERS = "servers"
 
 
 class Announcement:
@@ -31,14 +37,12 @@ class Announcement:
 
     def __init__(self, host: str, port: int, access: Access) -> None:
         refusal: OSError | None = None
-        for folder in _folders():
+        for folder in own_folders(_SERVERS):
             try:
                 folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
-                if _is_private(folder):
-                    self._file, self._path = _write(folder / _name(host, port), access)
-                    _held.add(self)
-                    return
-                refusal = OSError(f"other users can reach {folder}, which is to be closed to them")
+                self._file, self._path = _write(folder / _name(host, port), access)
+                _held.add(self)
+                return
             except OSError as error:
                 refusal = error
         raise refusal or OSError("there is no folder for the login of this server")
@@ -64,38 +68,20 @@ class Announcement:
 
 def announced(host: str, port: int) -> Access | None:
     """How this user gets into the server of this user that listens there now; None: no such one."""
-    for folder in _folders():
-        with suppress(OSError, ValueError, TypeError):
-            file = os.open(folder / _name(host, port), os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                if _is_private(folder) and _is_locked(file):
-                    return Access(**json.loads(os.read(file, 1 << 16)))
-            finally:
-                os.close(file)
+    for folder in own_folders(_SERVERS):
+        with suppress(OSError, ValueError, TypeError), ExitStack() as opened:
+            within = open_closed_folder(folder)
+            opened.callback(os.close, within)
+            file = open_own(_name(host, port), within=within)
+            opened.callback(os.close, file)
+            if _is_locked(file):
+                return Access(**json.loads(os.read(file, 1 << 16)))
     return None
-
-
-def _folders() -> Iterator[Path]:
-    """In the home of the user where it is the user's; there is always one for temporary files."""
-    user = os.geteuid()
-    state = os.environ.get("XDG_STATE_HOME", "")
-    with suppress(OSError, RuntimeError):
-        if os.path.isabs(state):
-            yield Path(state, "zkplan", "servers")
-        elif (home := Path.home()).stat().st_uid == user:  # not with sudo, in that of another
-            yield home / ".local" / "state" / "zkplan" / "servers"
-    yield Path(tempfile.gettempdir(), f"zkplan-servers-{user}")
 
 
 def _name(host: str, port: int) -> str:
     # Machines may share a home, but each has loopback addresses of its own.
     return f"{platform.node()} {host} {port}"
-
-
-def _is_private(folder: Path) -> bool:
-    found = folder.lstat()
-    is_open = stat.S_IMODE(found.st_mode) & 0o077
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open
 
 
 def _write(path: Path, access: Access) -> tuple[int, Path]:
@@ -116,7 +102,7 @@ def _write(path: Path, access: Access) -> tuple[int, Path]:
 def _remove_left_behind(folder: Path) -> None:
     for path in folder.glob(f"{platform.node()} *"):
         with suppress(OSError):
-            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            file = open_own(path)
             try:
                 if not _is_locked(file):
                     path.unlink()
@@ -135,7 +121,7 @@ def _is_locked(file: int) -> bool:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    opened = open_closed_folder(folder)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
         yield

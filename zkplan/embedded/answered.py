@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from zkplan.embedded.lock import PRIVATE_FILE
+from zkplan.basics.own_files import PRIVATE_FILE, read_own
 
 NOTE = "answered"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -35,7 +35,7 @@ class Answered:
         of the machine: a power cut may have taken what was answered last.
         """
         try:
-            text = (self._folder / NOTE).read_text("ascii", "replace")
+            text = read_own(self._folder / NOTE)
         except FileNotFoundError:
             return None
         found = _FORM.fullmatch(text)

@@ -14,11 +14,13 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
+from zkplan.basics.own_files import PRIVATE_FILE
 from zkplan.embedded.answered import NOTE
-from zkplan.embedded.lock import PRIVATE_FILE
 from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
 
 DATABASE = "zkplan.db"
+#: What SQLite opens by itself, by name.
+FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
 APPLICATION_ID = 0x7A6B706C  # "zkpl"
 FORMAT = 1
 

@@ -7,10 +7,10 @@ import os
 import weakref
 from pathlib import Path
 
+from zkplan.basics.own_files import PRIVATE_FILE, open_own, read_own
 from zkplan.embedded.storage_errors import StorageLocked
 
 LOCK, ADDRESS = "lock", "address"
-PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 
 
 class FolderLock:
@@ -23,7 +23,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # Not inheritable (as all of Python's): no program that this process starts keeps the lock.
-        self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        self._file = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
         _held.add(self)  # before it is locked: a child forked in between would keep it locked
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,10 +90,10 @@ def address_of(folder: Path) -> str | None:
     A server that was killed leaves its address behind: only connecting tells whether it lives.
     """
     try:
-        address, _, pid = (folder / ADDRESS).read_text("utf-8").strip().partition("\n")
+        address, _, pid = read_own(folder / ADDRESS).strip().partition("\n")
         # Where they differ, the holder of the lock has not written its own address yet.
-        holder = (folder / LOCK).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        holder = read_own(folder / LOCK).strip()
+    except OSError:
         return None
     return address if pid.strip() == holder else None
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from zkplan.basics.own_files import open_own, read_own
 from zkplan.embedded.database import DATABASE, sync_folder
-from zkplan.embedded.lock import PRIVATE_FILE
 from zkplan.embedded.storage import make_folder
 
 SECRET, LOGIN = "secret", "login"
@@ -69,7 +69,7 @@ def folder_access(folder: Path, store: str = "") -> Access:
 
 def _made(file: Path, new: Callable[[], str]) -> str:
     """What the file says, which is made where it is missing."""
-    opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
+    opened = open_own(file, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)  # of two that make it the second one finds it whole
         found = os.pread(opened, 1024, 0)
@@ -87,7 +87,7 @@ def _made(file: Path, new: Callable[[], str]) -> str:
 
 def _line(file: Path) -> str:
     try:
-        text = file.read_text("ascii", "replace")
+        text = read_own(file)
     except FileNotFoundError:
         return ""
     return text.strip() if text.endswith("\n") else ""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from zkplan.basics.own_files import PRIVATE_FOLDER, NotOurs, check_own, is_trusted
 from zkplan.embedded import database, lock, log_check, rows
 from zkplan.embedded.answered import Answered
 from zkplan.embedded.nodes import Node
@@ -63,6 +64,8 @@ class Storage:
             self._lock = lock.FolderLock(folder)
         except StorageError:
             raise
+        except NotOurs as error:
+            raise StorageError(f"cannot use the data folder {folder}: {error}") from None
         except OSError as error:
             raise StorageError(
                 f"cannot use the data folder {folder}: {error.strerror}. The server needs a folder "
@@ -289,13 +292,27 @@ class Storage:
 
 
 def make_folder(folder: Path) -> None:
-    """Create what is missing of it, durably; another process may be doing the same."""
+    """Create what is missing of it, durably; another process may be doing the same.
+
+    Raises StorageError where the folder is another user's, who could change all that is in it, and
+    where a file of it is replaced by a FIFO, a link or a file of another user; and OSError.
+    """
     missing: list[Path] = []
     while not (path := missing[-1].parent if missing else folder).exists():
         missing.append(path)
     for path in reversed(missing):
-        path.mkdir(lock.PRIVATE_FOLDER if path == folder else 0o777, exist_ok=True)
+        path.mkdir(PRIVATE_FOLDER if path == folder else 0o777, exist_ok=True)
         database.sync_folder(path.parent)
+    if not is_trusted(folder.stat().st_uid):
+        raise StorageError(
+            f"the data folder {folder} belongs to another user, who could change all that is in "
+            "it: run as that user, or choose a folder of yours"
+        )
+    for name in database.FILES:
+        try:
+            check_own(folder / name)
+        except NotOurs as error:
+            raise StorageError(f"cannot use the data folder {folder}: {error}") from None
 
 
 def _refusal(path: Path, error: Exception) -> StorageError:

@@ -7,8 +7,10 @@ import fcntl
 import os
 import random
 import socket
-import tempfile
+from contextlib import ExitStack, suppress
 from functools import cache
+
+from ..basics.own_files import PRIVATE_FOLDER, open_closed_folder, open_own, own_folders
 
 LOOPBACK = "127.0.0.1"
 # Below the ports that the system gives to clients (32768 and up on Linux): a client that reconnects
@@ -50,13 +52,15 @@ def _claim(port: int) -> bool:
 @cache
 def _claims() -> int | None:
     """The file, open until this process ends, which gives up its locks; None where it cannot be."""
-    file = os.path.join(tempfile.gettempdir(), f"zkplan-ports-{os.getuid()}")
-    try:
-        claims = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        os.utime(claims)  # nobody writes into it, and who tidies the folder goes by its age
-    except OSError:
-        return None
-    return claims
+    for folder in reversed([*own_folders("ports")]):  # all share that of the temporary files
+        with suppress(OSError), ExitStack() as opened:
+            folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+            within = open_closed_folder(folder)
+            opened.callback(os.close, within)
+            claims = open_own("claimed", os.O_RDWR | os.O_CREAT, within=within)
+            os.utime(claims)  # nobody writes into it, and who tidies the folder goes by its age
+            return claims
+    return None
 
 
 def is_free(port: int) -> bool:

@@ -11,6 +11,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from ..basics.own_files import open_own
+
 NAME, LOCK = "zkplan-memory-", "lock"
 
 
@@ -51,7 +53,7 @@ def _locked(folder: Path) -> int:
     """The open file that keeps the folder locked. Raises OSError if another process has it."""
     import fcntl  # here: not all systems have it, and most clients have no server in memory
 
-    file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    file = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
