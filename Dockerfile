@@ -1,15 +1,17 @@
 # zkplan's command line: `docker run zkplan worker --hosts zk1:2181`.
 # Nothing of your code is in it: workers need an image on top of it (docs/operate/operating.md, Containers).
 
-# The minor version of those who add tasks: functions by value run under no other one.
+# The minor version of those who add tasks: functions by value run under no other one. From 3.11 on: requirements.lock
+# has nothing that only older ones need.
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim
 
 WORKDIR /opt/zkplan
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE requirements.lock ./
+# What zkplan needs, and what it is built with: these versions, with these digests. `python3 dev.py lock` makes the list.
+RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY zkplan ./zkplan
-# With what `serve`, `metrics`, --metrics, --traces and keys need.
-RUN pip install --no-cache-dir ".[service,metrics,opentelemetry,crypto,sasl]" opentelemetry-sdk
+RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
 # A plan's functions run here: as a user that owns nothing of the image.
 RUN useradd --create-home zkplan

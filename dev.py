@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -151,13 +152,56 @@ def docs(arguments: list[str]) -> None:
     run("python", "-m", "tests.unit.command_options")
 
 
+def lock(arguments: list[str]) -> None:
+    """pin what dev.py and the image install, with digests; --upgrade takes newer versions"""
+    for file, of in LOCKS.items():
+        given = ["--generate-hashes", "--all-build-deps", "--allow-unsafe", "--strip-extras", *of]
+        # Where packages come from is the matter of each machine.
+        kept = [f"--no-emit-{what}" for what in ("index-url", "find-links", "trusted-host")]
+        kept += ["--no-header", "--no-annotate", "--quiet", f"--output-file={file}"]
+        run("pip-compile", *given, *kept, *arguments, "pyproject.toml")
+        made = (TOP / file).read_text()
+        (TOP / file).write_text(made if made.startswith(MADE_BY) else f"{MADE_BY}\n{made}")
+
+
+def audit(arguments: list[str]) -> None:
+    """look for known weaknesses of the locked packages; fails where that cannot be known"""
+    given = ["--require-hashes", "--disable-pip", "--format=json", "--progress-spinner=off"]
+    command = [venv_program("pip-audit"), *given, *arguments, "-r", next(iter(LOCKS))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout.startswith("{"):
+        stop(f"nothing is known: pip-audit failed:\n{done.stderr[-2000:]}")
+    found = json.loads(done.stdout)["dependencies"]
+    weak = [each for each in found if each.get("vulns")]
+    for each in weak:
+        ids = ", ".join(known["id"] for known in each["vulns"])
+        say(f"{each['name']} {each['version']} has known weaknesses: {ids}")
+    unknown = [each for each in found if "skip_reason" in each]
+    if unknown:
+        say(
+            f"nothing is known about {len(unknown)} of {len(found)} packages: the package index of "
+            "this machine gives no advisories for them. Run it where it does"
+        )
+    if weak or unknown:
+        stop(f"{len(weak)} packages have known weaknesses; {len(unknown)} were not looked at")
+    say(f"no known weakness in {len(found)} packages")
+
+
 #: Extras of pyproject.toml: what a user needs to see zkplan and its page, and all tools.
 PLAIN, TOOLS = "service", "dev"
 WITHOUT_TOOLS = [demo, stress]
 WITH_ZOOKEEPER = [test, integ, chaos, soak, bench]
+#: What is locked, and how pip-compile makes it: for developers, and for the image.
+LOCKS = {"requirements-dev.lock": [f"--extra={TOOLS}"], "requirements.lock": []}
+#: Its first line: for another Python or system other packages are needed.
+MADE_BY = "# `python3 dev.py lock` with Python {}.{} on {}".format(
+    *sys.version_info[:2], sys.platform
+)
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     command.__name__: command
-    for command in (demo, test, lint, fmt, unit, sim, integ, stress, chaos, soak, bench, docs)
+    for command in (
+        *(demo, test, lint, fmt, unit, sim, integ, stress, chaos, soak, bench, docs, lock, audit),
+    )
 }
 
 
@@ -192,7 +236,9 @@ def require_python() -> None:
 
 def set_up_packages(extra: str) -> None:
     """`.venv` with zkplan (editable) and an extra; nothing to do if the stamp names it or TOOLS."""
-    project = hashlib.sha256((TOP / "pyproject.toml").read_bytes()).hexdigest()
+    locked = TOP / "requirements-dev.lock"
+    content = (TOP / "pyproject.toml").read_bytes() + locked.read_bytes()
+    project = hashlib.sha256(content).hexdigest()
     wanted = "\n".join([project, str(TOP), sys.version])  # A moved or copied .venv does not work.
     made, _, installed = (STAMP.read_text() if STAMP.exists() else "").rpartition("\n")
     if made == wanted and installed in (extra, TOOLS):
@@ -205,7 +251,12 @@ def set_up_packages(extra: str) -> None:
     say(f"installing zkplan {'with its tools ' if extra == TOOLS else ''}into {VENV.name}")
     STAMP.unlink(missing_ok=True)  # After an interrupted installation, all is made anew.
     pip = [venv_program("python"), "-m", "pip", "install", "--quiet", "--no-compile"]
-    execute([*pip, "-e", f".[{extra}]"])  # What of them is imported is compiled then, and kept.
+    # What of them is imported is compiled then, and kept.
+    if extra == TOOLS and locked.read_text().startswith(MADE_BY):
+        execute([*pip, "--require-hashes", "-r", str(locked)])
+        execute([*pip, "--no-deps", "--no-build-isolation", "-e", "."])
+    else:
+        execute([*pip, "-e", f".[{extra}]"])
     STAMP.write_text(f"{wanted}\n{extra}")
 
 
