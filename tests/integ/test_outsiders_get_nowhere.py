@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import threading
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import zkplan
 from zkplan.embedded import EmbeddedServer, announced
 from zkplan.errors import ZkplanError
 from zkplan.inspection.access import close_root, root_access, workers_without_login
+from zkplan.metrics import Endpoint, RootCollector, WorkerCollector
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.znodes import remove_tree
 from zkplan.transport.own_login import owner_of_peer
@@ -211,6 +213,28 @@ def test_another_user_of_the_machine_adds_no_task_and_finds_no_login(tmp_path: P
         assert client.plans() == []
     assert not foreign.exists()
     assert announced(host, int(port)) is None
+
+
+@needs_root
+def test_another_user_reads_metrics_and_no_name_of_a_task(tmp_path: Path) -> None:
+    """Whoever reaches the address may: the page on security says so."""
+    with zkplan.local(workers=1) as client:
+        worker = Endpoint(("127.0.0.1", 0), WorkerCollector(zkplan.Worker(client))).start()
+        root = Endpoint(("127.0.0.1", 0), RootCollector(client)).start()
+        with client.create_plan("a secret plan") as plan:
+            plan.add_task(str, ("a secret value",), name="a secret task")
+        plan.wait(timeout=WAIT_S)
+        texts = [as_nobody(read_url, f"http://{each.address}/metrics") for each in (worker, root)]
+        worker.close()
+        root.close()
+    assert "zkplan_worker" in texts[0]
+    assert "zkplan_root_up 1.0" in texts[1]
+    assert "secret" not in "".join(texts)
+
+
+def read_url(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return str(answer.read().decode())
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,14 @@ def test_any_text_is_keys_or_refused_and_not_shown(text: str) -> None:
             said = str(error)
         assert said.startswith("the file k") == bool(said)
         assert len(text) < 12 or text not in said
+
+
+def test_a_key_that_is_a_digest_of_a_word_is_taken() -> None:
+    """It looks random. The page on security says so, and that who guesses the word has it."""
+    for word in (b"password", b"zkplan", b""):
+        assert parse_keys(f"k:{sha256(word).hexdigest()}", "the file k")[0].can_seal
+        with pytest.raises(InvalidSettings):
+            parse_keys(f"k:{word.ljust(32, b'-').hex()}", "the file k")
 
 
 def test_the_first_key_seals_all_open_and_another_under_its_id_is_a_missing_key() -> None:
