@@ -8,7 +8,7 @@ FROM python:${PYTHON}-slim
 
 WORKDIR /opt/zkplan
 COPY pyproject.toml README.md LICENSE requirements.lock ./
-# What zkplan needs, and what it is built with: these versions, with these digests. `python3 dev.py lock` makes the list.
+# What zkplan and its commands need, with what `serve`, --metrics, --traces and keys use, and what it is built with: these versions, with these digests. `python3 dev.py lock` makes the list.
 RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY zkplan ./zkplan
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .

@@ -192,7 +192,7 @@ PLAIN, TOOLS = "service", "dev"
 WITHOUT_TOOLS = [demo, stress]
 WITH_ZOOKEEPER = [test, integ, chaos, soak, bench]
 #: What is locked, and how pip-compile makes it: for developers, and for the image.
-LOCKS = {"requirements-dev.lock": [f"--extra={TOOLS}"], "requirements.lock": []}
+LOCKS = {"requirements-dev.lock": [f"--extra={TOOLS}"], "requirements.lock": ["--extra=image"]}
 #: Its first line: for another Python or system other packages are needed.
 MADE_BY = "# `python3 dev.py lock` with Python {}.{} on {}".format(
     *sys.version_info[:2], sys.platform

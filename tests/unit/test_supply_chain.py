@@ -14,7 +14,7 @@ TOP = Path(__file__).resolve().parents[2]
 PROJECT = _parsed((TOP / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKS = {
-    "requirements.lock": PROJECT["dependencies"],
+    "requirements.lock": [*PROJECT["dependencies"], *EXTRAS["service"], *EXTRAS["image"]],
     "requirements-dev.lock": [
         *PROJECT["dependencies"],
         *(each for of in EXTRAS.values() for each in of),
