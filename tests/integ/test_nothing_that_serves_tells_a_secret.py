@@ -91,6 +91,9 @@ def test_answers_errors_and_logs_of_the_service_have_no_planted_value(
     with searched(tmp_path, environment, "serve", "--listen", "127.0.0.1:0") as process:
         address, _, token = first_line(process).partition(" at ")[2].partition("#token=")
         assert first_line(process) == f"token for this run: {token}"  # once, to who started it
+        shown = Path(f"/proc/{process.pid}/environ")
+        if shown.exists():
+            assert CANARY.search(shown.read_text(errors="replace")) is None
         status, told = ask(address, "GET", "/v1/openapi.json", token)
         routes = json.loads(told[told.index("{") :])["paths"]
         statuses = []

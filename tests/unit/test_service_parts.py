@@ -68,6 +68,43 @@ def test_a_file_of_tokens_that_is_wrong_lets_nobody_in(tmp_path: Path, line: str
         new_token(file, "", ["read"])
 
 
+@pytest.mark.parametrize("until", ["until=soon", "until=2026-12-31T00:00:00", "until="])
+def test_a_token_counts_until_its_time_and_a_time_that_is_none_is_refused(
+    tmp_path: Path, until: str
+) -> None:
+    file = tmp_path / "tokens"
+    tokens = {each: new_token(file, "a name", ["work"], each) for each in (60.0, 0.000001, None)}
+    found = {each: Tokens(file).find(text) for each, text in tokens.items()}
+    assert all(each is not None and each.name == "a name" for each in found.values())
+    standing = [each for each, caller in found.items() if caller and Tokens(file).stands(caller)]
+    assert standing == [60.0, None]
+    with pytest.raises(InvalidSettings, match="100 years"):
+        new_token(file, "", ["work"], 1e12)
+    line = file.read_text().splitlines()[-1].replace("a name", f"{until} a name")
+    file.write_text(line)
+    with pytest.raises(InvalidSettings, match="1: a line is ID ROLES DIGEST NAME"):
+        Tokens(file)
+
+
+def test_a_file_of_tokens_is_read_as_a_whole_or_refused_with_its_size(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text("# a comment\n" * 20_000)
+    last = new_token(file, "behind 240 000 bytes", ["read"])
+    assert Tokens(file).find(last) is not None
+    with file.open("a") as opened:
+        opened.write("#" * (1024 * 1024 - file.stat().st_size - 60))
+    whole = Tokens(file)
+    with pytest.raises(InvalidSettings, match="is full"):
+        new_token(file, "one too many", ["read"])
+    assert whole.find(last) is not None
+    with file.open("a") as opened:
+        opened.write("#" * 100)
+    size = file.stat().st_size
+    with pytest.raises(InvalidSettings, match=f"has {size} bytes, and at most 1048576 are read"):
+        Tokens(file)
+
+
 @pytest.mark.parametrize(
     "path",
     ["", "os", ":x", "os:", "os:_exit", "o s:x", "os:path.<lambda>", "kind:resize", "a..b:c"],

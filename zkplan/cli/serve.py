@@ -14,8 +14,11 @@ from ..basics.loopback import is_loopback
 from ..client import Client, connect_with
 from ..errors import ZkplanError
 from ..settings import Settings
+from ..settings.environment import take_secrets_away
+from ..settings.login import with_password
 from ..settings.settings import JSON
 from .common import connection_options, log_options, open_client
+from .durations import seconds
 from .listening import end_unserved, read_address
 
 #: Seconds that a request to ZooKeeper may stay without an answer, so that callers hear of it.
@@ -108,6 +111,8 @@ def serve(
         raise click.UsageError("--open asks for no token, so --tokens is of no use")
     if (tls_cert is None) is not (tls_cert_key is None):
         raise click.UsageError("--tls-cert and --tls-cert-key belong together")
+    take_secrets_away()  # they are read
+    settings = with_password(settings)
     service, run = _loaded()
     known = None if is_open else service.Tokens(tokens)
     text = known.add_one_time() if known is not None and tokens is None else ""
@@ -169,8 +174,19 @@ def _tell(opened: socket.socket, is_tls: bool, token: str) -> None:
     help="What it allows: to look; to pause, retry and the like; to create plans and tasks; to do "
     "work. Repeat the option for others. Who may operate or author may look.",
 )
-@click.option("--name", default="", help="What it is for: it stands in the log of the service.")
-def new_token(tokens: Path, roles: tuple[str, ...], name: str) -> None:
+@click.option(
+    "--name",
+    default="",
+    help="Whom it is for: it stands in the log of the service. Tokens of one name share their "
+    "claims.",
+)
+@click.option(
+    "--lasts",
+    callback=seconds,
+    metavar="TIME",
+    help="It expires after this time, such as 12h or 90d. By default it never does.",
+)
+def new_token(tokens: Path, roles: tuple[str, ...], name: str, lasts: float | None) -> None:
     """Make a token, and print it once. The file has its digest alone."""
     service, _ = _loaded()
-    click.echo(service.new_token(tokens, name, roles))
+    click.echo(service.new_token(tokens, name, roles, lasts))

@@ -15,7 +15,7 @@ from ..log import get_logger
 from .options import Options
 from .problems import Problem
 from .rates import Rates
-from .tokens import ANYBODY, Caller, Tokens
+from .tokens import ANYBODY, Caller, Tokens, time_text
 
 #: Paths that need no token: the page itself, whether the service lives, and the contract.
 _FREE = ("/healthz", "/readyz", "/v1/openapi.json")
@@ -77,6 +77,14 @@ class Entrance:
         self._check_host(headers)
         path: str = scope["path"]
         caller = ANYBODY if self._tokens is None else self._known(headers)
+        if caller is not None and caller.has_expired():
+            raise Problem(
+                401,
+                "token-expired",
+                f"the token {caller.id} has expired ({time_text(caller.expires)})",
+                "Make another one: `zkplan serve new-token --tokens FILE --role ROLE`.",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
         address = (scope.get("client") or ("",))[0]
         wait = self._rates.take(caller.id if caller is not None and caller.id else address)
         if wait > 0:

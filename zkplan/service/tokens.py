@@ -8,29 +8,46 @@ import os
 import re
 import secrets
 import threading
+import time
 from collections.abc import Collection
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from ..errors import InvalidSettings
 from ..log import get_logger
-from ..settings.private import read_private
+from ..settings.private import BYTES_MAX, read_private
 
 Role = Literal["read", "operate", "author", "work"]
 ROLES: tuple[Role, ...] = get_args(Role)
 #: Roles that may read, too.
 _READERS = frozenset(("read", "operate", "author"))
 _TOKEN = re.compile(r"zkp_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
-_LINE = re.compile(r"([0-9a-f]{8}) ([a-z,]+) ([0-9a-f]{64})(?: (.*))?")
+#: What stands before the time at which a token expires.
+_UNTIL = "until="
+_LINE = re.compile(rf"([0-9a-f]{{8}}) ([a-z,]+) ([0-9a-f]{{64}})(?: {_UNTIL}(\S*))?(?: (.*))?")
+#: A hundred years.
+LASTS_MAX_S = 100 * 365 * 86400.0
 log = get_logger("zkplan.service")
 
 
 class Caller(NamedTuple):
-    """Who asks: the id of the token, what it was called when it was made, and its roles."""
+    """Who asks: the id of the token, what it was called when it was made, its roles, and when it
+    expires, in seconds since 1970."""
 
     id: str
     name: str
     roles: frozenset[Role]
+    expires: float = float("inf")
+
+    @property
+    def holder(self) -> str:
+        """Who holds what it claims: all tokens of its name, so that one can replace another."""
+        return f"name {self.name}" if self.name else f"id {self.id}" if self.id else ""
+
+    def has_expired(self) -> bool:
+        """Whether its time is over."""
+        return time.time() >= self.expires
 
     def may(self, role: Role) -> bool:
         """Whether it has the role. Who may operate or author may read, too."""
@@ -65,13 +82,20 @@ class Tokens:
         return text
 
     def find(self, text: str) -> Caller | None:
-        """Whose token that is; None for one that is not known."""
+        """Whose token that is, also if it has expired; None for one that is not known."""
         self._refresh()
         match = _TOKEN.fullmatch(text)
         known = self._known.get(match[1]) if match else None
         if known is None or not hmac.compare_digest(known.digest, _digest(text)):
             return None
         return known.caller
+
+    def stands(self, caller: Caller) -> bool:
+        """Whether what that token allowed is still allowed: it is known as it was, and its time is
+        not over."""
+        self._refresh()
+        known = self._known.get(caller.id)
+        return known is not None and known.caller == caller and not caller.has_expired()
 
     def _refresh(self) -> None:
         if self._file is None:
@@ -102,10 +126,10 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _new(name: str, roles: Collection[Role]) -> tuple[str, _Known]:
+def _new(name: str, roles: Collection[Role], expires: float = float("inf")) -> tuple[str, _Known]:
     number = secrets.token_hex(4)
     text = f"zkp_{number}_{secrets.token_urlsafe(32)}"
-    return text, _Known(Caller(number, name, frozenset(roles)), _digest(text))
+    return text, _Known(Caller(number, name, frozenset(roles), expires), _digest(text))
 
 
 def _read(file: Path) -> dict[str, _Known]:
@@ -116,30 +140,66 @@ def _read(file: Path) -> dict[str, _Known]:
             continue
         match = _LINE.fullmatch(line.strip())
         roles = match[2].split(",") if match else []
-        if match is None or not set(roles) <= set(ROLES):
+        expires = _time(match[4]) if match else None
+        if match is None or expires is None or not set(roles) <= set(ROLES):
             raise InvalidSettings(
                 f"{file}:{number}: a line is ID ROLES DIGEST NAME, as `zkplan serve new-token` "
-                f"writes it, with roles of {', '.join(ROLES)}"
+                f"writes it, with roles of {', '.join(ROLES)}; before NAME may stand when the "
+                f"token expires, such as {_UNTIL}2026-12-31T00:00:00Z"
             )
         known: list[Role] = [role for role in ROLES if role in roles]
-        caller = Caller(match[1], match[4] or "", frozenset(known))
+        caller = Caller(match[1], match[5] or "", frozenset(known), expires)
         found[match[1]] = _Known(caller, bytes.fromhex(match[3]))
     return found
 
 
-def new_token(file: Path, name: str, roles: Collection[Role]) -> str:
-    """Add a token to the file, which is made if it is missing, and return it: it is never shown
-    again.
+def _time(text: str | None) -> float | None:
+    """When a token expires, in seconds since 1970; None for what is no time with its zone."""
+    if text is None:
+        return float("inf")
+    try:
+        # Python 3.10 does not read a Z.
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo is not None else None
 
-    Raises InvalidSettings if the file cannot be used, or if others can read it.
+
+def time_text(expires: float) -> str:
+    """That time as the file has it.
+
+    >>> time_text(0.0)
+    '1970-01-01T00:00:00Z'
     """
-    if not name.isprintable() or len(name) > 100:
-        raise InvalidSettings(f"the name of a token has at most 100 printable characters: {name!r}")
+    return f"{datetime.fromtimestamp(expires, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def new_token(file: Path, name: str, roles: Collection[Role], lasts: float | None = None) -> str:
+    """Add a token to the file, which is made if it is missing, and return it: it is never shown
+    again. It expires after `lasts` seconds, or never.
+
+    Raises InvalidSettings if the file cannot be used, if others can read it, or if it is full.
+    """
+    if not name.isprintable() or len(name) > 100 or name.startswith(_UNTIL):
+        raise InvalidSettings(
+            "the name of a token has at most 100 printable characters, and does not begin with "
+            f"{_UNTIL}: {name!r}"
+        )
     if file.exists():
         _read(file)  # refuse to add to what is wrong, or to what others read
     text, known = _new(name, roles)
     told = ",".join(role for role in ROLES if role in roles)
-    line = f"{known.caller.id} {told} {known.digest.hex()} {name}".rstrip()
+    until = ""
+    if lasts is not None:
+        if not 0 < lasts <= LASTS_MAX_S:
+            raise InvalidSettings("a token lasts longer than 0 seconds, and 100 years at most")
+        until = f" {_UNTIL}{time_text(time.time() + lasts)}"
+    line = f"{known.caller.id} {told} {known.digest.hex()}{until} {name}".rstrip()
+    if file.exists() and file.stat().st_size + len(line.encode()) >= BYTES_MAX:
+        # A service lets nobody in with a file that it cannot read as a whole.
+        raise InvalidSettings(
+            f"the file of tokens {file} is full (at most {BYTES_MAX} bytes): remove lines from it"
+        )
     try:
         place = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(place, "w") as opened:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..errors import InvalidSettings
 
-#: More than any password or key has.
-_MOST_BYTES = 65_536
+#: More than passwords, keys and thousands of tokens take.
+BYTES_MAX = 1024 * 1024
 
 
 def why_readable(status: os.stat_result) -> str:
@@ -41,13 +41,21 @@ def trusted_reason(path: Path) -> str:
 
 
 def read_private(path: str, what: str) -> bytes:
-    """The content of a file that only its owner may read. Raises InvalidSettings."""
+    """The content of a file that only its owner may read. Raises InvalidSettings, also for a file
+    that is too large: the lines behind a cut would count for nothing, without a word."""
     try:
         with open(path, "rb") as opened:
             status = os.fstat(opened.fileno())
             if reason := why_readable(status):
                 raise InvalidSettings(f"{what} {path}: {reason}: chmod 600 {path}")
-            return opened.read(_MOST_BYTES)
+            content = opened.read(BYTES_MAX + 1)
+            if len(content) > BYTES_MAX:
+                size = max(status.st_size, len(content))  # a pipe has no size
+                raise InvalidSettings(
+                    f"{what} {path} has {size} bytes, and at most {BYTES_MAX} are read: "
+                    "remove lines that are not needed"
+                )
+            return content
     except OSError as error:
         raise InvalidSettings(f"{what} {path} cannot be read: {error.strerror}") from None
 
