@@ -66,6 +66,12 @@ def test_only_a_token_with_the_role_opens_a_route(
     answer = service.ask("GET", "/v1/plans", headers={"Authorization": "Bearer zkp_00000000_x"})
     assert answer.headers["www-authenticate"] == "Bearer"
     problem(answer, 401, "no-token")
+    late = {"Authorization": f"Bearer {new_token(file, 'late', ['read'], 0.001)}"}
+    wait_until(
+        lambda: service.ask("GET", "/v1/plans", headers={**late}).status == 401, "it has expired"
+    )
+    expired = service.ask("GET", "/v1/plans", headers={**late})
+    assert "has expired (20" in problem(expired, 401, "token-expired")["detail"]
     # A line that is taken out of the file closes the door at once.
     file.write_text("")
     assert ask("read", "GET", "/plans") == 401
@@ -78,6 +84,42 @@ def test_only_a_token_with_the_role_opens_a_route(
     secrets = [text.split("_", 2)[2] for text in (*texts.values(), service.token)]
     assert all(len(secret) > 20 for secret in secrets)
     assert not any(secret in told for secret in secrets)
+
+
+def test_a_program_settles_the_claims_of_its_own_name_alone(
+    service: Service, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens"
+    names = {"owner": "resizer", "thief": "other", "next": "resizer", "nameless": "", "too": ""}
+    texts = {who: new_token(file, name, ["work"]) for who, name in names.items()}
+    plan = service.post("/plans", {})["number"]
+    service.post(f"/plans/{plan}/tasks", {"tasks": [{"kind": "shrink"}, {"kind": "shrink"}]})
+    service.post(f"/plans/{plan}/ready")
+    service.tokens._file = file  # type: ignore[union-attr]
+
+    def ask(who: str, path: str, body: Any) -> Any:
+        token = {"Authorization": f"Bearer {texts[who]}"}
+        return service.ask("POST", f"/v1{path}", body, {**token})
+
+    (mine,) = ask("owner", "/leases/claim", {"wait": 10}).data["tasks"]
+    value = [{"id": mine["id"], "value": 1}]
+    for thief in ("thief", "nameless"):
+        for verb, body in (
+            ("complete", {"results": value}),
+            ("fail", {"failures": [{"id": mine["id"], "message": "no"}]}),
+            ("release", {"ids": [mine["id"]]}),
+            ("renew", {"ids": [mine["id"]]}),
+            ("log", {"id": mine["id"], "number": 1, "value": 1}),
+        ):
+            problem(ask(thief, f"/leases/{verb}", body), 403, "foreign-claim")
+        update = {"operations": [{"do": "complete", **value[0]}]}
+        problem(ask(thief, f"/plans/{plan}/update", update), 403, "foreign-claim")
+    # A token that replaces another one, of the same name, goes on with what that has claimed.
+    assert ask("next", "/leases/renew", {"ids": [mine["id"]]}).data["claims"][0]["ok"]
+    assert ask("next", "/leases/complete", {"results": value}).status == 200
+    (other,) = ask("nameless", "/leases/claim", {"wait": 10}).data["tasks"]
+    problem(ask("too", "/leases/release", {"ids": [other["id"]]}), 403, "foreign-claim")
+    assert ask("nameless", "/leases/complete", {"results": [{"id": other["id"]}]}).status == 200
 
 
 def test_a_page_of_elsewhere_gets_nothing(here: tuple[str, str]) -> None:

@@ -168,6 +168,8 @@ def test_every_refusal_is_told_and_nothing_is_written(service: Service) -> None:
     plan = Planned(service, {"id": "a"}, {"args": [{"$task": "a"}]}, {}, {}, {})
     _, waits, free, gone, other = plan.tasks
     (mine, *_) = plan.claim(1)
+    holder = mine["id"].partition("/")[0][-16:]
+    lapsed = f"lease-30000.{'7' * 16}{holder}/0000000004-0000000007.0.0"
     assert plan.update(done("cancel", task=gone)).status == 200
     found = plan.refusals(
         done("complete", id=mine["id"], value=1),
@@ -176,7 +178,7 @@ def test_every_refusal_is_told_and_nothing_is_written(service: Service) -> None:
         done("skip", task=gone),
         done("check", task=other, expect="runnable.1"),
         done("cancel", task=9_999),
-        done("complete", id="lease-30000.7f/0000000004-0000000007.0.0"),
+        done("complete", id=lapsed),
         done("add", new={**JSON, "args": [{"$task": 9_998}]}),
         done("add", new=JSON),
     )

@@ -24,7 +24,7 @@ from ..runtime.job import Ended, Job
 from ..serialization.codec import LOG
 from ..store.values import Values
 from .board import Board, Offer
-from .leased import ClaimId, Leased
+from .leased import ClaimId, Leased, holder_digits
 from .permits import choose
 from .registered import Registered
 
@@ -53,18 +53,23 @@ class Claiming:
         self._avoided: dict[tuple[str, str], float] = {}
 
     def claim(
-        self, queues: Sequence[str], kinds: Collection[str] | None, most: int, lease_ms: int
+        self,
+        queues: Sequence[str],
+        kinds: Collection[str] | None,
+        most: int,
+        lease_ms: int,
+        holder: str,
     ) -> Given | None:
         """Claim what is there now; None if there is nothing."""
         while True:
             offer = self._board.take(queues, kinds, most)
             if offer is None or not offer.names:
                 return None
-            made = self._claim(offer, lease_ms)
+            made = self._claim(offer, lease_ms, holder)
             if made is not None:
                 return made
 
-    def _claim(self, offer: Offer, lease_ms: int) -> Given | None:
+    def _claim(self, offer: Offer, lease_ms: int, holder: str) -> Given | None:
         names, permits = self._not_avoided(offer), NO_PERMITS
         if any("~" in name for name in names):
             names, permits = self._run(choose(self._paths, offer.plan, names, self.server_ms))
@@ -73,7 +78,8 @@ class Claiming:
         if not names:
             return None
         due_s = self._registered.measured().now() + lease_ms / 1000
-        lease = new_lease(self._paths, lease_ms, os.urandom(8).hex())
+        digits = os.urandom(8).hex() + holder_digits(holder)
+        lease = new_lease(self._paths, lease_ms, digits)
         step = claim(lease, offer.plan, offer.version, names, offer.queue, permits)
         taken = self._run(step)
         if taken.no_room is not None:

@@ -84,19 +84,21 @@ class Leases:
         count: int = 1,
         wait: Duration = 0.0,
         lease: Duration = 30.0,
+        holder: str = "",
     ) -> list[Leased]:
         """Claim up to `count` tasks of one plan and queue, under one lease.
 
-        Of several queues the first that has any is served. If there are none now, it waits up to
-        `wait` seconds for some, at no cost to ZooKeeper. Raises InvalidTask for a value out of
-        range, ZooKeeperUnavailable, ServerFull.
+        A service gives it to a `holder`, and takes what comes of it from nobody else
+        (`is_held_by`). Of several queues the first that has any is served. If there are none now,
+        it waits up to `wait` seconds for some, at no cost to ZooKeeper. Raises InvalidTask for a
+        value out of range, ZooKeeperUnavailable, ServerFull.
         """
         wait, lease = in_seconds(wait), in_seconds(lease)
         lease_ms = check_claim(queues, kinds, count, wait, lease)
         deadline = time.monotonic() + wait
         while True:
             seen = self.board.changes
-            given = self._claiming.claim(queues, kinds, count, lease_ms)
+            given = self._claiming.claim(queues, kinds, count, lease_ms, holder)
             if given is not None:
                 for _, job in given.tasks:
                     self._held.put(claim_id(job.claim), job)

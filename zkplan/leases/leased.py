@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -80,6 +81,32 @@ class ClaimId(NamedTuple):
 
     lease: str
     name: str
+
+
+#: How many digits of a lease's name are random, and how many behind them name its holder.
+_RANDOM_DIGITS = _HOLDER_DIGITS = 16
+
+
+def holder_digits(holder: str) -> str:
+    """What the name of a lease ends with if that holder has claimed it; empty for nobody.
+
+    >>> len(holder_digits("name resizer")), holder_digits("")
+    (16, '')
+    """
+    return hashlib.sha256(holder.encode()).hexdigest()[:_HOLDER_DIGITS] if holder else ""
+
+
+def is_held_by(text: str, holder: str) -> bool:
+    """Whether the claim of that ID was given to that holder. True for what is no ID.
+
+    The name of the lease says it, so a service knows it of the claims that another one gave.
+
+    >>> is_held_by("lease-30000.7f/0000000004-0000000007.0.0", "name resizer")
+    False
+    """
+    known = parse_id(text)
+    digits = known.lease.rpartition(".")[2][_RANDOM_DIGITS:] if known is not None else ""
+    return known is None or digits == holder_digits(holder)
 
 
 def parse_id(text: str) -> ClaimId | None:

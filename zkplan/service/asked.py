@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Header, Path, Request, Security
@@ -11,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from ..client import Client
 from ..errors import InvalidTask, PayloadUndecodable
 from ..inspection.task_info import require_task
+from ..leases import is_held_by
 from ..plan import Plan
 from ..protocol.records import PlanRecord
 from .problems import Problem
@@ -57,6 +59,22 @@ async def known(request: Request, _: Annotated[Any, Security(_BEARER)]) -> Calle
 
 
 CallerOf: TypeAlias = Annotated[Caller | None, Depends(known)]
+
+
+def check_held(caller: Caller | None, ids: Iterable[str]) -> None:
+    """Raises Problem for claims that were given to the token of another name: a program settles
+    its own claims alone. In an open service everybody is the same."""
+    if caller is None or not caller.holder:
+        return
+    foreign = [text for text in ids if not is_held_by(text, caller.holder)]
+    if foreign:
+        raise Problem(
+            403,
+            "foreign-claim",
+            f"{len(foreign)} of these claims were given to the token of another name, the first "
+            f"is {foreign[0][:200]}: nothing was done",
+            "Send the claims that this token has claimed, or one of the same name.",
+        )
 
 
 async def client_of(request: Request) -> Client:

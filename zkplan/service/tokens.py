@@ -42,8 +42,11 @@ class Caller(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """Who holds what it claims: all tokens of its name, so that one can replace another."""
-        return f"name {self.name}" if self.name else f"id {self.id}" if self.id else ""
+        """Who holds what it claims: all tokens of its name, so that one can replace another; empty
+        for whoever asks an open service."""
+        if not self.id:
+            return ""
+        return f"name {self.name}" if self.name else f"id {self.id}"
 
     def has_expired(self) -> bool:
         """Whether its time is over."""

@@ -14,7 +14,7 @@ from ..leases.operations import Operation
 from ..plan import Plan
 from ..tasks import TaskSpec
 from .adding import specs_of
-from .asked import CallerOf, PlanOf, idempotency_key_header, may
+from .asked import CallerOf, PlanOf, check_held, idempotency_key_header, may
 from .problems import MEDIA_TYPE, Problem, documented
 from .task_models import AddedTask
 from .tokens import Caller, Role
@@ -57,6 +57,7 @@ def update_tasks(
     409: `refusals` names every operation that does not fit, and nothing was written.
     """
     _refuse_lacking(caller, wanted.operations)
+    check_held(caller, [each.id for each in wanted.operations if isinstance(each, CompleteIn)])
     adds = [(i, each) for i, each in enumerate(wanted.operations) if isinstance(each, AddIn)]
     places = [f"operations[{index}].new" for index, _ in adds]
     specs = iter(specs_of(plan, [each.new for _, each in adds], None, places))

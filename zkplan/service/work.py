@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from ..leases import Failed, Leases, Outcome
-from .asked import needs
+from .asked import CallerOf, check_held, needs
 from .problems import Problem, documented
 from .work_models import (
     ClaimedOut,
@@ -40,44 +40,50 @@ _TODO = {
 
 
 @router.post("/claim", response_model=ClaimedOut)
-async def claim(request: Request, wanted: ClaimIn) -> JSONResponse:
+async def claim(request: Request, caller: CallerOf, wanted: ClaimIn) -> JSONResponse:
     """Claim tasks of a kind under a lease. Nothing else can be claimed here."""
     found = await request.app.state.work.claim(
         *(wanted.queues, wanted.kinds, wanted.count, wanted.wait, wanted.lease),
+        "" if caller is None else caller.holder,
         request.is_disconnected,
     )
     return JSONResponse({"tasks": [vars(each) for each in found]})
 
 
 @router.post("/renew", response_model=RenewedOut)
-async def renew(request: Request, wanted: IdsIn) -> JSONResponse:
+async def renew(request: Request, caller: CallerOf, wanted: IdsIn) -> JSONResponse:
     """Let the leases of these claims count from now on. Tells which claims still stand."""
+    check_held(caller, wanted.ids)
     renewed = await request.app.state.work.renewing.renew(wanted.ids)
     return JSONResponse({"claims": [each._asdict() for each in renewed]})
 
 
 @router.post("/log", response_model=OutcomesOut)
-def log(request: Request, wanted: LogIn) -> JSONResponse:
+def log(request: Request, caller: CallerOf, wanted: LogIn) -> JSONResponse:
     """Write a log entry of a task, which later attempts find in `logs`."""
+    check_held(caller, [wanted.id])
     return _told([_leases(request).log(wanted.id, wanted.number, wanted.value)])
 
 
 @router.post("/complete", response_model=OutcomesOut)
-def complete(request: Request, wanted: CompleteIn) -> JSONResponse:
+def complete(request: Request, caller: CallerOf, wanted: CompleteIn) -> JSONResponse:
     """Commit results. 409 if one of them comes too late; `outcomes` says what became of each."""
+    check_held(caller, [each.id for each in wanted.results])
     return _told(_leases(request).complete([(each.id, each.value) for each in wanted.results]))
 
 
 @router.post("/fail", response_model=OutcomesOut)
-def fail(request: Request, wanted: FailIn) -> JSONResponse:
+def fail(request: Request, caller: CallerOf, wanted: FailIn) -> JSONResponse:
     """Let attempts fail: the tasks run again, or are dead, as their attempts say."""
+    check_held(caller, [each.id for each in wanted.failures])
     failed = [Failed(**each.model_dump()) for each in wanted.failures]
     return _told(_leases(request).fail(failed))
 
 
 @router.post("/release", response_model=OutcomesOut)
-def release(request: Request, wanted: IdsIn) -> JSONResponse:
+def release(request: Request, caller: CallerOf, wanted: IdsIn) -> JSONResponse:
     """Give tasks back that were not run. It costs them no attempt."""
+    check_held(caller, wanted.ids)
     return _told(_leases(request).hand_back(wanted.ids))
 
 

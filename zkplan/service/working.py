@@ -48,6 +48,7 @@ class Work:
         count: int,
         wait: float,
         lease: float,
+        holder: str,
         is_gone: Callable[[], Awaitable[bool]],
     ) -> list[Leased]:
         """As `Leases.claim`, without a thread for each that waits. Nothing is claimed for who is
@@ -59,7 +60,9 @@ class Work:
         try:
             while True:
                 changed.clear()
-                found = await run_in_threadpool(leases.claim, queues, kinds, count, 0.0, lease)
+                found = await run_in_threadpool(
+                    leases.claim, queues, kinds, count, 0.0, lease, holder
+                )
                 left = deadline - time.monotonic()
                 if found or left <= 0 or self._is_over:
                     return found
