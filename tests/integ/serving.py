@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -41,18 +42,26 @@ class Service:
     """A service that runs in a thread of the test. `token` has every role; empty: it is open."""
 
     def __init__(
-        self, hosts: str, root: str, *, is_open: bool = False, store: str = "", **options: Any
+        self,
+        hosts: str,
+        root: str,
+        *,
+        is_open: bool = False,
+        tokens: Path | None = None,
+        store: str = "",
+        **options: Any,
     ) -> None:
-        self.tokens = None if is_open else Tokens()
+        self.tokens = None if is_open else Tokens(tokens)
         self.token = "" if self.tokens is None else self.tokens.add_one_time()
         given: dict[str, Any] = {"serializer": "json", "patience": 2.0, "store": store or None}
         link = Link(lambda: zkplan.connect(hosts, root, **given))
         link.client.prepare()
         self.link = link
         self.app = app = create_app(link, self.tokens, Options(**{"rate": 0, **options}))
-        opened = listening("127.0.0.1", 0)
+        opened = listening("127.0.0.1", 0, app.state.options.proxies)
+        self.connections = opened.connections
         self.port: int = opened.getsockname()[1]
-        self.server = uvicorn.Server(configured(app))
+        self.server = uvicorn.Server(configured(app, opened))
         self._work, self._watcher = app.state.work, app.state.watcher
         self._thread = threading.Thread(target=self.server.run, args=([opened],), daemon=True)
 

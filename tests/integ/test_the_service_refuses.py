@@ -15,8 +15,7 @@ import pytest
 
 import zkplan
 from zkplan.errors import InvalidSettings
-from zkplan.service import Tokens, new_token
-from zkplan.service import stream as of_streams
+from zkplan.service import Tokens, new_token, patience
 from zkplan.service import watcher as of_watcher
 from zkplan.service.tokens import ROLES, Role
 
@@ -267,7 +266,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(here: tuple[str, str]) -> 
 def test_a_listener_that_sleeps_is_cut_off_and_holds_up_nobody(
     here: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_streams, "SEND_S", 0.5)
+    monkeypatch.setattr(patience, "SEND_S", 0.5)
     monkeypatch.setattr(of_watcher, "WAITING_MAX", 4)
     with serving(*here, looks=50.0) as service:
         plan = service.post("/plans", {"name": "x" * 200})["number"]
@@ -296,6 +295,8 @@ def test_the_command_is_closed_by_default(tmp_path: Path) -> None:
         (["--listen", "0.0.0.0:0", "--open"], "give --tokens FILE"),
         (["--open", "--tokens", str(tmp_path / "t")], "of no use"),
         (["--tls-cert", str(tmp_path)], "belong together"),
+        (["--listen", "0.0.0.0:0", "--tokens", str(tmp_path / "t")], "so it needs TLS"),
+        (["--proxy", "plans.example"], "is no address or network"),
     ):
         ran = zkplan_command("serve", "--hosts", "embedded:", *words)
         assert (ran.returncode, told in ran.stderr) == (2, True), ran

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,23 @@ _ROLES = ("read", "operate", "author", "work")
 _CLOSED = """\
 {host} can be reached from other machines: give --tokens FILE, in which `zkplan serve new-token`
 puts tokens. Without tokens the service listens on 127.0.0.1 alone"""
+
+_PLAIN = """\
+{host} can be reached from other machines, so it needs TLS: else whoever listens in the network has
+the tokens. Give --tls-cert and --tls-cert-key; or name the proxy with TLS before the service with
+--proxy ADDRESS; or listen on 127.0.0.1"""
+
+
+def _networks(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    for each in value:
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except ValueError:
+            told = f"{each!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/8"
+            raise click.BadParameter(told, ctx, param) from None
+    return value
 
 
 def _loaded() -> Any:
@@ -72,6 +90,16 @@ def _loaded() -> Any:
 @click.option("--tls-cert", type=click.Path(exists=True, path_type=Path), help="Serve over TLS.")
 @click.option("--tls-cert-key", type=click.Path(exists=True, path_type=Path), help="Its key.")
 @click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    callback=_networks,
+    help="The address, or network, of a proxy with TLS before the service. It is believed when it "
+    "says whom a request comes from (X-Forwarded-For), and the service needs no TLS of its own. "
+    "Repeat the option for others.",
+)
+@click.option(
     "--body-max",
     type=click.IntRange(1024),
     default=16 * 1024 * 1024,
@@ -92,6 +120,7 @@ def serve(
     host_names: tuple[str, ...],
     tls_cert: Path | None,
     tls_cert_key: Path | None,
+    proxies: tuple[str, ...],
     body_max: int,
     rate: float,
     settings: Settings,
@@ -111,6 +140,8 @@ def serve(
         raise click.UsageError("--open asks for no token, so --tokens is of no use")
     if (tls_cert is None) is not (tls_cert_key is None):
         raise click.UsageError("--tls-cert and --tls-cert-key belong together")
+    if not (is_loopback(host) or tls_cert or proxies):
+        raise click.UsageError(_PLAIN.format(host=host))
     take_secrets_away()  # they are read
     settings = with_password(settings)
     service, run = _loaded()
@@ -121,11 +152,12 @@ def serve(
         body_max=body_max,
         rate=rate,
         burst=4 * rate,
+        proxies=proxies,
         host_names=names if host_names or is_loopback(host) else frozenset(),
     )
     link = service.Link(_connecting(settings))
     try:
-        opened = _listening(run.listening, listen)
+        opened = _listening(lambda: run.listening(*listen, proxies), listen)
         app = service.create_app(link, known, options)
         _tell(opened, tls_cert is not None, text)
         run.serve(app, opened, tls_cert, tls_cert_key)
@@ -140,11 +172,9 @@ def _connecting(settings: Settings) -> Callable[[], Client]:
     return lambda: first.pop() if first else connect_with(wanted, patience=PATIENCE_S)
 
 
-def _listening(
-    listening: Callable[[str, int], socket.socket], listen: tuple[str, int]
-) -> socket.socket:
+def _listening(listening: Callable[[], Any], listen: tuple[str, int]) -> Any:
     try:
-        return listening(*listen)
+        return listening()
     except OSError as error:
         end_unserved("--listen", listen, error)
 

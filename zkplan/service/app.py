@@ -93,6 +93,7 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
         redirect_slashes=False,
     )
     app.state.link, app.state.watcher, app.state.options = link, watcher, options
+    app.state.tokens, app.state.readiness = tokens, health.Readiness(link)
     app.state.work = Work(link)
     app.state.contract = Contract(app)
     for router in _ROUTERS:

@@ -1,18 +1,27 @@
-"""Bodies of requests: as large as the service takes, and refused before they are in memory."""
+"""Bodies of requests: as large as the service takes, each and all of them together, and refused
+before they are in memory."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import Problem
 
+#: How many of the largest bodies are in memory at most: in all, and of one token.
+AT_ONCE, OF_TOKEN = 16, 4
+
 
 class Bodies:
-    """Passes bodies of at most `most` bytes on, and answers 413 to larger ones."""
+    """Passes bodies of at most `most` bytes on, and answers 413 to larger ones. Those that are in
+    memory count until they are answered: who sends too much at once is told to wait (429)."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app, self._most = app, most
+        #: The bytes in memory, by caller.
+        self._held: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -23,14 +32,22 @@ class Bodies:
             await self._refused().response()(scope, receive, send)
             return
         got, has_begun = 0, False
+        key: str = scope["state"]["key"]
 
         async def counted() -> Message:
             nonlocal got
             message = await receive()
             if message["type"] == "http.request":
-                got += len(message.get("body", b""))
+                more = len(message.get("body", b""))
+                got += more
+                self._held[key] += more
                 if got > self._most:
                     raise self._refused()
+                if (
+                    self._held[key] > OF_TOKEN * self._most
+                    or self._held.total() > AT_ONCE * self._most
+                ):
+                    raise self._crowded()
             return message
 
         async def noted(message: Message) -> None:
@@ -44,6 +61,20 @@ class Bodies:
             if has_begun:
                 raise
             await problem.response()(scope, receive, send)
+        finally:
+            self._held[key] -= got
+            if not self._held[key]:
+                del self._held[key]
+
+    def _crowded(self) -> Problem:
+        return Problem(
+            429,
+            "too-many-bodies",
+            f"bodies of more than {OF_TOKEN * self._most} bytes of this token are under way, or "
+            f"{AT_ONCE * self._most} of all",
+            "Send one after the other.",
+            headers={"Connection": "close", "Retry-After": "5"},
+        )
 
     def _refused(self) -> Problem:
         return Problem(

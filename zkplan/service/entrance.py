@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -12,13 +10,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..history.by import CHARS_MAX, acting
 from ..log import get_logger
+from .connections import Connection, origin_of
 from .options import Options
 from .problems import Problem
 from .rates import Rates
+from .seldom import Seldom
 from .tokens import ANYBODY, Caller, Tokens, time_text
 
-#: Paths that need no token: the page itself, whether the service lives, and the contract.
-_FREE = ("/healthz", "/readyz", "/v1/openapi.json")
+#: Whether the service lives: answered to everybody, by whatever name, and at any rate.
+_HEALTH = ("/healthz", "/readyz")
+#: What needs no token below what needs one: the contract.
+_FREE = ("/v1/openapi.json",)
 _GUARDED = ("/v1/", "/metrics")
 _SECURITY = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
@@ -41,15 +43,20 @@ class Entrance:
     def __init__(self, app: ASGIApp, tokens: Tokens | None, options: Options) -> None:
         self._app, self._tokens, self._options = app, tokens, options
         self._rates = Rates(options.rate, options.burst)
+        self._seldom = Seldom()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, told = time.monotonic(), _Told(send, scope)
+        begin, told, is_known = time.monotonic(), _Told(send, scope), False
+        state = scope.setdefault("state", {})
+        state["caller"], state["key"] = None, ""
         try:
-            caller = scope.setdefault("state", {})["caller"] = self._caller(scope)
-            acting.set(_in_histories(caller))
+            if scope["path"] not in _HEALTH:
+                caller = self._caller(scope)
+                is_known = caller is not None
+                acting.set(_in_histories(caller))
         except Problem as problem:
             if scope["method"] not in ("GET", "HEAD"):
                 # Its body is not read: nobody need wait for the end of it.
@@ -58,7 +65,7 @@ class Entrance:
         else:
             await self._pass(scope, receive, told)
         finally:
-            _record(scope, told.status, time.monotonic() - begin)
+            self._record(scope, told.status, time.monotonic() - begin, is_known)
 
     async def _pass(self, scope: Scope, receive: Receive, told: _Told) -> None:
         try:
@@ -85,8 +92,19 @@ class Entrance:
                 "Make another one: `zkplan serve new-token --tokens FILE --role ROLE`.",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        address = (scope.get("client") or ("",))[0]
-        wait = self._rates.take(caller.id if caller is not None and caller.id else address)
+        address = origin_of((scope.get("client") or ("",))[0])
+        key = caller.id if caller is not None and caller.id else address
+        scope["state"].update(caller=caller, key=key)
+        connection: Connection | None = scope["state"].get("connection")
+        if connection is not None and not connection.give("" if caller is None else key, caller):
+            raise Problem(
+                429,
+                "too-many-connections",
+                "this token, or all tokens together, have as many connections as the service takes",
+                "Close some, or ask another service of the same root.",
+                headers={"Retry-After": "10", "Connection": "close"},
+            )
+        wait = self._rates.take(key)
         if wait > 0:
             raise Problem(
                 429,
@@ -104,6 +122,19 @@ class Entrance:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         return caller
+
+    def _record(self, scope: Scope, status: int, seconds: float, is_known: bool) -> None:
+        """A line for the request: never a header, nor what stands behind the path. Whoever may not
+        ask, or asks too often, does not fill the log with it."""
+        method, path, caller = scope["method"], scope["path"][:300], scope["state"]["caller"]
+        who = f"{caller.id} ({caller.name})" if caller is not None and caller.id else "-"
+        line = f"{method} {path!r} {status} {seconds * 1000:.0f} ms by {who}"
+        if method in ("GET", "HEAD") and status < 500:
+            log.debug("%s", line)
+        elif is_known:
+            log.info("%s", line)
+        else:
+            self._seldom.info(str(status), line)
 
     def _known(self, headers: Headers) -> Caller | None:
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -165,12 +196,3 @@ def _in_histories(caller: Caller | None) -> str:
     if caller is None or not caller.id:
         return ""
     return f"{caller.name[: CHARS_MAX - 20]} (token {caller.id})"
-
-
-def _record(scope: Scope, status: int, seconds: float) -> None:
-    """One line for each request: never a header, nor what stands behind the path."""
-    method, path = scope["method"], scope["path"]
-    caller: Any = scope["state"].get("caller")
-    who = f"{caller.id} ({caller.name})" if caller is not None and caller.id else "-"
-    level = logging.DEBUG if method in ("GET", "HEAD") and status < 500 else logging.INFO
-    log.log(level, "%s %r %d %.0f ms by %s", method, path[:300], status, seconds * 1000, who)

@@ -14,7 +14,8 @@ class Options:
     """`body_max` is in bytes. `rate` is how many requests a second one token, or one address
     without a token, may send, 0 for any number; `burst` as many at once. `looks` is how often a
     second, at most, the service looks for what has changed. `host_names` are what a request
-    may name as its host; empty for any.
+    may name as its host; empty for any. `proxies` are addresses and networks of proxies, which are
+    believed when they say whom a request comes from.
     """
 
     body_max: int = 16 * 1024 * 1024
@@ -22,4 +23,5 @@ class Options:
     burst: float = 400.0
     looks: float = 2.0
     host_names: frozenset[str] = field(default_factory=frozenset)
+    proxies: tuple[str, ...] = ()
     page: Path = PAGE

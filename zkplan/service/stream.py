@@ -18,8 +18,6 @@ from .watcher import ROOT, Event, Listener, Watcher
 router = APIRouter(tags=["events"], responses=documented(404, 422))
 #: Seconds between two signs of life.
 BEAT_S = 10.0
-#: Who takes no byte for so many seconds is cut off.
-SEND_S = 20.0
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
@@ -65,7 +63,7 @@ class EventStream(Response):
         self.headers["X-Accel-Buffering"] = "no"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._watcher.listening(self._key) as listener:
+        async with self._watcher.listening(self._key, scope["state"]["key"]) as listener:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             sending = asyncio.create_task(_send_events(listener, send))
             leaving = asyncio.create_task(_left(receive))
@@ -99,6 +97,5 @@ async def _send_events(listener: Listener, send: Send) -> None:
 
 
 async def _send(send: Send, body: bytes, more: bool = True) -> None:
-    # It waits while the buffers up to the listener are full.
-    message = {"type": "http.response.body", "body": body, "more_body": more}
-    await asyncio.wait_for(send(message), SEND_S)
+    # It waits while the buffers up to the listener are full, until `patience` ends it.
+    await send({"type": "http.response.body", "body": body, "more_body": more})

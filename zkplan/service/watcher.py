@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -22,7 +23,8 @@ from .problems import Problem, problem_of
 
 #: So many events may wait for one listener.
 WAITING_MAX = 64
-LISTENERS_MAX = 2000
+#: How many listen at most, in all and of one token.
+LISTENERS_MAX, LISTENERS_OF_TOKEN = 2000, 200
 #: An event names so many tasks at most.
 TASKS_TOLD = 2000
 #: At most one part in so many of the time of a processor is spent with looking. With more rest, a
@@ -81,6 +83,8 @@ class Watcher:
     def __init__(self, link: Link, looks: float) -> None:
         self._link, self._pause_s = link, 1 / looks
         self._listeners: dict[str, set[Listener]] = {}
+        #: How many listeners each caller has.
+        self._of_caller: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         #: How each thing was told of last.
@@ -97,8 +101,16 @@ class Watcher:
         return sum(map(len, self._listeners.values()))
 
     @asynccontextmanager
-    async def listening(self, key: str) -> AsyncIterator[Listener]:
+    async def listening(self, key: str, caller: str) -> AsyncIterator[Listener]:
         """Listen to a plan, by its number, or to ROOT. Raises Problem if too many listen."""
+        if self._of_caller[caller] >= LISTENERS_OF_TOKEN:
+            raise Problem(
+                429,
+                "too-many-streams",
+                f"this token has {LISTENERS_OF_TOKEN} streams of events open, and may have no more",
+                "Close some: one stream of /v1/events is for all plans.",
+                headers={"Retry-After": "10"},
+            )
         if self._is_closed or self.listeners >= LISTENERS_MAX:
             raise Problem(
                 503,
@@ -111,6 +123,7 @@ class Watcher:
         if key not in self._listeners:
             self._is_new.set()
         self._listeners.setdefault(key, set()).add(listener)
+        self._of_caller[caller] += 1
         if (told := self._told.get(key)) is not None:
             listener.tell(_whole(key, told))
         if self._task is None or self._task.done():
@@ -119,6 +132,9 @@ class Watcher:
             yield listener
         finally:
             self._leave(key, listener)
+            self._of_caller[caller] -= 1
+            if not self._of_caller[caller]:
+                del self._of_caller[caller]
 
     def _leave(self, key: str, listener: Listener) -> None:
         found = self._listeners.get(key, set())

@@ -1,0 +1,277 @@
+"""The connections of a service: how many there may be, whose they are, and which are ended.
+
+A stranger is a connection whose last request had no token that counts, or that has sent none yet.
+Anybody can make strangers, so a new one takes the place of the oldest: it is never refused, and
+its request has the time in which others could push it out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import resource
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .seldom import Seldom
+from .tokens import Caller
+
+#: The most connections, where the system lets the process have as many.
+CONNECTIONS_MAX = 4000
+#: What else the process may open: its connection to ZooKeeper, files, and connections that end.
+OTHERS_MAX = 300
+#: The most strangers in all, and of one address.
+STRANGERS_MAX, STRANGERS_OF_ADDRESS = 1500, 500
+#: The most connections of one token.
+OF_TOKEN_MAX = 800
+#: Seconds from the beginning of a connection to the end of the head of a request, with a handshake
+#: of TLS; and from an answer to the next one, in which the last of the answer is taken, too.
+HEAD_S, NEXT_S = 10.0, 30.0
+SWEEP_S = 1.0
+#: How many connections are accepted in one turn of the loop, so that those which they push out are
+#: closed before many others come, and how many wait for it in the system.
+AT_ONCE, QUEUE = 32, 1024
+_NEVER = float("inf")
+_FULL = (errno.EMFILE, errno.ENFILE)
+
+Peer = tuple[str, int]
+
+
+def origin_of(address: str) -> str:
+    """Whose address that is: of IPv6 its network, since everybody has many addresses in one.
+
+    >>> origin_of("192.0.2.7"), origin_of("2001:db8:0:1:2:3:4:5"), origin_of("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8:0:1::/64', '192.0.2.7')
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+
+
+class Connection(socket.socket):
+    """One connection, from before its handshake to its end."""
+
+    def __init__(self, accepted: socket.socket, peer: Peer, home: Connections) -> None:
+        kind = (accepted.family, accepted.type, accepted.proto)
+        super().__init__(*kind, fileno=accepted.detach())
+        self.peer, self._home = peer, home
+        self.origin = origin_of(peer[0])
+        #: Whose it is, by the last request; empty for a stranger.
+        self.key = ""
+        self.caller: Caller | None = None
+        self._requests = 0
+        #: When it has to have sent what it is waited for, and to have taken what it is sent.
+        self.reads_by, self.writes_by = time.monotonic() + HEAD_S, _NEVER
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request is under way."""
+        return self._requests > 0
+
+    def give(self, key: str, caller: Caller | None) -> bool:
+        """See `Connections.give`."""
+        return self._home.give(self, key, caller)
+
+    def begin(self) -> None:
+        """The head of a request is here."""
+        self._requests += 1
+        self.reads_by = _NEVER
+        self._home.renew(self)
+
+    def finish(self) -> None:
+        """A request was answered. The next one may have begun already: it was sent behind it."""
+        self._requests -= 1
+        if not self._requests:
+            self.reads_by, self.writes_by = time.monotonic() + NEXT_S, _NEVER
+
+    def end(self) -> None:
+        """End it at once, with all that is on its way. Whoever waits for it hears of its end."""
+        self._home.forget(self)
+        with suppress(OSError):  # it has ended by itself
+            # The system drops what was not taken, too.
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        super().close()
+        self._home.left(self)
+
+
+class Connections:
+    """All connections of one service. Used by one event loop."""
+
+    def __init__(self, most: int, proxies: Callable[[str], bool]) -> None:
+        """At most `most`. `proxies` says of an address whether many users come from there."""
+        self._proxies = proxies
+        self._strangers_max = min(STRANGERS_MAX, most // 3)
+        self._of_address_max = min(STRANGERS_OF_ADDRESS, self._strangers_max // 3)
+        self._held_max = most - self._strangers_max
+        self._of_token_max = min(OF_TOKEN_MAX, self._held_max // 3)
+        self._all: dict[Peer, Connection] = {}
+        self._strangers: set[Connection] = set()
+        #: By origin, in the order in which they became strangers.
+        self._strangers_of: dict[str, dict[Connection, None]] = {}
+        self._held: Counter[str] = Counter()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self.seldom = Seldom()
+        #: Whether what a token allowed is still allowed.
+        self.stands: Callable[[Caller], bool] = lambda _: True
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def at(self, peer: Peer | None) -> Connection | None:
+        """The connection with that other end."""
+        return None if peer is None else self._all.get(peer)
+
+    def come(self, connection: Connection) -> None:
+        """A connection was accepted."""
+        same = self._strangers_of.get(connection.origin, {})
+        if len(same) >= self._of_address_max and not self._proxies(connection.peer[0]):
+            self._push_out(same)
+        elif len(self._strangers) >= self._strangers_max:
+            self._push_out(max(self._strangers_of.values(), key=len))
+        self._all[connection.peer] = connection
+        self._add_stranger(connection)
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _push_out(self, strangers: dict[Connection, None]) -> None:
+        oldest = next(iter(strangers))
+        text = f"{oldest.origin} has {len(strangers)} connections without a token: the oldest ends"
+        self.seldom.info("pushed out", text)
+        oldest.end()
+
+    def give(self, connection: Connection, key: str, caller: Caller | None) -> bool:
+        """The connection has sent a request of that caller; an empty `key` is a stranger's. Returns
+        False, and it is a stranger's, if the caller or all have too many connections."""
+        if connection.key == key:
+            connection.caller = caller
+            return True
+        self.forget(connection)
+        is_full = self._held.total() >= self._held_max
+        if key and (is_full or self._held[key] >= self._of_token_max):
+            self._add_stranger(connection)
+            return False
+        connection.key, connection.caller = key, caller
+        if key:
+            self._held[key] += 1
+        else:
+            self._add_stranger(connection)
+        return True
+
+    def _add_stranger(self, connection: Connection) -> None:
+        self._strangers.add(connection)
+        self._strangers_of.setdefault(connection.origin, {})[connection] = None
+
+    def renew(self, connection: Connection) -> None:
+        """It counts as new, if it is a stranger: others are pushed out before its answer is."""
+        if connection in self._strangers:
+            self.forget(connection)
+            self._add_stranger(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """It counts for nobody any more, though it may still be open."""
+        self._strangers.discard(connection)
+        same = self._strangers_of.get(connection.origin, {})
+        same.pop(connection, None)
+        if not same:
+            self._strangers_of.pop(connection.origin, None)
+        if connection.key:
+            self._held[connection.key] -= 1
+            if not self._held[connection.key]:
+                del self._held[connection.key]
+        connection.key, connection.caller = "", None
+
+    def left(self, connection: Connection) -> None:
+        """It was closed."""
+        self.forget(connection)
+        if self._all.get(connection.peer) is connection:
+            del self._all[connection.peer]
+
+    def _sweep(self) -> None:
+        """End those that are late, and those whose token does not count any more."""
+        now, stands = time.monotonic(), dict[Caller, bool]()
+        for each in list(self._all.values()):
+            caller = each.caller
+            if caller is not None and each.is_asking and caller not in stands:
+                stands[caller] = self.stands(caller)
+            counts = caller is None or stands.get(caller, True)
+            if not counts or now > min(each.reads_by, each.writes_by):
+                each.end()
+        again = asyncio.get_running_loop().call_later
+        self._sweeping = again(SWEEP_S, self._sweep) if self._all else None
+
+
+class Door(socket.socket):
+    """A socket that listens, and counts what it accepts, also before a handshake of TLS.
+
+    asyncio accepts by it. Where the process may open nothing more, asyncio would write a traceback
+    for each connection that waits, again and again: this one turns them away.
+    """
+
+    def __init__(
+        self, family: int, kind: int, protocol: int, proxies: Callable[[str], bool]
+    ) -> None:
+        super().__init__(family, kind, protocol)
+        self.connections = Connections(_allowed(), proxies)
+        self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def listen(self, backlog: int = QUEUE) -> None:
+        """asyncio gives as `backlog` how many it accepts in one turn: the queue is longer."""
+        super().listen(max(backlog, QUEUE))
+
+    def accept(self) -> tuple[Connection, Any]:
+        try:
+            accepted, address = super().accept()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._turn_away(error)
+            raise BlockingIOError from None
+        connection = Connection(accepted, address[:2], self.connections)
+        self.connections.come(connection)
+        return connection, address
+
+    def _turn_away(self, error: OSError) -> None:
+        self.connections.seldom.info("full", f"a connection is turned away: {error.strerror}")
+        os.close(self._spare)
+        try:
+            super().accept()[0].close()
+        except OSError:
+            pass  # somebody else was faster, or it has gone
+        finally:
+            self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def close(self) -> None:
+        super().close()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+
+def _allowed() -> int:
+    """How many connections this process may have, with as many descriptors as it may ask for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + OTHERS_MAX
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
+    if soft == resource.RLIM_INFINITY:
+        return CONNECTIONS_MAX
+    return min(CONNECTIONS_MAX, soft - min(OTHERS_MAX, soft // 2))
