@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.service import bodies, connections, new_token, patience, watcher
+from zkplan.service import bodies, connections, entrance, new_token, patience, watcher
 
 from .serving import Service, serving
 from .support import WAIT_S, Here, first_line, run_python, started, wait_until
@@ -271,8 +271,30 @@ def test_bodies_under_way_are_bounded_for_each_token(
         assert refused == [429]
 
 
-def test_health_is_answered_at_any_rate_and_by_any_name(here: Here) -> None:
+def test_requests_beyond_the_rate_are_refused_one_a_second_on_each_connection(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who sends thousands at once takes no time from others with their refusal."""
+    monkeypatch.setattr(entrance, "REFUSAL_S", 3600.0)
+    with (
+        serving(*here, rate=0.001, burst=3.0) as service,
+        closing(connected(service, 100 * head(service, "GET /v1/caller"))) as greedy,
+    ):
+        got = b""
+        while got.count(b'"root":') < 3 or not got.endswith(b"}"):
+            got += greedy.recv(4096)
+        assert service.ask("GET", "/healthz").status == 200
+        assert service.ask("GET", "/v1/plans", headers={"Authorization": None}).status == 401
+        greedy.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            greedy.recv(1)
+
+
+def test_health_is_answered_at_any_rate_and_by_any_name(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = frozenset(("plans.example",))
+    monkeypatch.setattr(entrance, "REFUSAL_S", 0.0)
     with serving(*here, rate=1.0, burst=2.0, host_names=names) as service:
         service.token = ""
         known = {"Host": "plans.example"}
@@ -284,8 +306,9 @@ def test_health_is_answered_at_any_rate_and_by_any_name(here: Here) -> None:
 
 @pytest.mark.parametrize(("proxies", "last"), [((), 429), (("127.0.0.0/8",), 401)])
 def test_only_a_proxy_that_was_named_says_whom_a_request_comes_from(
-    here: Here, proxies: tuple[str, ...], last: int
+    here: Here, proxies: tuple[str, ...], last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(entrance, "REFUSAL_S", 0.0)
     with serving(*here, rate=0.01, burst=3.0, proxies=proxies) as service:
         service.token = ""
         found = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -86,7 +87,7 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
         title="zkplan",
         description=_TEXT.strip(),
         version=__version__,
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,  # see _add_contract
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         lifespan=life,
@@ -99,12 +100,25 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")
     app.include_router(health.router)
+    _add_contract(app)
     _handle_errors(app, link)
     add_page(app, options.page)
     # The last one that is added is the first that sees a request.
     app.add_middleware(Bodies, most=options.body_max)
     app.add_middleware(Entrance, tokens=tokens, options=options)
     return app
+
+
+def _add_contract(app: FastAPI) -> None:
+    """Everybody may ask for it, so it is made once."""
+    made: list[bytes] = []
+
+    async def contract() -> Response:
+        if not made:
+            made.append(json.dumps(app.openapi(), separators=(",", ":")).encode())
+        return Response(made[0], media_type="application/json")
+
+    app.add_api_route("/v1/openapi.json", contract, include_in_schema=False)
 
 
 def _handle_errors(app: FastAPI, link: Link) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from urllib.parse import urlsplit
 
@@ -22,6 +23,9 @@ _HEALTH = ("/healthz", "/readyz")
 #: What needs no token below what needs one: the contract.
 _FREE = ("/v1/openapi.json",)
 _GUARDED = ("/v1/", "/metrics")
+_TOO_MANY = "too-many-requests"
+#: How long an answer takes that refuses a request beyond the rate.
+REFUSAL_S = 1.0
 _SECURITY = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'none'; object-src 'none'",
@@ -58,6 +62,10 @@ class Entrance:
                 is_known = caller is not None
                 acting.set(_in_histories(caller))
         except Problem as problem:
+            if problem.kind == _TOO_MANY:
+                # Who goes on at once gets one answer a second on each connection: refusing costs
+                # time, too, and whoever keeps to the rate would wait for it.
+                await asyncio.sleep(REFUSAL_S)
             if scope["method"] not in ("GET", "HEAD"):
                 # Its body is not read: nobody need wait for the end of it.
                 problem.headers = {**(problem.headers or {}), "Connection": "close"}
@@ -108,7 +116,7 @@ class Entrance:
         if wait > 0:
             raise Problem(
                 429,
-                "too-many-requests",
+                _TOO_MANY,
                 f"more than {self._options.rate:g} requests a second",
                 "Wait as long as Retry-After says, and ask for many things at once.",
                 headers={"Retry-After": str(max(1, round(wait + 0.5)))},
