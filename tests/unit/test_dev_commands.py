@@ -12,6 +12,7 @@ import pytest
 from tests.unit import module_list
 
 _FILE = Path(__file__).parents[2] / "dev.py"
+LOCK = _FILE.with_name("requirements-dev.lock")
 KINDS = ("embedded", "zookeeper", "ensemble")
 
 
@@ -169,17 +170,18 @@ def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
     module, ran = dev(), list[str]()
     monkeypatch.setattr(module, "VENV", tmp_path)
     monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(module, "MADE_BY", LOCK.read_text().partition("\n")[0])
     monkeypatch.setattr(module, "execute", lambda command: ran.append(command[-1]))
     monkeypatch.chdir(tmp_path)  # It is put back after main(), which changes the folder.
 
     def installs(command: str) -> list[str]:
         ran.clear()
         module.main([command])
-        return [word for word in ran if word.startswith(".[") or word == str(tmp_path)]
+        return [word for word in ran if word.startswith(".") or word in (str(tmp_path), str(LOCK))]
 
     assert installs("demo") == [str(tmp_path), ".[service]"]
     assert installs("demo") == []
-    assert installs("lint") == [".[dev]"]
+    assert installs("lint") == [str(LOCK), "."]
     assert installs("lint") == []
     assert installs("demo") == []
 
@@ -191,14 +193,15 @@ def test_an_interrupted_installation_is_made_anew(
 
     def execute(command: list[str]) -> None:
         ran.append(command[-1])
-        if len(ran) == 3:
+        if ran[-1] == str(LOCK):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "VENV", tmp_path)
     monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(module, "MADE_BY", LOCK.read_text().partition("\n")[0])
     monkeypatch.setattr(module, "execute", execute)
     module.set_up_packages(module.PLAIN)
     with pytest.raises(KeyboardInterrupt):
         module.set_up_packages(module.TOOLS)
     module.set_up_packages(module.PLAIN)
-    assert ran == [str(tmp_path), ".[service]", ".[dev]", str(tmp_path), ".[service]"]
+    assert ran == [str(tmp_path), ".[service]", str(LOCK), str(tmp_path), ".[service]"]
