@@ -172,6 +172,7 @@ def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
     monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
     monkeypatch.setattr(module, "MADE_BY", LOCK.read_text().partition("\n")[0])
     monkeypatch.setattr(module, "execute", lambda command: ran.append(command[-1]))
+    monkeypatch.setattr(module, "MADE_BY", "# another Python")
     monkeypatch.chdir(tmp_path)  # It is put back after main(), which changes the folder.
 
     def installs(command: str) -> list[str]:
@@ -184,6 +185,20 @@ def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
     assert installs("lint") == [str(LOCK), "."]
     assert installs("lint") == []
     assert installs("demo") == []
+
+
+def test_the_tools_are_those_of_the_lock_where_it_is_for_this_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module, ran = dev(), list[list[str]]()
+    lock = module.TOP / "requirements-dev.lock"
+    monkeypatch.setattr(module, "VENV", tmp_path)
+    monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(module, "MADE_BY", lock.read_text().partition("\n")[0])
+    monkeypatch.setattr(module, "execute", ran.append)
+    module.set_up_packages(module.TOOLS)
+    assert ran[1][-3:] == ["--require-hashes", "-r", str(lock)]
+    assert ran[2][-4:] == ["--no-deps", "--no-build-isolation", "-e", "."]
 
 
 def test_an_interrupted_installation_is_made_anew(
@@ -200,6 +215,7 @@ def test_an_interrupted_installation_is_made_anew(
     monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
     monkeypatch.setattr(module, "MADE_BY", LOCK.read_text().partition("\n")[0])
     monkeypatch.setattr(module, "execute", execute)
+    monkeypatch.setattr(module, "MADE_BY", "# another Python")
     module.set_up_packages(module.PLAIN)
     with pytest.raises(KeyboardInterrupt):
         module.set_up_packages(module.TOOLS)
