@@ -12,7 +12,6 @@ import pytest
 from tests.unit import module_list
 
 _FILE = Path(__file__).parents[2] / "dev.py"
-LOCK = _FILE.with_name("requirements-dev.lock")
 KINDS = ("embedded", "zookeeper", "ensemble")
 
 
@@ -170,7 +169,6 @@ def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
     module, ran = dev(), list[str]()
     monkeypatch.setattr(module, "VENV", tmp_path)
     monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
-    monkeypatch.setattr(module, "MADE_BY", LOCK.read_text().partition("\n")[0])
     monkeypatch.setattr(module, "execute", lambda command: ran.append(command[-1]))
     monkeypatch.setattr(module, "MADE_BY", "# another Python")
     monkeypatch.chdir(tmp_path)  # It is put back after main(), which changes the folder.
@@ -178,11 +176,11 @@ def test_the_demo_installs_the_package_alone_and_other_commands_complete_it(
     def installs(command: str) -> list[str]:
         ran.clear()
         module.main([command])
-        return [word for word in ran if word.startswith(".") or word in (str(tmp_path), str(LOCK))]
+        return [word for word in ran if word.startswith(".[") or word == str(tmp_path)]
 
     assert installs("demo") == [str(tmp_path), ".[service]"]
     assert installs("demo") == []
-    assert installs("lint") == [str(LOCK), "."]
+    assert installs("lint") == [".[dev]"]
     assert installs("lint") == []
     assert installs("demo") == []
 
@@ -208,16 +206,15 @@ def test_an_interrupted_installation_is_made_anew(
 
     def execute(command: list[str]) -> None:
         ran.append(command[-1])
-        if ran[-1] == str(LOCK):
+        if len(ran) == 3:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "VENV", tmp_path)
     monkeypatch.setattr(module, "STAMP", tmp_path / "stamp")
-    monkeypatch.setattr(module, "MADE_BY", LOCK.read_text().partition("\n")[0])
     monkeypatch.setattr(module, "execute", execute)
     monkeypatch.setattr(module, "MADE_BY", "# another Python")
     module.set_up_packages(module.PLAIN)
     with pytest.raises(KeyboardInterrupt):
         module.set_up_packages(module.TOOLS)
     module.set_up_packages(module.PLAIN)
-    assert ran == [str(tmp_path), ".[service]", str(LOCK), str(tmp_path), ".[service]"]
+    assert ran == [str(tmp_path), ".[service]", ".[dev]", str(tmp_path), ".[service]"]
