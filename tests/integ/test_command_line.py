@@ -189,11 +189,11 @@ def test_a_plan_is_checked(run: Run, plan: zkplan.Plan) -> None:
     table = run("plan", "check", "nightly").out
     assert [line.split() for line in table.splitlines()] == [["tasks", "3"], ["found", "nothing"]]
     plan.client.transport.client.delete(f"{plan.path}/task-{int(number_of(plan, 0)):010d}/ready")
-    damaged = run("plan", "check", "nightly", "-o", "json")
+    damaged = run("plan", "check", "nightly", "--no-repair", "-o", "json")
     assert damaged.code == 1
-    assert "has no `ready`" in damaged.data["problems"][0]
+    assert "/ready: was gone" in damaged.data["problems"][0]
     table = run("plan", "check", "nightly").out
-    assert [line.split()[0] for line in table.splitlines()] == ["tasks", "problems"]
+    assert [line.split()[0] for line in table.splitlines()] == ["tasks", "mended"]
 
 
 def test_unfinished_tasks_are_listed(run: Run, plan: zkplan.Plan) -> None:

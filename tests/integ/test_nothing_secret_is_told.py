@@ -207,7 +207,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
 }
 #: Errors that need a fault to come about. Their texts are made of paths, numbers and names.
 FAULTS = {errors.PlanStuck, errors.InvariantViolated, errors.StoredValueLost, errors.TaskCancelled}
-FAULTS |= {errors.FunctionNotAllowed}
+FAULTS |= {errors.FunctionNotAllowed, errors.OtherFormat}
 #: A task raises it: what a command wrote stays in the tree, for those who may read it.
 OF_TASKS = {errors.ShellFailed, errors.GateTimeout}
 BASES = {errors.TaskError, errors.PayloadError, errors.ZooKeeperError}

@@ -228,7 +228,7 @@ def test_another_user_reads_metrics_and_no_name_of_a_task(tmp_path: Path) -> Non
         worker.close()
         root.close()
     assert "zkplan_worker" in texts[0]
-    assert "zkplan_root_up 1.0" in texts[1]
+    assert f'zkplan_root_up{{root="{client.paths.root}"}} 1.0' in texts[1]
     assert "secret" not in "".join(texts)
 
 

@@ -44,8 +44,10 @@ class Loader:
         if loaded is not None:
             self._take_up(claims, loaded)
             return
-        # One of them cannot be read and stays claimed here. The others must still run.
+        # One of them cannot be read and stays claimed here. The others must still run, and more of
+        # their plan: what is not read takes no slot.
         for claim in claims:
+            self.claims.shares.closed(claim.path)
             self.steps.until_done(
                 partial(load, [claim]), partial(self._take_up, [claim]), _unread(claim)
             )
