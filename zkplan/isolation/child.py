@@ -26,7 +26,7 @@ from ..protocol.records import PlanRecord
 from ..protocol.shared import Claim
 from ..runtime.context import running
 from ..runtime.failures import MESSAGES, describe, undecodable_for_log
-from ..runtime.forks import ending_forks
+from ..runtime.forks import EndingForks
 from ..runtime.job import Job
 from ..runtime.plan_within import returned
 from ..runtime.retry_rules import is_final
@@ -130,7 +130,7 @@ class _Run:
 
     def _attempt(self) -> None:
         try:
-            with ending_forks():
+            with EndingForks():
                 function, args, kwargs = self._prepare()
         except PayloadUndecodable as error:
             self._tell("cannot", {"why": str(error)[:8000], "shown": undecodable_for_log(error)})
@@ -140,7 +140,7 @@ class _Run:
             return
         if self._link.ask(self._job, "prepared").kind != "go":
             return
-        with ending_forks():
+        with EndingForks():
             result = function(*args, **kwargs)
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)

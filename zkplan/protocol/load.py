@@ -56,16 +56,18 @@ class Loaded:
     below: Sequence[str] = ()
     #: What a delivery was refused for want of: a dependent, its `dep-` or its `ready`, which
     #: somebody has deleted by hand. The rest is delivered.
-    torn: set[str] = field(default_factory=set)
+    torn: frozenset[str] = frozenset()
 
     def leads_nowhere(self, edge: Edge) -> bool:
         """Whether the dependent was deleted. Its number never comes back."""
-        return bool(self.torn) and f"{self.claim.plan_path}/task-{edge.task}" in self.torn
+        return f"{self.claim.plan_path}/task-{edge.task}" in self.torn
 
     def counts(self, edge: Edge) -> bool:
         """Whether a delivery along that edge counts as an arrival."""
+        if not self.torn:
+            return True
         ready = f"{self.claim.plan_path}/task-{edge.task}/ready"
-        return not self.torn or not (self.leads_nowhere(edge) or ready in self.torn)
+        return not (self.leads_nowhere(edge) or ready in self.torn)
 
     def tear(self, path: str) -> bool:
         """Whether a delivery along one of the edges was refused because `path` is missing. It is
@@ -77,7 +79,7 @@ class Loaded:
             elif path not in (f"{dependent}/dep-{edge.position}", f"{dependent}/ready"):
                 continue
             is_new = path not in self.torn
-            self.torn.add(path)
+            self.torn |= {path}
             return is_new
         return False
 

@@ -72,7 +72,9 @@ class Part:
             return bool(self.dead or self.keep)
         # A wide delivery has deleted edges; its mark `delivered` says so.
         loaded = self.loaded
-        feeds = any(not loaded.leads_nowhere(edge) for _, edge in loaded.edges)
+        feeds = bool(loaded.edges)
+        if loaded.torn:
+            feeds = any(not loaded.leads_nowhere(edge) for _, edge in loaded.edges)
         return not (feeds or self._lent or DELIVERED in loaded.others)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ from .before_call import before_call, ended_by, is_last_attempt
 from .context import Context, running
 from .coroutines import EventLoop
 from .failures import VanishedWorkers, describe
-from .forks import ending_forks
+from .forks import leave_fork
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
 from .plan_within import returned
@@ -105,7 +106,8 @@ class Runner:
             ended = ended_by(error, job, self._codec)
         finally:
             task_here.reset(token)
-            job.end_lines()
+            if job.begun:
+                job.end_lines()
         now = time.monotonic()
         ended.seconds = now - started
         if has_history:
@@ -164,12 +166,17 @@ class Runner:
         if job.options.timeout is not None:
             job.deadline = time.monotonic() + job.options.timeout
         job.preparing = "importing its function"
-        with ending_forks():
+        pid = os.getpid()
+        try:
             load = partial(stored.load_function, plan_path)
             function = self._codec.function(record.function, load)
             job.preparing = "decoding its arguments"
             values = stored.load_all(plan_path, bodies) if bodies else ()
             args, kwargs = stored.load_call(plan_path, record.arguments, values)
+        except BaseException as error:
+            leave_fork(pid, error)
+            raise
+        leave_fork(pid)
         # What comes next, such as a turn among last attempts, is no fault of the task.
         job.deadline = float("inf")
         job.preparing = ""
@@ -222,7 +229,8 @@ class Runner:
         try:
             failpoints.reach("task.before")
             result = self._call(context, job, function, args, kwargs)
-            result = returned(result, job.adds, job.is_taken)
+            if job.adds:
+                result = returned(result, job.adds, job.is_taken)
             failpoints.reach("task.after")
             context._finish_logs()
         except ServerFull as full:
@@ -292,8 +300,13 @@ class Runner:
     ) -> Any:
         token = running.set(context)
         try:
-            with ending_forks():
+            pid = os.getpid()
+            try:
                 result = function(*args, **kwargs)
+            except BaseException as raised:
+                leave_fork(pid, raised)
+                raise
+            leave_fork(pid)
             if not inspect.iscoroutine(result):
                 return result
             # The coroutine runs in a copy of this context, so that `current` finds its own task.
