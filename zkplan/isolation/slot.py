@@ -203,9 +203,12 @@ class Slot:
             elif self._control in ready:
                 self._read_last(log)
                 ended = self._hear_guard()
-                if killed and not job.abandoned:
-                    # The files and ports that it held elsewhere are free when the next task begins.
-                    time.sleep(max(0.0, job.settled_at - time.monotonic()))
+                left_s = job.settled_at - time.monotonic()
+                # Not where it was killed with the task that it was run ahead of: that has no end.
+                if killed and not job.abandoned and 0 < left_s < float("inf"):
+                    # The time itself is what is waited for: servers elsewhere need it to free what
+                    # the process held there.
+                    time.sleep(left_s)
                 raise ProcessEnded(ended)
             is_over = job.abandoned or (job.leader is not None and job.leader.abandoned)
             is_over = is_over or time.monotonic() > job.killed_at
