@@ -103,6 +103,13 @@ def go_on_alone(file: str, gate: str) -> None:
     go_on(file, gate, "process")
 
 
+@zkplan.task(isolation="process", pure=True)
+def go_on_behind(before: Any, file: str, gate: str) -> None:
+    """Return at once, or with a gate go on until it is open."""
+    if gate:
+        go_on(file, gate, "process")
+
+
 async def go_on_in_the_loop(file: str, gate: str) -> None:
     note(file, f"coroutine {os.getpid()}")
     is_told = False

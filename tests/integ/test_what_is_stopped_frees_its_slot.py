@@ -17,10 +17,10 @@ import pytest
 
 import zkplan
 from zkplan import Client, TaskSpec
-from zkplan.runtime import job, listing
+from zkplan.runtime import job, listing, run_ahead
 
 from .support import Here, is_running, note, notes, wait_for_notes, wait_until, working
-from .tasks_of_processes import go_on, go_on_alone, go_on_in_the_loop
+from .tasks_of_processes import go_on, go_on_alone, go_on_behind, go_on_in_the_loop
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")
 #: It ends at SIGTERM, as most commands.
@@ -142,6 +142,30 @@ def test_a_drained_worker_ends_processes_after_its_grace_and_hands_back(
     )
     wait_until(lambda: plan.status().runnable == 4, "all are handed back")
     gate.touch()
+
+
+def test_a_process_that_was_run_ahead_is_killed_with_the_task_before_it(
+    zkplan_client: Client, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attempt ends with the process, and its thread is the worker's again."""
+    monkeypatch.setattr(run_ahead, "HELD_S", 60.0)
+    file, gate = tmp_path / "notes", tmp_path / "gate"
+    with working(*here, 1) as worker:
+        for path in ("", str(gate)):  # what is quick the first time is run ahead the second time
+            with zkplan_client.create_plan("ahead") as plan:
+                before = plan.add_task(go_on_behind, [0, str(file), ""])
+                plan.add_task(go_on_behind, [before, str(file), path])
+            if not path:
+                plan.wait(30)
+        wait_for_notes(file, 1)
+        assert plan.status().tasks == 2, "the task before it is not committed"
+        pid = int(notes(file)[0].split()[1])
+        plan.cancel()
+        wait_until(lambda: not is_running(pid), "its process has ended")
+        wait_until(lambda: worker._loop.vitals().abandoned == 0, "its attempt has ended")
+        with zkplan_client.create_plan("next") as following:
+            following.add_task(threading.get_ident)
+        following.wait(30)
 
 
 def test_what_a_cancelled_plan_held_for_good_runs_the_next_plan(
