@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from zkplan import Plan, Task
@@ -20,9 +21,12 @@ OF_TASK = tuple(f"task {word}" for word in ("show", "show --values", "why", "log
 class Shown:
     """Runs all of them, each of which ends with a code that is known here, and gives the codes."""
 
-    def __init__(self, run: Run, keys: Path, file: Path, plan: Plan) -> None:
+    def __init__(
+        self, run: Run, keys: Path, file: Path, plan: Plan, allowed: Iterable[str]
+    ) -> None:
         self._run, self._file = run, file
         self._number = str(int(plan.number))
+        self._allowed = [f"--allow={each}" for each in allowed]
         self._more = ("--serializer", "json", "--secret-file", str(keys))
 
     def __call__(self, *tasks: Task) -> list[int]:
@@ -35,6 +39,7 @@ class Shown:
     def _code(self, words: str, *given: str) -> int:
         first, second, *options = words.split()
         options += [str(self._file)] if second == "export" else []
+        options += self._allowed if second == "replay" else []
         self._file.unlink(missing_ok=True)
         said = self._run(first, second, *given, *options, *self._more)
         assert said.code in (0, 1, 2), (words, said)

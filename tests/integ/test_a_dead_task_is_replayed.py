@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, TaskError
+from zkplan.functions.named import NamedFunction
 from zkplan.runtime.replay import replay
 
-from .support import Here, Run, tree, wait_until, working
+from .support import Here, Run, key_file, secret_of, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 
@@ -60,3 +62,30 @@ def test_what_has_finished_or_waits_is_not_replayed(here: Here, zkplan_client: C
         plan.wait(30)
     with pytest.raises(TaskError, match="has finished"):
         replay(plan, first)
+
+
+def test_with_json_only_allowed_functions_are_replayed_as_workers_run_them(
+    here: Here, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = tmp_path / "imported"
+    (tmp_path / "left_out.py").write_text(f"open({str(imported)!r}, 'w').close()\nf = print")
+    monkeypatch.syspath_prepend(tmp_path)
+    allowed = f"{divide.__module__}:divide"
+    secret: Any = secret_of("json")
+    with zkplan.connect(*here, serializer="json", secret=secret) as client:
+        with client.create_plan("p", attempts=1) as plan:
+            plan.add_task(divide, [6, 0], name="ours")
+            plan.add_task(NamedFunction("left_out:f"), name="theirs")
+        with working(*here, serializer="json", secret=secret, of_worker={"allow": [allowed]}):
+            wait_until(lambda: plan.status().dead == 2, "both are dead")
+    keys = ("--serializer", "json", "--secret-file", str(key_file(tmp_path, "json")))
+    replayed = ("task", "replay", "p")
+    ours = run(*replayed, "ours", *keys, "--allow", allowed)
+    assert (ours.code, "ZeroDivisionError" in ours.err) == (1, True)
+    theirs = run(*replayed, "theirs", *keys, "--allow", allowed)
+    assert theirs.code == 2
+    assert "left_out:f is not on the list of allowed functions" in theirs.err
+    assert not imported.exists()
+    for task in ("ours", "theirs"):
+        assert "only functions that are allowed run" in run(*replayed, task, *keys).err
+    assert "--allow needs --serializer json" in run(*replayed, "ours", "--allow", allowed).err

@@ -241,8 +241,10 @@ def test_a_function_that_is_not_allowed_fails_and_is_not_imported(
     errors = {plan.task(number).info().function: letters[number].error for number in letters}
     assert {error.partition(":")[0] for error in errors.values()} == {"FunctionNotAllowed"}
     left_out = errors["left_out.f"]
-    assert left_out.startswith("FunctionNotAllowed: left_out:f is not on this worker's list")
-    assert "start workers with --allow 'left_out:f', then retry the task" in left_out
+    assert left_out.startswith("FunctionNotAllowed: left_out:f is not on the list of allowed")
+    assert (
+        "start workers (or the replay) with --allow 'left_out:f', then retry the task" in left_out
+    )
     imported = errors[f"{__name__}.pickle.loads"]
     assert f"{__name__}:pickle is not a function or class of that module" in imported
     assert not trace.exists()
@@ -303,7 +305,7 @@ def test_no_author_or_command_decodes_a_planted_pickle(
         kept.result(WAIT_S)
         wait_until(lambda: dict(plan.dead()), "one is dead")
     plan.pause()  # a plan that runs is not exported
-    shown = Shown(run, key_file(tmp_path, "json"), tmp_path / "exported", plan)
+    shown = Shown(run, key_file(tmp_path, "json"), tmp_path / "exported", plan, ALLOWED)
     fine = [0] * (len(OF_TASK) - 1)
     wanted = [0] * len(OF_PLAN) + [*fine, 2, *fine, 1, *fine, 2]  # only what is dead is replayed
     assert shown(kept, dead, waiting) == wanted

@@ -1,4 +1,7 @@
-"""The folders that `zkplan worker` and `zkplan run` import functions from, and kinds of tasks."""
+"""Which functions a command may run: folders to import them from, and a list of those allowed.
+
+`zkplan worker` and `zkplan task replay` follow the same rules.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import click
 
 from ..basics.exceptions import summary_of
 from ..basics.loaded_code import note_imports
+from ..serialization.by_name import AllowList
 from ..serialization.kinds import registered
 from ..settings import Settings
 from ..settings.settings import JSON
@@ -24,6 +28,34 @@ import_path_option = click.option(
     help="A folder to import functions from. Repeat the option for others. With serializer json "
     "the current folder counts only if it is named so (--import-path .).",
 )
+allow_option = click.option(
+    "--allow",
+    multiple=True,
+    metavar="MODULE:PATTERN",
+    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
+    "commands). Repeat the option for others.",
+)
+kinds_option = click.option(
+    "--kinds",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module and run the kinds of tasks that it has functions for, with "
+    "@zkplan.kind. Repeat the option for others.",
+)
+
+
+def allowed_functions(
+    settings: Settings, allow: Sequence[str], kinds: Sequence[str]
+) -> AllowList | None:
+    """The functions that may run; None with serializer pickle, which has no list.
+
+    A wrong list is wrong usage: it is refused before anything starts.
+    """
+    if settings.serializer == JSON:
+        return AllowList(allow, may_be_empty=bool(kinds))
+    if allow:
+        raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
+    return None
 
 
 def set_import_path(settings: Settings, folders: Sequence[str]) -> None:

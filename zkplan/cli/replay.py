@@ -14,7 +14,14 @@ from ..basics.text import count
 from ..settings import Settings
 from . import EXIT_FAILED
 from .common import connection_options, open_client
-from .imports import import_path_option, set_import_path
+from .imports import (
+    allow_option,
+    allowed_functions,
+    import_kinds,
+    import_path_option,
+    kinds_option,
+    set_import_path,
+)
 from .terminal import printable
 
 
@@ -23,25 +30,37 @@ from .terminal import printable
 @click.argument("task", metavar="TASK")
 @click.option("--pdb", "debugs", is_flag=True, help="Stop in Python's debugger where it fails.")
 @import_path_option
+@allow_option
+@kinds_option
 @connection_options
 def replay(
-    plan: str, task: str, debugs: bool, import_path: tuple[str, ...], settings: Settings
+    plan: str,
+    task: str,
+    debugs: bool,
+    import_path: tuple[str, ...],
+    allow: tuple[str, ...],
+    kinds: tuple[str, ...],
+    settings: Settings,
 ) -> None:
     """Call the function of a task here, with the arguments that were delivered to it, and print its
     result. A dead task stands with all of them; one that has finished is gone.
 
     Nothing is committed: its result, its logs and the tasks that it adds are only shown. What the
     function does elsewhere, it does. It runs code of whoever added the task, with your rights.
+
+    With --serializer json only what --allow and --kinds name runs, as in a worker.
     """
     from ..runtime.replay import replay as run_again  # here: it needs much of what runs in a worker
 
+    allowed = allowed_functions(settings, allow, kinds)
     set_import_path(settings, import_path)
+    import_kinds(kinds)
     with open_client(settings) as client:
         of = client.plan(plan)
         found = of.task(task)
         call = _in_debugger if debugs else None
         try:
-            result, added = run_again(of, found, _show_log, call)
+            result, added = run_again(of, found, _show_log, call, allowed)
         except BaseException as error:
             if not _is_of_the_function(error):
                 raise

@@ -22,16 +22,22 @@ from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
 from ..runtime.failures import MESSAGES
 from ..runtime.shares import check_policy
-from ..serialization.by_name import AllowList
 from ..settings import Settings
 from ..settings.environment import take_secrets_away
 from ..settings.login import with_password
-from ..settings.settings import JSON, POLICIES
+from ..settings.settings import POLICIES
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from . import EXIT_FAILED
 from .common import connection_options, log_options, open_client
-from .imports import import_kinds, import_path_option, set_import_path
+from .imports import (
+    allow_option,
+    allowed_functions,
+    import_kinds,
+    import_path_option,
+    kinds_option,
+    set_import_path,
+)
 from .listening import Place, metrics_options
 from .new_code import HangUp, Leaving, Successor, renew_on_change
 from .watching import trace_tasks, watched_processes, watched_worker
@@ -144,20 +150,8 @@ logger = get_logger("zkplan.processes")
     "OTEL_… say. Needs zkplan[opentelemetry].",
 )
 @import_path_option
-@click.option(
-    "--allow",
-    multiple=True,
-    metavar="MODULE:PATTERN",
-    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
-    "commands). Repeat the option for others.",
-)
-@click.option(
-    "--kinds",
-    multiple=True,
-    metavar="MODULE",
-    help="Import this module and run the kinds of tasks that it has functions for, with "
-    "@zkplan.kind. Repeat the option for others.",
-)
+@allow_option
+@kinds_option
 def worker(
     threads: int,
     processes: int,
@@ -192,7 +186,7 @@ def worker(
         if given:
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
-    _check_allowed(settings, allow, kinds)
+    allowed_functions(settings, allow, kinds)
     _set_up_logs(quiet, log_messages)
     take_secrets_away()  # they are read, and tasks see the environment of their worker
     check_isolation(isolation)
@@ -302,14 +296,6 @@ def _set_up_logs(quiet: bool, log_messages: bool) -> None:
         logging.getLogger("zkplan").setLevel(logging.WARNING)
     if log_messages:
         MESSAGES.setLevel(logging.INFO)
-
-
-def _check_allowed(settings: Settings, allow: tuple[str, ...], kinds: tuple[str, ...]) -> None:
-    """A wrong list is wrong usage, said before anything starts."""
-    if settings.serializer == JSON:
-        AllowList(allow, may_be_empty=bool(kinds))
-    elif allow:
-        raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
 def _supervise(

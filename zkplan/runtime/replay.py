@@ -17,8 +17,10 @@ from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..protocol.shared import Claim
 from ..protocol.sources import outcome_in
+from ..serialization.by_name import AllowList
 from ..serialization.codec import FAILURE, VALUE, task_options
 from ..serialization.failures import dump_failure
+from ..store.values import Values
 from ..tasks import Task
 from .context import Context, running
 from .job import Job
@@ -48,24 +50,32 @@ class _Told:
 
 
 def replay(
-    plan: Plan, task: Task, told: Callable[[Any], object] = print, call: Call | None = None
+    plan: Plan,
+    task: Task,
+    told: Callable[[Any], object] = print,
+    call: Call | None = None,
+    allowed: AllowList | None = None,
 ) -> tuple[Any, int]:
     """Call the function of a task with the arguments that were delivered to it.
 
     `told` gets what it logs, `call(function, *args, **kwargs)` calls it in place of a plain call.
-    Returns its result, and how many tasks it would have added. Raises what it raises, and TaskError
-    if it has finished or waits for results. Nothing of it is written to ZooKeeper; what the
-    function does elsewhere, it does.
+    With serializer json only the `allowed` functions run, and kinds that are registered here.
+    Returns its result, and how many tasks it would have added. Raises what it raises, TaskError
+    if it has finished or waits for results, and FunctionNotAllowed. Nothing of it is written to
+    ZooKeeper; what the function does elsewhere, it does.
     """
     client = plan._client
     job = _read(client, plan, task)
     record = client.codec.open_definition(job.loaded.record)
     job.options, job.function = task_options(record), record.function
-    values = client.values
+    if client.codec.is_json_only and allowed is None:
+        allowed = AllowList((), may_be_empty=True)
+    codec = client.codec.for_worker(allowed)
+    values = Values(client.transport, codec, client.values.store)
     bodies = [_opened(client, job, outcome_in(each)) for each in job.loaded.arguments]
-    function = client.codec.function(record.function, partial(values.load_function, plan.path))
+    function = codec.function(record.function, partial(values.load_function, plan.path))
     args, kwargs = values.load_call(plan.path, record.arguments, values.load_all(plan.path, bodies))
-    context = Replayed(job, client.transport, client.codec, partial(_plan_within, client, plan))
+    context = Replayed(job, client.transport, codec, partial(_plan_within, client, plan))
     context.told = told
     token = running.set(context)
     try:

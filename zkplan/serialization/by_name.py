@@ -37,7 +37,7 @@ class Name(NamedTuple):
 
 
 class AllowList:
-    """The functions that a worker may run: `MODULE:PATTERN`, where `*` stands for any letters."""
+    """The functions that a worker or a replay may run: `MODULE:PATTERN`, `*` for any letters."""
 
     def __init__(self, entries: Iterable[str], *, may_be_empty: bool = False) -> None:
         """Raises ZkplanError for an entry that is wrong, and for a list without any."""
@@ -45,9 +45,8 @@ class AllowList:
         self._patterns = [_entry(text) for text in self.entries]
         if not self._patterns and not may_be_empty:
             raise ZkplanError(
-                "a worker with serializer json runs only functions that are allowed: say which, "
-                "such as --allow 'mypkg.tasks:*' (allow=['mypkg.tasks:*'] of Worker), or "
-                "--kinds MODULE"
+                "with serializer json only functions that are allowed run: say which, such as "
+                "--allow 'mypkg.tasks:*' (allow=['mypkg.tasks:*'] of Worker), or --kinds MODULE"
             )
 
     def check(self, name: Name) -> None:
@@ -58,11 +57,11 @@ class AllowList:
             for module, pattern in self._patterns
         ):
             wanted = SHELL if str(name) == _RUN_COMMAND else str(name)
-            why = f"start workers with --allow '{wanted}', then retry the task"
+            why = f"start workers (or the replay) with --allow '{wanted}', then retry the task"
         if why:
             allowed = ", ".join(self.entries)
             raise FunctionNotAllowed(
-                str(name), f"{name} is not on this worker's list of functions ({allowed}): {why}"
+                str(name), f"{name} is not on the list of allowed functions ({allowed}): {why}"
             )
 
 
