@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -79,6 +80,11 @@ def attacks() -> dict[str, Attack]:
 
         return attack
 
+    def dead_letter(plan: Plan, *more: Any) -> list[str]:
+        path = f"dead/{next(plan.dead())[0]}"
+        result = f"{plan.path}/results/{path[-10:]}"  # it counts beside its dead letter alone
+        return [*written(lambda *_: path, b'{"n":0}')(plan, *more), result]
+
     return {
         "edges": swapped(lambda k, p, z: edge(z, p[0]), lambda k, p, z: edge(z, p[2])),
         "arguments": swapped(
@@ -87,7 +93,7 @@ def attacks() -> dict[str, Attack]:
         ),
         "definitions": swapped(lambda k, p, z: p[0].path, lambda k, p, z: p[1].path),
         "a result": written(lambda plan, kept: f"results/{kept[0].number}", b"e2V" + bytes(20)),
-        "a dead letter": written(lambda plan, _: f"dead/{next(plan.dead())[0]}", b'{"n":0}'),
+        "a dead letter": dead_letter,
         "the state": written(lambda *_: "ready", b'{"state":"running"}'),
         "an end": written(lambda *_: "done", b'{"when":1.0,"failed":0}'),
     }  # fmt: skip

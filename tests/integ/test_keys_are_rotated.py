@@ -37,7 +37,7 @@ def sealed_with(znodes: KazooClient, root: str) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     for path in tree(znodes, root):
         data = znodes.get(root + path)[0]
-        if data[:2] == b"z2":
+        if data[:2] == b"z3":
             found[data[3:7]] = found.get(data[3:7], 0) + 1
     return found
 

@@ -45,7 +45,7 @@ class Auditor:
         self.root, self.blobs = root, blobs
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.names = blobs.names
-        self.permits = Judge(tree._nodes, Paths(root))
+        self.permits = Judge(tree._nodes, Paths(root), self.opened)
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()
         self.index = Index(root, tree, self.opened)

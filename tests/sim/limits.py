@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zkplan.embedded import records as server
@@ -44,12 +44,14 @@ def set_up(world: World) -> None:
     if world.limits is None:
         return
     above = f"{world.paths.root}/limits"
+    sizes = {name: b"%d" % world.limits.randint(0, 3) for name in NAMES}
+    sizes[RATE] = b"%d %d" % (world.limits.randint(1, 2), PERIOD)
     world.network.tree.apply(server.Create(above))
-    for name in NAMES:
-        size = b"%d" % world.limits.randint(0, 3)
-        world.network.tree.apply(server.Create(f"{above}/{name}", size))
-    rate = b"%d %d" % (world.limits.randint(1, 2), PERIOD)
-    world.network.tree.apply(server.Create(f"{above}/{RATE}", rate))
+    for name, size in sizes.items():
+        op = Create(f"{above}/{name}", size)
+        if world.network.sealing is not None:
+            op = world.network.sealing.sealed(op)
+        world.network.tree.apply(server.Create(op.path, op.data))
 
 
 def draw(world: World, task: Meant) -> list[str]:
@@ -89,7 +91,7 @@ def help_on(world: World) -> bool:
         world.now += PERIOD
         return True
     for name in NAMES:
-        if int(world.nodes[f"{above}/{name}"].data) < 1:
+        if size_from_bytes(world.opened(f"{above}/{name}") or b"") < 1:
             world.operate("limit", set_limit(world.paths, name, 1))
             return True
     return False
@@ -99,14 +101,15 @@ def may_run(world: World, plan: str, name: str) -> bool:
     """As watches on the limits of an entry would tell; a worker that is behind tries in vain."""
     for limit in limits_in(name):
         path = limit_path(world.paths.root, plan, limit)
-        if path not in world.nodes or _held(world, path) >= size_from_bytes(world.nodes[path].data):
+        size = size_from_bytes(world.opened(path) or b"")
+        if path not in world.nodes or _held(world, path) >= size:
             return world.chance(0.1)
     return True
 
 
 def _held(world: World, path: str) -> int:
     node = world.nodes[path]
-    period = period_from_bytes(node.data)
+    period = period_from_bytes(world.opened(path) or b"")
     made = [world.nodes[f"{path}/{name}"].mtime for name in node.children]
     return sum(not period or each + period > world.now for each in made)
 
@@ -170,8 +173,10 @@ class Judge:
     to a standing claim, which has one of each limit of its task. That of a rate has a number below
     its size, and is taken at most once in each period."""
 
-    def __init__(self, nodes: dict[str, Node], paths: Paths) -> None:
-        self._nodes, self._paths = nodes, paths
+    def __init__(
+        self, nodes: dict[str, Node], paths: Paths, opened: Callable[[str], bytes]
+    ) -> None:
+        self._nodes, self._paths, self._opened = nodes, paths, opened
         #: Of each permit of a rate, when it was taken last, and the claims that took one.
         self._taken: dict[str, int] = {}
         self._started: set[tuple[str, str]] = set()
@@ -199,9 +204,10 @@ class Judge:
                 elif type(op) is Delete:
                     self._given_back(fiber, op.path)
         for path in made:
-            limit = self._nodes[path.rpartition("/")[0]]
-            if len(limit.children) > int(limit.data):
-                raise Violation(f"S11 {path} makes {len(limit.children)} of {limit.data!r} permits")
+            limit = path.rpartition("/")[0]
+            size, held = size_from_bytes(self._opened(limit)), len(self._nodes[limit].children)
+            if held > size:
+                raise Violation(f"S11 {path} makes {held} of {size} permits")
         for op in claims:
             self._judge_claim(op)
         for claim in ended:
@@ -211,14 +217,14 @@ class Judge:
                 raise Violation(f"S11 permits of {claim} are left behind")
 
     def _period(self, permit: str) -> int:
-        return period_from_bytes(self._nodes[permit.rpartition("/")[0]].data)
+        return period_from_bytes(self._opened(permit.rpartition("/")[0]))
 
     def _judge_start(self, op: Any) -> None:
         limit, _, number = op.path.rpartition(f"/{PERMIT}")
         now, last = self._nodes[op.path].mtime, self._taken.get(op.path)
         if last is not None and now < last + self._period(op.path):
             raise Violation(f"S11 {op.path} is taken at {last} and {now}")
-        if int(number) >= size_from_bytes(self._nodes[limit].data):
+        if int(number) >= size_from_bytes(self._opened(limit)):
             raise Violation(f"S11 {op.path} is above the size of its rate")
         self._taken[op.path] = now
         self._started.add((self._claims + op.data.decode(), limit))

@@ -3,7 +3,8 @@
 He may stop, lose and delay what he likes, so the other invariants do not hold here. S20 does: the
 clients use only what a holder of the key has sealed for its place. Judged is each use: a plan that
 is looked at (it runs, as its owners say), a task that is about to run (its definition and
-arguments), and an end that is told to who waits.
+arguments), and an end or an outcome that is told to who waits. Failed plans are retried: that takes
+their ends and failures back.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from zkplan.protocol import commit as committing
 from zkplan.protocol import control, ending, load, look, membership
 from zkplan.protocol.active import list_active
 from zkplan.protocol.adding import NewTask
+from zkplan.protocol.formats import ENVELOPE
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.load import Loaded
+from zkplan.protocol.look import readable_record
 from zkplan.protocol.part import Part
-from zkplan.protocol.records import PlanRecord, State, control_from_bytes
-from zkplan.protocol.requests import Create, Op, ReadData, SetData
+from zkplan.protocol.records import Dead, PlanRecord, State, control_from_bytes
+from zkplan.protocol.reopen import reopen
+from zkplan.protocol.requests import Create, Delete, Op, ReadChildren, ReadData, SetData
 from zkplan.protocol.shared import NO_ALLOWANCE, Registration
+from zkplan.protocol.sources import outcome_in
 from zkplan.protocol.unproven import Unproven, require_proven
 
 from .network import Client, Fiber, Network
@@ -36,12 +41,14 @@ from .sealing import Sealing
 from .story import Violation
 
 ROOT = "/z"
-STEPS = 700
+STEPS = 900
 #: How likely the outsider acts between two requests of the others: one of these.
-ACTS = (0.02, 0.06, 0.2)
+ACTS = (0.006, 0.02, 0.06, 0.2)
 #: What the operator sets a plan to; None: he marks it ready.
-STATES: tuple[State | None, ...] = ("paused", "running", "running", "cancelled", None)
+STATES: tuple[State | None, ...] = ("paused", *(3 * ("running", None)), "cancelled")
 Script = Generator[Any, Any, None]
+#: How a failure begins.
+FAILURE = ENVELOPE + b"E"
 FORGED = (b'{"state":"running"}', b'{"when":1.0,"failed":0}', b"forged", b"")
 
 
@@ -56,6 +63,9 @@ class Run:
         self.network.observer = self
         #: What honest clients wrote, by path and by the life of the plan.
         self.truth: dict[tuple[str, int], bytes] = {}
+        #: What honest clients wrote, in order, and last into each znode as it is sealed.
+        self.written: list[tuple[str, bytes]] = []
+        self.last: dict[str, bytes] = {}
         #: What the outsider has seen: path and data.
         self.recorded: list[tuple[str, bytes]] = []
         self.clients: list[Client] = []
@@ -72,6 +82,7 @@ class Run:
             self._start(f"worker{number}", self._worker(f"w{number}"))
         self._start("operator", self._operator())
         self._start("waiter", self._waiter())
+        self._start("retrier", self._retrier())
 
     def run(self) -> int:
         """Raises Violation. Gives how many uses were judged."""
@@ -93,7 +104,8 @@ class Run:
     # ---- what honest clients do
 
     def _author(self, name: str) -> Script:
-        number = yield from authoring.create_plan(self.paths, PlanRecord(name, name, 0.0))
+        record = PlanRecord(name, name, 0.0, on_failure=self.rng.choice(("hold", "cascade")))
+        number = yield from authoring.create_plan(self.paths, record)
         author = authoring.Author(self.paths.plan(number))
         author._uid = name
         tasks: list[NewTask] = []
@@ -109,9 +121,7 @@ class Run:
     def _operator(self) -> Script:
         for _ in range(12):
             for plan in (yield from look.list_plans(self.paths)):
-                state: State | None = self.rng.choice(
-                    ("paused", "running", "running", "cancelled", None)
-                )
+                state = self.rng.choice(STATES)
                 path = self.paths.plan(plan)
                 with suppress(ZkplanError):
                     yield from (
@@ -120,15 +130,37 @@ class Run:
                         else control.mark_ready(path)
                     )
 
+    def _retrier(self) -> Script:
+        for _ in range(30):
+            for plan in (yield from look.list_plans(self.paths)):
+                with suppress(ZkplanError):
+                    yield from reopen(self.paths.plan(plan), 0.0)
+
     def _waiter(self) -> Script:
         for _ in range(60):
             for plan in (yield from look.list_plans(self.paths)):
                 path = self.paths.plan(plan)
                 with suppress(ZkplanError):
+                    end, before = f"{path}/done", len(self.written)
+                    was = self._ever(end)
                     found = yield from control.status(path)
-                    if found.state == "done":
-                        ends = [at for at, _ in self.truth if at == f"{path}/done"]
-                        self._judge(bool(ends), f"{path} is not done")
+                    if found.ended is not None:
+                        since = [at for at, _ in self.written[before:]]
+                        self._judge(bool(was) or end in since, f"{path} is not done")
+                    for task in (yield ReadChildren(f"{path}/results")) or ():
+                        yield from self._judge_outcome(path, task)
+
+    def _judge_outcome(self, plan_path: str, task: str) -> Script:
+        path, letter = f"{plan_path}/results/{task}", f"{plan_path}/dead/{task}"
+        was, before = self._ever(path), len(self.written)
+        node = yield ReadData(path)
+        if node is None or isinstance(node.data, Unproven):
+            return
+        # He may put back an earlier failure with the dead letter that was made with it.
+        stands = self.tree.get(letter)[0] if self.tree.exists(letter) is not None else None
+        if stands is None or stands == self.last.get(letter):
+            is_true = node.data in was or (path, node.data) in self.written[before:]
+            self._judge(is_true, f"{path} is an earlier outcome")
 
     def _worker(self, name: str) -> Script:
         me = yield from membership.register(self.paths, name, b"{}", map(str, count()))
@@ -163,8 +195,17 @@ class Run:
                 yield from ending.hand_back([item.claim])
                 continue
             self._judge_task(item, node.czxid)
-            outcome = b"|".join([b"out", item.record, *item.arguments])
-            yield from committing.commit(me, [Part(item, outcome)], [], NO_ALLOWANCE)
+            part = Part(item, b"|".join([b"out", item.record, *item.arguments]), True)
+            fails = any(outcome_in(each).startswith(FAILURE) for each in item.arguments)
+            plan_record = readable_record(node.data)
+            if plan_record is not None and plan_record.on_failure == "cascade":
+                fails = fails or self.rng.random() < 0.3
+            if fails:
+                claim = item.claim
+                dead = Dead("5000", claim.n, claim.a, "t", "it fails", me.worker).to_bytes()
+                failure = FAILURE + b"%d" % claim.n
+                part = Part(item, failure, True, dead, holds=True, cascades=True)
+            yield from committing.commit(me, [part], [], NO_ALLOWANCE)
             yield from control.finish(path, 0.0)
 
     # ---- the truth
@@ -173,8 +214,16 @@ class Run:
         for op, result in zip(ops, results, strict=True):
             path = result if type(op) is Create else op.path
             # What an honest client has deleted may be put back there, while its plan lives.
+            if type(op) is Delete and (path.endswith("/done") or "/results/" in path):
+                self.truth.pop((path, self._life(path)), None)
+            if type(op) is Delete:
+                self.last.pop(path, None)
             if type(op) in (Create, SetData):
-                if not isinstance(op.data, Unproven):  # type: ignore[union-attr]
+                self.written.append((path, op.data))  # type: ignore[union-attr]
+                with suppress(server.TreeError):
+                    self.last[path] = self.tree.get(path)[0]
+                # An end is not believed while he has damaged the state, and is true all the same.
+                if path.endswith("/done") or not isinstance(op.data, Unproven):  # type: ignore[union-attr]
                     self.truth[path, self._life(path)] = op.data  # type: ignore[union-attr]
                 with suppress(server.TreeError):
                     self.recorded.append((path, self.tree.get(path)[0]))
@@ -190,6 +239,10 @@ class Run:
 
     def _true(self, path: str) -> bytes | None:
         return self.truth.get((path, self._life(path)))
+
+    def _ever(self, path: str) -> list[bytes]:
+        """What is true there in each life of its plan: this client may mean an earlier one."""
+        return [data for (at, _), data in self.truth.items() if at == path]
 
     def _judge(self, is_true: bool, told: str) -> None:
         self.judged += 1
@@ -221,7 +274,7 @@ class Run:
     def _all_deeds(self) -> list[Callable[[], None]]:
         return [
             *(self._overwrite, self._overwrite, self._swap_edges, self._deliver, self._state),
-            *(self._copy_plan, self._end, self._entry),
+            *(self._copy_plan, self._end, self._end, self._entry, self._outcome),
         ]
 
     def _swap_edges(self) -> None:
@@ -311,6 +364,9 @@ class Run:
         plan = self.rng.choice(self._seen("/plan-"))[0][: len(ROOT) + 16]
         _, data = self.rng.choice(self._seen("/done"))
         self._put(f"{plan}/done", self.rng.choice((data, FORGED[1])))
+
+    def _outcome(self) -> None:
+        self._put(*self.rng.choice(self._seen("/results/")))
 
     def _entry(self) -> None:
         task = "/".join(self.rng.choice(self._seen("/task-"))[0].split("/")[:4])

@@ -48,6 +48,8 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "the version of a state is left out": (Places, "of", _ordered_by_nothing),
     "the life of a plan is left out": (Guard, "_learn", _one_life),
     "a state runs from its first version on": (guard, "starting_control", lambda data: data),
+    "an end counts after a retry": (guard, "require_last_end", lambda *_: None),
+    "a failure counts without its dead letter": (guard, "is_failure", lambda _: False),
     "what was refused is parsed": (Guard, "_refused", _used_all_the_same),
 }
 

@@ -53,7 +53,7 @@ def list_limits(output: str, settings: Settings) -> None:
                 permit._asdict() | {"since": date_time(permit.since, output != "json")}
                 for permit in found.held
             ]
-            row = {"name": found.name, "size": found.size, "held": held, "period": found.period}
+            row = found._asdict() | {"held": held}
             if output != "json":
                 told = [
                     f"task {int(each.task or 0)} of plan {int(each.plan or 0)} on {each.worker} "
@@ -62,6 +62,10 @@ def list_limits(output: str, settings: Settings) -> None:
                     if each.task.isdecimal() and each.plan.isdecimal()
                 ]
                 row |= {"held": len(held), "by": "; ".join(told)}
+                if found.unread:
+                    row["size"] = f"unknown: {found.unread}"
             rows.append(row)
-        columns = LimitStatus._fields if output == "json" else (*LimitStatus._fields, "by")
+        columns = (
+            LimitStatus._fields if output == "json" else ("name", "size", "held", "period", "by")
+        )
         print_rows(rows, output, columns)

@@ -15,7 +15,7 @@ import click
 from ..basics.text import age, date_time
 from ..functions.by_path import function_at
 from ..protocol.schedules import CATCH_UPS, OVERLAPS, Firing
-from ..schedules import Schedule, find_all
+from ..schedules import ScheduleInfo, infos
 from ..settings import Settings
 from .common import (
     connection_options,
@@ -85,7 +85,7 @@ def add(
     function = _imported(builder)
     with open_client(settings, creates=True) as client:
         made = client.schedule(name, cron, function, _array(arguments), **options)
-        print_facts(_facts(made, output), output)
+        print_facts(_facts(made.info(), output), output)
 
 
 def _imported(path: str) -> Callable[..., Any]:
@@ -112,7 +112,7 @@ def _array(text: str) -> list[Any]:
 def list_schedules(output: str, settings: Settings) -> None:
     """List all schedules under the root."""
     with open_client(settings) as client:
-        rows = [_facts(each, output, short=True) for each in find_all(client)]
+        rows = [_facts(each, output, short=True) for each in infos(client)]
         print_rows(rows, output, _COLUMNS)
         if not rows:
             tell_none("schedule", client, settings.hosts)
@@ -125,7 +125,7 @@ def list_schedules(output: str, settings: Settings) -> None:
 def show(name: str, output: str, settings: Settings) -> None:
     """Show one schedule, and what became of its last due times: which plan, and who fired it."""
     with open_client(settings) as client:
-        print_facts(_facts(client.find_schedule(name), output), output)
+        print_facts(_facts(client.find_schedule(name).info(), output), output)
 
 
 @schedule.command("next")
@@ -185,8 +185,7 @@ def rm(name: str, settings: Settings) -> None:
         click.echo(f"{name}: removed")
 
 
-def _facts(found: Schedule, output: str, short: bool = False) -> dict[str, Any]:
-    info = found.info()
+def _facts(info: ScheduleInfo, output: str, short: bool = False) -> dict[str, Any]:
     facts: dict[str, Any] = info._asdict()
     facts["next"] = None if info.next is None else _told(info.next, output)
     fired = [
@@ -195,6 +194,8 @@ def _facts(found: Schedule, output: str, short: bool = False) -> dict[str, Any]:
     ]
     del facts["outcomes"]
     facts["last"] = _line(fired[-1]) if fired else ""
+    if info.unread:
+        facts["last"] = f"cannot be read here: {info.unread}"
     del facts["fired"]
     if short and output != "json":
         return facts

@@ -8,7 +8,7 @@ its own below a plan or the root is covered by that alone (`places`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -35,8 +35,28 @@ from ..protocol.sources import ENDED, HEAD_BYTES, NUMBER_BYTES, outcome_in
 from ..protocol.unproven import Unproven, require_proven
 from .keys import Key
 from .life import NO_PLAN, Life, open_argument, open_at, seal_argument, seal_at, with_plan
-from .places import ARG, ARGUMENT, LOG, RECORD, TASK, UNNUMBERED, Place, Places
-from .ring import Ring
+from .places import (
+    ARG,
+    ARGUMENT,
+    END,
+    LOG,
+    OUTCOME,
+    RECORD,
+    TASK,
+    UNNUMBERED,
+    Place,
+    Places,
+)
+from .ring import NOT_FOR_HERE, Ring
+from .undone import (
+    PUT_BACK,
+    death_in,
+    death_of,
+    is_failure,
+    letter_path,
+    of_death,
+    require_last_end,
+)
 
 logger = get_logger("zkplan.protection")
 _checked: ContextVar[str] = ContextVar("zkplan_checked_plan", default="")
@@ -155,10 +175,17 @@ class Guard:
                         raise _unpredicted(path)
                     if not plan and op.becomes:
                         born = rest
-                    if kind.ordered:
+                    if kind.starts:
                         begun.append(op)
                 life, ring = self._lives.get(plan), self._ring
-                if kind is RECORD and life is not None and ring is not None and plan != born:
+                if kind is OUTCOME and is_failure(data):
+                    place = yield from self._of_failure(place, request.ops)
+                if (
+                    kind in (RECORD, OUTCOME)
+                    and life is not None
+                    and ring is not None
+                    and plan != born
+                ):
                     sealed = seal_at(ring, life.prefix, place, op.data)
                 else:
                     sealed = yield from self._seal(place, path, op, born)
@@ -195,7 +222,7 @@ class Guard:
                 self._note(self._states, path, node.czxid if node is not None else 0)
             rest += f"@{self._states[path]:x}.{op.version + 1}"
         is_born = bool(plan) and plan == born and isinstance(op, Create)
-        if kind.ordered and isinstance(op, Create) and not is_born:
+        if kind.starts and isinstance(op, Create) and not is_born:
             # Nobody knows its CZXID yet. So it lets nothing run, and the state follows. That of a
             # schedule's plan is made with its plan, and runs at once: if its maker died in between,
             # nobody would go on. It counts only with the CZXID of its plan.
@@ -203,6 +230,15 @@ class Guard:
         begins = with_plan(plan) if is_born else (yield from self._life(plan)).prefix
         ring = yield from self._rings()
         return seal_at(ring, begins, (plan, rest, kind), data)
+
+    def _of_failure(self, place: Place, ops: Sequence[Op]) -> Step[Place]:
+        """Where a failure belongs: beside the dead letter that is made with it, or stands."""
+        path = letter_path(self._places.root, place)
+        n = death_of(ops, path)
+        if n is None:
+            letter = yield from self._read(path)
+            n = death_in(letter.data) if letter is not None else None
+        return place if n is None else of_death(place, n)
 
     def _life(self, plan: str) -> Step[Life]:
         """That of the plan, or of none. Its CZXID is 0 if the plan is not there."""
@@ -239,13 +275,21 @@ class Guard:
         kind = type(request)
         if kind is ReadData and answer is not None:
             now = self._open_now(request.path, answer)
-            return now or (yield from self._open(request.path, answer))
+            return now or (yield from self._open(request.path, answer, {}))
         if kind is ReadMany:
-            open_now = self._open_now
+            open_now, later = self._open_now, []
             for at, read in enumerate(request.reads):
                 if type(read) is ReadData and (node := answer[at]) is not None:
-                    path = read.path
-                    answer[at] = open_now(path, node) or (yield from self._open(path, node))
+                    opened = open_now(read.path, node)
+                    if opened is None:
+                        later.append(at)
+                    else:
+                        answer[at] = opened
+            if later:
+                near = yield from self._letters([request.reads[at].path for at in later])
+                for at in later:
+                    path = request.reads[at].path
+                    answer[at] = yield from self._open(path, answer[at], near)
         elif kind is list:
             for begun in request:
                 yield from self._start(begun, answer)
@@ -267,10 +311,10 @@ class Guard:
             if place is None:
                 return node
             plan, rest, kind = place
+            if kind.ordered or kind is END:
+                return None
             if not (data or kind.needed):
                 return node
-            if kind.ordered:
-                return None
         life, ring = self._lives.get(plan), self._ring
         if life is None or ring is None or self.older is not None:
             return None
@@ -285,44 +329,95 @@ class Guard:
             return None
         return _new(Node, (data,) + node[1:])  # noqa: RUF005 - faster
 
-    def _open(self, path: str, node: Node) -> Step[Node | None]:
-        """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone."""
+    def _read(self, path: str) -> Step[Node | None]:
+        node = yield ReadData(path)
+        return node and (self._open_now(path, node) or (yield from self._open(path, node, {})))
+
+    def _letters(self, paths: Sequence[str]) -> Step[dict[str, Node | None]]:
+        """By path, the dead letters that stand beside those of these znodes that are outcomes."""
+        places = [place for path in paths if (place := self._places.of(path)) is not None]
+        wanted = [letter_path(self._places.root, each) for each in places if each[2] is OUTCOME]
+        found: dict[str, Node | None] = {}
+        if wanted:
+            nodes = yield ReadMany([ReadData(path) for path in wanted])
+            for path, node in zip(wanted, nodes, strict=True):
+                found[path] = node and (
+                    self._open_now(path, node) or (yield from self._open(path, node, {}))
+                )
+        return found
+
+    def _open(self, path: str, node: Node, near: dict[str, Node | None]) -> Step[Node | None]:
+        """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone.
+
+        `near` has others that were read in the same request, or after it. It gets states.
+        """
         try:
-            return (yield from self._checked(path, node))
+            opened = yield from self._checked(path, node, near)
         except _Gone:
             return None
+        if path.endswith("/ready"):
+            near[path] = opened
+        return opened
 
-    def _checked(self, path: str, node: Node) -> Step[Node]:
+    def _checked(self, path: str, node: Node, near: dict[str, Node | None]) -> Step[Node]:
         place = self._places.of(path)
         if place is None:
             return node
         plan, rest, kind = place
-        if not (node.data or kind.needed):
-            return node
-        if kind.introduces and not node.version:
+        if kind.ordered:
             self._note(self._states, path, node.czxid)
+        if not (node.data or kind.needed) or (kind.introduces and not node.version):
             return node
         if not plan and kind is RECORD:  # whoever reads a plan means this one
             self._note(self._lives, rest, Life.of(rest, node.czxid))
         try:
-            data: bytes = yield from self._body(place, path, node)
+            data: bytes = yield from self._proven(place, path, node, near)
         except PayloadRefused:
+            if kind.undone:
+                # A retry may have taken it back since it was read.
+                now = yield ReadData(path)
+                if now is None:
+                    raise _Gone from None
+                if (now.czxid, now.version) != (node.czxid, node.version):
+                    return (yield from self._checked(path, now, {}))
             # The root or the plan may be another one than it was: that is asked once.
             yield from self._forget(plan)
             try:
-                data = yield from self._body(place, path, node)
+                data = yield from self._proven(place, path, node, {})
             except PayloadUndecodable as error:
                 data = self._refused(path, node, error)
         except PayloadUndecodable as error:
             data = self._refused(path, node, error)
         return node._replace(data=data)
 
+    def _proven(
+        self, place: Place, path: str, node: Node, near: dict[str, Node | None]
+    ) -> Step[bytes]:
+        """What was sealed there and was not taken back. Raises as `Ring.open`."""
+        plan, _, kind = place
+        if kind is OUTCOME:
+            at = letter_path(self._places.root, place)
+            letter = near[at] if at in near else (yield from self._read(at))
+            n = death_in(letter.data) if letter is not None else None
+            if n is not None:
+                with suppress(PayloadRefused):  # an outcome of another kind stands there
+                    return (yield from self._body(of_death(place, n), path, node))
+        try:
+            data = yield from self._body(place, path, node)
+        except PayloadRefused as error:
+            if kind is not OUTCOME or str(error) != NOT_FOR_HERE:
+                raise
+            raise PayloadRefused(f"{error}{PUT_BACK}") from None
+        if kind is END:
+            at = f"{self._places.root}/{plan}/ready"
+            ready = near[at] if at in near else (yield from self._read(at))
+            require_last_end(data, ready.data if ready is not None else None)
+        return data
+
     def _body(self, place: Place, path: str, node: Node) -> Step[bytes]:
         plan, rest, kind = place
-        if kind.ordered:
-            self._note(self._states, path, node.czxid)
-            if node.version:
-                rest += f"@{node.czxid:x}.{node.version}"
+        if kind.ordered and node.version:
+            rest += f"@{node.czxid:x}.{node.version}"
         life = yield from self._life(plan)
         if plan and not life.czxid:
             raise _Gone
@@ -364,14 +459,14 @@ class Guard:
         again goes on.
         """
         place = self._places.of(op.path)
-        if place is None or not place[2].ordered or control_from_bytes(op.data) != "running":
+        if place is None or not place[2].starts or control_from_bytes(op.data) != "running":
             return
         is_there = not isinstance(answer, Applied) and answer.path == op.path
         if not isinstance(answer, Applied) and not (
             is_there and answer.reason is Reason.NODE_EXISTS
         ):
             return
-        node = yield from self._opened(ReadData(op.path), (yield ReadData(op.path)))
+        node = yield from self._read(op.path)
         if node is None or node.version or node.data != starting_control(op.data):
             return
         state = SetData(op.path, op.data, 0)

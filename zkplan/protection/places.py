@@ -9,8 +9,13 @@ A place is text without null bytes, after the uid of the root:
     plan-NUMBER@CZXID/…/arg-POSITION<NUMBER     one with which that task has not ended
     plan-NUMBER@CZXID/task-NUMBER/log           each `log-` of a task: the server numbers them
     plan-NUMBER@CZXID/history/seg               each segment of its history, likewise
+    plan-NUMBER@CZXID/results/TASK@N            a failure, which a retry takes back: N is that of
+                                                the dead letter that stands beside it
+    plan-NUMBER@CZXID/limit                     the size of a plan's own limit
     plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Kind.ordered`
     workers/ID@CZXID.VERSION                    what a worker was told: each version but the first
+    limits/NAME@CZXID.VERSION                   likewise a limit, the bounds of the root, and the
+                                                next time of a schedule
     …                                           the path, for anything else below the root
 
 CZXID is that of the plan's znode: a plan that somebody makes anew from what he has recorded is
@@ -22,11 +27,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import PayloadRefused
-from ..protocol.layout import HISTORY, PLAN_FIXED, SEGMENT, TASK_KEY, UPDATE
+from ..protocol.layout import (
+    HISTORY,
+    PLAN_FIXED,
+    SEGMENT,
+    TASK_KEY,
+    UPDATE,
+    parse_plan,
+)
 from ..protocol.sources import ENDED, HEAD_BYTES, NOT_ENDED, NUMBER_BYTES
 
 #: Rooms whose names alone count, and whose data no key covers.
-_OPEN_ROOMS = frozenset(("claims", "delayed", "active", "failed", "limits"))
+_OPEN_ROOMS = frozenset(("claims", "delayed", "active", "failed"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
 #: What stands between the name of a plan and the number of a task; and of one, for its result.
 TASK, _RESULTS = "/task-", "/results/"
@@ -38,26 +50,32 @@ UNNUMBERED = ("/log", "/seg")
 
 class Kind(NamedTuple):
     """`ordered`: the data change, and an older state must not come back. So they are sealed for the
-    znode's own CZXID and for the version that the write makes. `needed`: they are never empty.
+    znode's own CZXID and for the version that the write makes. The first version, which may come
+    back, lets nothing run: it is empty, or paused. `starts`: the state that it is made for follows
+    by itself; see `Guard._start`. `needed`: they are never empty.
     `introduces`: in its first version a worker says who it is, to whoever has which keys. That is
     not sealed, and nobody acts on it; later versions are orders. `argument`: its place is that of
     the outcome which it is, the same in all tasks that get it; see `place_of_argument`.
+    `undone`: a retry takes it back, and it must not be put back then; see `guard` and `undone`.
     """
 
     ordered: bool = False
+    starts: bool = False
     needed: bool = True
     introduces: bool = False
     argument: bool = False
+    undone: bool = False
 
 
-RECORD, _STATE, _OPTIONAL = Kind(), Kind(ordered=True), Kind(needed=False)
+RECORD, _STATE, _OPTIONAL = Kind(), Kind(ordered=True, starts=True), Kind(needed=False)
+#: The end of a plan, and the outcome of a task.
+END, OUTCOME = Kind(undone=True), Kind(undone=True)
+_SETTING = Kind(ordered=True, needed=False)
 _INTRODUCTION = Kind(ordered=True, introduces=True)
 ARGUMENT = Kind(argument=True)
 
 #: Children of a plan that are never empty where they stand.
-_IN_PLAN = {"ready": _STATE, "done": RECORD}
-#: Children of a plan whose own children are never empty.
-_HOLDING_RECORDS = frozenset(("dead", "results"))
+_IN_PLAN = {"ready": _STATE, "done": END}
 
 #: Where a znode's data belong: the name of its plan, which is empty where it is in none, and the
 #: rest of its path. A plain tuple, for one is made for each znode that is read or written.
@@ -99,7 +117,7 @@ class Places:
                 return path[self.plan_at], path[self.rest_at], ARGUMENT
             return path[self.plan_at], path[self.log_at if child == LOG else self.rest_at], RECORD
         if path[self._results] == _RESULTS and path.startswith(self.plans):
-            return path[self.plan_at], path[self.rest_at], RECORD
+            return path[self.plan_at], path[self.rest_at], OUTCOME
         if path.startswith(self._open) or not path.startswith(self._prefix):
             return None
         inside = path[self._cut :]
@@ -108,6 +126,10 @@ class Places:
             return _in_plan(plan, rest)
         if plan in _OPEN_ROOMS:
             return None
+        if plan == "limits":
+            return _of_limit(inside, rest)
+        if plan == "bounds" or (plan == "schedules" and "/next-" in rest):
+            return "", inside, _SETTING
         return "", inside, _INTRODUCTION if plan == "workers" and rest else _OPTIONAL
 
 
@@ -126,6 +148,13 @@ def place_of_argument(rest: str, argument: bytes) -> bytes:
     raise PayloadRefused("it does not say whose outcome it is")
 
 
+def _of_limit(inside: str, name: str) -> Place | None:
+    if "/" in name:
+        return None  # a permit
+    # That of a plan never changes.
+    return (name, "limit", RECORD) if parse_plan(name) else ("", inside, _SETTING)
+
+
 def _in_plan(plan: str, path: str) -> Place | None:
     """What is no task of the plan. An empty path is the plan itself."""
     if not path:
@@ -135,7 +164,7 @@ def _in_plan(plan: str, path: str) -> Place | None:
         if first in PLAN_FIXED or first in _OPEN_IN_PLAN:
             return None
         return plan, first, _IN_PLAN.get(first, _OPTIONAL)
-    if first in _HOLDING_RECORDS:
+    if first == "dead":
         return plan, path, RECORD
     if first == HISTORY and last.startswith(SEGMENT):
         return plan, f"{first}/seg", RECORD

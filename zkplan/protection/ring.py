@@ -1,6 +1,6 @@
 """Seal bytes for a place with the first of some keys, and open them with whichever sealed them.
 
-    z2  KIND  TAG  PROOF  BODY
+    z3  KIND  TAG  PROOF  BODY
 
 KIND is one letter, TAG names the key. The proof is over the place and the body: 16 bytes of keyed
 BLAKE2b (`H`), or 64 bytes of Ed25519 (`S`); with AES-GCM (`G`) it is the nonce of 12 bytes, and the
@@ -20,8 +20,8 @@ from .keys import AES, SECRET, SIGNING, TAG_BYTES, Key
 
 MAGIC = formats.SEALED
 _HEAD = len(MAGIC) + 1 + TAG_BYTES
-_PROOF, _PERSON = 16, b"zkplan.seal.z2"
-_NOT_FOR_HERE = "it was not sealed for this place: it was changed, or moved here from elsewhere"
+_PROOF, _PERSON = 16, b"zkplan.seal.z3"
+NOT_FOR_HERE = "it was not sealed for this place: it was changed, or moved here from elsewhere"
 
 
 class Seal(Protocol):
@@ -91,7 +91,7 @@ class Ring:
             raise self._unknown(head)
         body = seal.open(place, sealed, _HEAD)
         if body is None:
-            raise PayloadRefused(_NOT_FOR_HERE)
+            raise PayloadRefused(NOT_FOR_HERE)
         return body
 
     def _unknown(self, head: bytes) -> PayloadUndecodable:
@@ -101,7 +101,7 @@ class Ring:
             return PayloadRefused("it is not sealed with any key")
         tag = head[-TAG_BYTES:]
         if tag in self._tags:
-            return PayloadRefused(_NOT_FOR_HERE)
+            return PayloadRefused(NOT_FOR_HERE)
         return PayloadUndecodable(
             f"it is sealed with another secret (the key {tag.hex()}), which is not known "
             "here: give the file with that key (secret-files)"

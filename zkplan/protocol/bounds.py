@@ -197,7 +197,10 @@ def change_bounds(paths: Paths, changes: dict[str, Any], anew: bool = False) -> 
         after = replace(before, **changes)
         data = after.to_bytes()
         if node is None:
-            answer = yield Multi([Create(paths.bounds, data)])
+            # Empty, so that no earlier bounds count again where somebody makes the znode anew.
+            answer = yield Multi([Create(paths.bounds)])
+            if isinstance(answer, Applied):
+                continue
         else:
             answer = yield Multi([SetData(paths.bounds, data, node.version)])
         if isinstance(answer, Applied):

@@ -318,6 +318,12 @@ def cancel_as_read(
     return isinstance(answer, Applied)
 
 
+def _end(when: float, failed: int, ready: Node) -> bytes:
+    """With how often the plan was retried before: an earlier end must not be taken for a later."""
+    retried = share_from_bytes(ready.data).retried
+    return to_json({"when": when, "failed": failed} | ({"retried": retried} if retried else {}))
+
+
 def finish(plan_path: str, when: float) -> Step[bool]:
     """Create `done` if no task is left that may run. Returns whether the plan is done.
 
@@ -352,7 +358,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         failpoints.reach("finish.between")
         ops: list[Op] = [
             Delete(f"{plan_path}/add-count", adds.version),
-            Create(f"{plan_path}/done", to_json({"when": when, "failed": failed})),
+            Create(f"{plan_path}/done", _end(when, failed, ready)),
             # S7, S14: a late copy must not end a plan that was retried or indexed since.
             Check(f"{plan_path}/ready", ready.version),
         ]

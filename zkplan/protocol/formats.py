@@ -13,7 +13,7 @@ TREE = 2
 #: What each kind of payload begins with: letters of its own, and its number in one digit. A new
 #: letter of an event is no new format of the history: those who do not know it pass it over.
 ENVELOPE = b"e2"
-SEALED = b"z2"
+SEALED = b"z3"
 HISTORY = b"h1"
 BLOB = b"zkb1"
 HISTORY_PART = b"zkh1"

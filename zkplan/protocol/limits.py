@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from ..errors import ZkplanError
+from ..errors import PayloadUndecodable, ZkplanError
 from .layout import OWN_LIMIT, PERMIT, Paths, limit_path, limits_in, parse_plan, parse_queue
 from .load import read_all
 from .requests import (
@@ -28,6 +28,7 @@ from .requests import (
     Step,
 )
 from .shared import REFUSALS_MAX, rejected
+from .unproven import require_opened
 
 SIZE_MAX = 10_000
 #: Each permit of a rate is read to know when it is free.
@@ -80,13 +81,15 @@ class LimitStatus(NamedTuple):
     """A limit: its size, and the permits that are held.
 
     The name of a plan's own limit (`max_running`) is `plan-NUMBER`. Of a rate, `period` is its
-    seconds, and `held` are the permits that were taken within that time.
+    seconds, and `held` are the permits that were taken within that time. `unread` says why its size
+    is not known here, and is empty where it is: then nothing is claimed under it.
     """
 
     name: str
     size: int
     held: list[Permit]
     period: float | None = None
+    unread: str = ""
 
 
 def check_limit(name: str, size: int, per: Per | None = None) -> None:
@@ -109,6 +112,17 @@ def size_from_bytes(data: bytes) -> int:
     return min(int(digits), SIZE_MAX) if digits.isdigit() and len(digits) <= 10 else 0
 
 
+def size_told(data: bytes) -> str:
+    """Why the size of a limit is not known; empty where it is."""
+    try:
+        require_opened("its size", data)
+    except PayloadUndecodable as error:
+        return str(error)
+    if not data:
+        return "it has no size yet: set it"
+    return "" if data.partition(b" ")[0].isdigit() else "its size is no number: set it anew"
+
+
 def period_from_bytes(data: bytes) -> int:
     """The period of a rate in milliseconds; 0 for a limit of what runs at the same time."""
     _, is_rate, digits = data.partition(b" ")
@@ -128,6 +142,8 @@ def ensure_limits(paths: Paths) -> Step[None]:
 def set_limit(paths: Paths, name: str, size: int, per: Per | None = None) -> Step[None]:
     """Create the limit, or change its size. No task that runs is stopped.
 
+    It is created without a size, which lets nothing run, and gets its size with the next version:
+    an earlier size that is put back is refused, with keys, and so is a znode that is made anew.
     Raises TransactionRejected, and ZkplanError if a rate is to become none, or the other way: what
     permits stand for would change.
     """
@@ -136,14 +152,17 @@ def set_limit(paths: Paths, name: str, size: int, per: Per | None = None) -> Ste
     data = b"%d" % size if per is None else b"%d %d" % (size, 1000 * PERIODS_S[per])
     for _ in range(REFUSALS_MAX):
         node = yield ReadData(path)
-        if node is not None and (per is None) is not (period_from_bytes(node.data) == 0):
+        is_set = node is not None and size_told(node.data) == ""
+        if is_set and (per is None) is not (period_from_bytes(node.data) == 0):
             kind = "no rate" if per else "a rate"
             raise ZkplanError(f"{name} is {kind}: remove it first, and then set it anew")
         # By its version: a late copy must not set an earlier size again.
-        op: Op = Create(path, data) if node is None else SetData(path, data, node.version)
+        op: Op = Create(path) if node is None else SetData(path, data, node.version)
         answer = yield Multi([op])
-        if isinstance(answer, Applied):
+        if isinstance(answer, Applied) and node is not None:
             return
+        if isinstance(answer, Applied):
+            continue
         if answer.repeated and (node := (yield ReadData(path))) is not None and node.data == data:
             return
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
@@ -268,7 +287,8 @@ def list_limits(paths: Paths, now: float) -> Step[list[LimitStatus]]:
                 since = permit.modified_ms / 1000  # a permit of a rate is taken over
                 if period is None or since + period > now:
                     permits.append(Permit(number, worker, plan, task, since))
-        found.append(LimitStatus(name, size_from_bytes(node.data), permits, period))
+        size, unread = size_from_bytes(node.data), size_told(node.data)
+        found.append(LimitStatus(name, size, permits, period, unread))
     return found
 
 

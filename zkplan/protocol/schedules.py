@@ -7,7 +7,8 @@ the time that is due next, at the version that was read.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -174,10 +175,13 @@ def read_schedule(paths: Paths, name: str) -> Step[Schedule]:
         node = yield ReadData(path)
         if node is None:
             break
-        definition = Definition.from_bytes(node.data)
-        upcoming = yield ReadData(f"{path}/next-{definition.uid}")
+        with _named(path):
+            definition = Definition.from_bytes(node.data)
+        following = f"{path}/next-{definition.uid}"
+        upcoming = yield ReadData(following)
         if upcoming is not None:  # else it was changed in between
-            return _schedule(path, definition, upcoming)
+            with _named(following):
+                return _schedule(path, definition, upcoming)
     else:
         raise ScheduleNotFound(
             name,
@@ -185,6 +189,17 @@ def read_schedule(paths: Paths, name: str) -> Step[Schedule]:
             "it again (`zkplan schedule add`)",
         )
     raise ScheduleNotFound(name, f"there is no schedule {name!r} under {paths.root}")
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """An error of this block names the znode."""
+    try:
+        yield
+    except PayloadUndecodable as error:
+        if path in str(error):
+            raise
+        raise type(error)(f"{path} is not used: {error}") from None
 
 
 def _schedule(path: str, definition: Definition, node: Node) -> Schedule:
@@ -215,7 +230,11 @@ def put_schedule(
     paths: Paths, definition: Definition, due_ms: int, old: Schedule | None
 ) -> Step[bool]:
     """Add a schedule, or change the `old` one, whose last firings it keeps. Returns False where
-    somebody else has changed it since."""
+    somebody else has changed it since.
+
+    Its next time is made paused, and goes on with the next version: with keys no earlier time that
+    is put back counts, and a znode that is made anew fires nothing.
+    """
     path = f"{paths.schedules}/{definition.name}"
     upcoming = Upcoming(due_ms)
     ops: list[Op] = [SetData(paths.schedules)]
@@ -229,8 +248,13 @@ def put_schedule(
         upcoming = old.next._replace(due_ms=due_ms)
         ops += [SetData(path, definition.to_bytes()), Delete(old.next_path, old.version)]
     mine = f"{path}/next-{definition.uid}"
-    ops.append(Create(mine, upcoming.to_bytes()))
-    return (yield from _applied(f"changing the schedule {definition.name}", ops, mine))
+    paused = upcoming._replace(paused=True)
+    ops.append(Create(mine, paused.to_bytes()))
+    made = yield from _applied(f"changing the schedule {definition.name}", ops, mine)
+    if not made or upcoming.paused:
+        return made
+    yield from set_next(paths, Schedule(path, definition, paused, 0), upcoming)
+    return True  # where that was refused, somebody else has paused, resumed or changed it by now
 
 
 def set_next(paths: Paths, schedule: Schedule, upcoming: Upcoming) -> Step[bool]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..basics.cron import Cron
 from ..connection import Connection
-from ..errors import ZkplanError
+from ..errors import PayloadUndecodable, ScheduleNotFound, ZkplanError
 from ..inspection.together import together
 from ..plan import Plan
 from ..protocol.control import status
@@ -39,7 +39,8 @@ class ScheduleInfo(NamedTuple):
     milliseconds since 1970 by the server's clock, `plan` is the number of the plan, empty if there
     is none, `worker` is who did it, and `how` is `fired`, `triggered`, or why it was passed over.
     `outcomes` has the state of each of these plans now, as `PlanStatus.state`; empty where there is
-    none, or it was removed.
+    none, or it was removed. `unread` says why the schedule cannot be read here, such as a znode
+    that is not sealed for its place, and is empty where it can: else only its name is known.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ScheduleInfo(NamedTuple):
     next: datetime | None
     fired: list[Firing]
     outcomes: list[str]
+    unread: str = ""
 
 
 class Schedule:
@@ -146,6 +148,23 @@ def find(client: Connection, name: str) -> Schedule:
     found = Schedule(client, name)
     found._found()
     return found
+
+
+def infos(client: Connection) -> list[ScheduleInfo]:
+    """What each schedule under the root does, by name. One that cannot be read hides no other."""
+    found = []
+    for schedule in find_all(client):
+        try:
+            found.append(schedule.info())
+        except ScheduleNotFound:
+            continue  # removed meanwhile
+        except PayloadUndecodable as error:
+            found.append(_unread(schedule.name, str(error)))
+    return found
+
+
+def _unread(name: str, why: str) -> ScheduleInfo:
+    return ScheduleInfo(name, "", "", "", "skip", "none", 0.0, True, None, [], [], why)
 
 
 def find_all(client: Connection) -> list[Schedule]:

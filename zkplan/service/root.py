@@ -138,12 +138,16 @@ class PermitOut(BaseModel):
 
 
 class LimitOut(BaseModel):
-    """A limit of what runs at the same time, or, with a period in seconds, of what starts in it."""
+    """A limit of what runs at the same time, or, with a period in seconds, of what starts in it.
+
+    `unread` says why its size is not known; nothing is claimed under it then.
+    """
 
     name: str
     size: int
     period: float | None
     held: list[PermitOut]
+    unread: str = ""
 
 
 class LimitSetting(BaseModel):
@@ -169,7 +173,8 @@ class LimitIn(Strict):
 
 def _limit(found: LimitStatus) -> LimitOut:
     held = [_permit(each) for each in found.held]
-    return LimitOut(name=found.name, size=found.size, period=found.period, held=held)
+    facts = found._asdict() | {"held": held}
+    return LimitOut(**facts)
 
 
 def _permit(permit: Permit) -> PermitOut:

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from ..client import Client
-from ..errors import InvalidTask, ScheduleNotFound
+from ..errors import InvalidTask
 from ..functions.named import NamedFunction
-from ..schedules import Schedule, find, find_all
+from ..schedules import Schedule, ScheduleInfo, find, infos
 from .asked import ClientOf, needs, record_of
 from .etags import NotModified, Tagged
 from .fields import Strict
@@ -67,6 +67,7 @@ class ScheduleOut(BaseModel):
     paused: bool
     next: float | None
     fired: list[FiringOut]
+    unread: str = ""
 
 
 class Schedules(BaseModel):
@@ -76,7 +77,10 @@ class Schedules(BaseModel):
 
 
 def _out(schedule: Schedule) -> ScheduleOut:
-    info = schedule.info()
+    return _shown(schedule.info())
+
+
+def _shown(info: ScheduleInfo) -> ScheduleOut:
     facts = info._asdict() | {"next": None if info.next is None else info.next.timestamp()}
     facts["fired"] = [
         FiringOut(
@@ -95,14 +99,8 @@ def _out(schedule: Schedule) -> ScheduleOut:
 
 @router.get("/schedules", dependencies=[needs("read")])
 def list_schedules(client: ClientOf) -> Schedules:
-    """All schedules."""
-    shown = []
-    for each in find_all(client):
-        try:
-            shown.append(_out(each))
-        except ScheduleNotFound:
-            continue  # removed meanwhile
-    return Schedules(items=shown)
+    """All schedules. `unread` says why one cannot be read: then only its name is known."""
+    return Schedules(items=[_shown(each) for each in infos(client)])
 
 
 @router.get("/schedules/{name}", dependencies=[needs("read")], responses=NotModified)
