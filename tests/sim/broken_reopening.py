@@ -115,4 +115,9 @@ OF_REOPENING = (
     _mutant("N starts again", (_EDGE, "dependent", _first_number)),
     _mutant("K stays", (reopen, "_pieces", _same_k)),
     _mutant("one end of an edge", (reopen, "_pieces", _lost_edge)),
+    Mutant(
+        "end of a plan whose state has not followed",
+        patches=((control, "_as_read", lambda path, ready: Check(path, ready.version)),),
+        needs=lambda world: world.network.sealing is not None,
+    ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..errors import PayloadRefused, PayloadUndecodable
 from ..protocol.fields import as_whole_from_0, from_json
 from ..protocol.formats import ENVELOPE
-from ..protocol.records import Dead, share_from_bytes
+from ..protocol.records import Dead, is_starting, share_from_bytes
 from ..protocol.requests import Create, Op, SetData
 from ..protocol.unproven import require_proven
 from .places import Place
@@ -56,7 +56,7 @@ def require_last_end(done: bytes, ready: bytes | None) -> None:
     if ready is None:
         raise PayloadRefused("the state of its plan is gone, which says whether it was retried")
     require_proven(ready)
-    if b'"starts"' in ready:  # the first version, which anybody can make anew
+    if is_starting(ready):  # anybody can make the first version anew
         raise PayloadRefused("the state of its plan does not say yet whether it was retried")
     try:
         then = as_whole_from_0(from_json(done, "the end of a plan").get("retried")) or 0

@@ -28,6 +28,7 @@ from .records import (
     control_from_bytes,
     control_reason,
     control_to_bytes,
+    is_starting,
     share_from_bytes,
     was_cancelled,
 )
@@ -318,6 +319,14 @@ def cancel_as_read(
     return isinstance(answer, Applied)
 
 
+def _as_read(path: str, ready: Node) -> Op:
+    """Demands that the state is as it was read. With keys its first version says nothing, so the
+    state follows here where its maker has died in between: else nobody would believe the end."""
+    if is_starting(ready.data):
+        return SetData(path, control_to_bytes("running"), ready.version)
+    return Check(path, ready.version)
+
+
 def _end(when: float, failed: int, ready: Node) -> bytes:
     """With how often the plan was retried before: an earlier end must not be taken for a later."""
     retried = share_from_bytes(ready.data).retried
@@ -360,7 +369,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
             Delete(f"{plan_path}/add-count", adds.version),
             Create(f"{plan_path}/done", _end(when, failed, ready)),
             # S7, S14: a late copy must not end a plan that was retried or indexed since.
-            Check(f"{plan_path}/ready", ready.version),
+            _as_read(f"{plan_path}/ready", ready),
         ]
         if entry is not None:
             ops.append(Delete(active_entry(plan_path)))

@@ -392,6 +392,11 @@ def control_from_bytes(data: bytes) -> State:
     return "cancelled" if state == "cancelled" else "paused"
 
 
+def is_starting(data: bytes) -> bool:
+    """Whether that is the first version of a `ready`, whose state has not followed yet."""
+    return b'"starts"' in data
+
+
 def starting_control(data: bytes) -> bytes:
     """What the first version of a `ready` holds where keys are used: a plan that does not run yet.
 
