@@ -49,11 +49,13 @@ class Service:
         is_open: bool = False,
         tokens: Path | None = None,
         store: str = "",
+        secret: str | None = None,
         **options: Any,
     ) -> None:
         self.tokens = None if is_open else Tokens(tokens)
         self.token = "" if self.tokens is None else self.tokens.add_one_time()
         given: dict[str, Any] = {"serializer": "json", "patience": 2.0, "store": store or None}
+        given["secret"] = secret
         link = Link(lambda: zkplan.connect(hosts, root, **given))
         link.client.prepare()
         self.link = link

@@ -18,6 +18,7 @@ from zkplan import Client, Plan
 from zkplan.errors import PayloadUndecodable
 
 from .every_znode import documented
+from .serving import serving
 from .support import TOP, Here, Run, key_file, secret_of, wait_until, working
 
 WAIT_S = 30.0
@@ -237,6 +238,24 @@ def test_an_unsealed_limit_lets_nothing_run_and_says_so(
         assert not task.done()
     listed = run("limit", "ls", "--secret-file", str(key_file(tmp_path, "ours")))
     assert listed.out.count("it is not sealed with any key") == 2
+
+
+def test_the_service_lists_the_others_and_why_one_cannot_be_read(
+    sealing: Client, here: Here, znodes: KazooClient
+) -> None:
+    sealing.set_limit("good", 1)
+    sealing.set_limit("bad", 1)
+    for name in ("good", "bad"):
+        sealing.schedule(name, "@yearly", abs, [1])
+    unsealed = {"limits": "bad", "schedules": "bad"}
+    for room, name in unsealed.items():
+        znodes.set(f"{sealing.root}/{room}/{name}", b"9")
+    with serving(*here, secret=secret_of("ours")) as service:
+        for room, name in unsealed.items():
+            rows = service.get(f"/{room}")["items"]
+            found = {row["name"]: row["unread"] for row in rows}
+            assert ({*found}, found["good"]) == ({"good", "bad"}, "")
+            assert f"{sealing.root}/{room}/{name}" in found[name]
 
 
 @pytest.mark.parametrize("how", ["overwritten", "made anew"])
