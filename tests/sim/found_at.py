@@ -44,7 +44,7 @@ FOUND_AT = {
     "permit left behind by a clear": 24,
     "permit left behind by a decide": 60,
     "permit left behind by a hand back": 148,
-    "permit of a rate at any version": 1089,
+    "permit of a rate at any version": 1518,
     "permit of an earlier size": 154,
     "permits above the size not counted": 533,
     "publish without compare-and-set": 109,
@@ -52,7 +52,7 @@ FOUND_AT = {
     "reference before its blob": 1734,
     "refused repetition of a decision taken as refused": 116,
     "refused repetition taken as fenced": 61,
-    "removal that deletes results early": 11709,
+    "removal that deletes results early": 12212,
     "retention that asks for no claims": 62,
     "retention that removes a plan that runs": 866,
     "retry of a plan: ends while a failure goes on": 1106,
@@ -68,4 +68,5 @@ FOUND_AT = {
     "update that does not check its demands": 1628,
     "wide delivery without its mark": 407,
     "wide join that settles all its positions": 1695,
+    "end of a plan whose state has not followed": 283,
 }
