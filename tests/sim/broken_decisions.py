@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zkplan.protocol import adding, late_copies
+from zkplan.protocol import adding, ending, late_copies
 from zkplan.protocol import claim as claiming
 from zkplan.protocol import commit as committing
 from zkplan.protocol import decide as deciding
@@ -134,5 +134,9 @@ OF_DECISIONS = (
         "dead task that tells all that are added",
         patches=((committing, "added_ops", _lend_all), (updating, "added_ops", _lend_all)),
         mix=mixes.dying,
+    ),
+    Mutant(
+        "dead task that keeps the mark of a delivery",
+        patches=tuple((each, "undelivered_ops", lambda _: []) for each in (ending, parts)),
     ),
 )

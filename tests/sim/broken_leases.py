@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from zkplan.protocol import leases
+from zkplan.protocol import leases, wide_delivery
 from zkplan.protocol.clearing import clear_claims
 from zkplan.protocol.late_copies import LateCopies
 from zkplan.protocol.layout import Paths, parse_claim, parse_lease
@@ -115,6 +115,11 @@ OF_LEASES = only(
         "late copy of a commit looked for once",
         patches=((LateCopies, "applied", _look_once),),
         mix=mixes.mostly_late,
+    ),
+    Mutant(
+        "second report that goes on with the first outcome",
+        patches=((wide_delivery, "_is_ours", lambda part, result: True),),
+        mix=mixes.told_widely,
     ),
     Mutant("completion without the fence", _end_whoever_claims),
     Mutant("lapsed leases left alone", patches=((of_world, "expire_all", _never),)),

@@ -69,4 +69,6 @@ FOUND_AT = {
     "wide delivery without its mark": 407,
     "wide join that settles all its positions": 1695,
     "end of a plan whose state has not followed": 283,
+    "dead task that keeps the mark of a delivery": 19675,
+    "second report that goes on with the first outcome": 6854,
 }

@@ -21,6 +21,12 @@ def told_of_failures(rng: random.Random) -> Mix:
     return draw_mix(rng)._replace(failing=0.4, retries=4, handlers=0.4)
 
 
+def told_widely(rng: random.Random) -> Mix:
+    """Many tasks die, and their dependents get the failures in several transactions."""
+    mix = told_of_failures(rng)._replace(failing=0.6, handlers=0.6, retries=8, ahead=0.0)
+    return mix._replace(wide=2, expiries=4, adds=0.0, more=0, decisions=0, removes=0, slow=0.0)
+
+
 def dying(rng: random.Random) -> Mix:
     """Nothing is lost. Most tasks die, and tasks are added that wait for them."""
     mix = draw_mix(rng)._replace(failing=0.7, handlers=0.6, adds=0.5, ahead=0.0, retries=0)

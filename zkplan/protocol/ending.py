@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ZkplanError
 from .foreign import folder_restored, skip_number, with_below
-from .layout import Entry, delayed_name, entry_path
+from .layout import DELIVERED, Entry, delayed_name, entry_path
 from .records import Dead
 from .requests import (
     NO_FACT,
@@ -178,12 +178,24 @@ def fail_for_good(
 
     `has_result`: an operator has decided that it fails, by a `result` that goes now.
     """
-    then: list[Op] = [Delete(f"{claim.task_path}/result")] if has_result else []
+    then: list[Op] = []
+    if has_result:
+        then = [Delete(f"{claim.task_path}/result"), *undelivered_ops(claim.task_path)]
     then += [
         Create(f"{claim.plan_path}/dead/{claim.task}", dead.to_bytes()),
         Create(f"{claim.plan_path}/results/{claim.task}", failure),
     ]
     return bool((yield from _end([_ending(claim, then, failure)])))
+
+
+def undelivered_ops(task_path: str) -> list[Op]:
+    """The operations after which the task has no mark of a delivery, whether it had one or not.
+
+    Somebody else may have delivered its `result` since it was read. A retry that found the mark
+    would take its own outcome for delivered, and not keep it.
+    """
+    mark = f"{task_path}/{DELIVERED}"
+    return [Create(mark), Delete(mark)]
 
 
 def postpone(claim: Claim, due_ms: int, later: str) -> Step[bool]:

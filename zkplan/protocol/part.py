@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .adding import NewTask, dep_number
 from .edges import Edge
+from .ending import undelivered_ops
 from .layout import ADDS, DEFAULT_QUEUE, DELIVERED, queue_in
 from .load import Loaded
 from .requests import Create, Delete, Fact, Op, SetData
@@ -187,6 +188,9 @@ class Part:
         if DELIVERED in self.loaded.others:
             # What goes along the edges that are left is another outcome.
             ops.append(Delete(f"{path}/{DELIVERED}"))
+        elif self.loaded.result is not None:
+            # Refused where the mark was made since: then the task is read again.
+            ops += undelivered_ops(path)
         return ops
 
 

@@ -60,7 +60,8 @@ def deliver_wide(
     owed: Callable[[list[Dependent], str], None],
     lost: Lost,
 ) -> Step[bool]:
-    """Commit `part` in as many transactions as it takes. Returns False if its claim was gone.
+    """Commit `part` in as many transactions as it takes. Returns False if its claim was gone, or
+    another outcome was reported for it before.
 
     Raises ResultNotKept, PlanError or PayloadTooLarge if a task that its function added cannot be
     added; then nothing was written. Raises PayloadUndecodable or ZooKeeperError if an edge is
@@ -127,16 +128,23 @@ def _fix_result(part: Part) -> Step[bool]:
         loaded.result = part.outcome
         return True
     if answer.at == 1 and answer.reason is Reason.NODE_EXISTS:
-        # An earlier copy of this transaction, or an earlier claim, has stored the result: that one
-        # counts.
         node = yield ReadData(f"{claim.task_path}/result")
-        if node is not None:
+        if node is not None and _is_ours(part, node.data):
             loaded.result = node.data
             return True
     elif answer.reason is not Reason.NO_NODE:
         raise rejected(f"storing the result of {claim.task_path}", answer)
     yield from drop_removed([claim])  # the claim was lost, or its plan is being removed
     return False
+
+
+def _is_ours(part: Part, result: bytes) -> bool:
+    """Whether an earlier copy of the transaction has stored `result`.
+
+    The holder of a lease may report the end of a claim twice, through two services. The first
+    report counts: whether the task dies with it is not what this one says.
+    """
+    return result == part.outcome
 
 
 def _chunk_size(part: Part) -> int:
