@@ -159,7 +159,8 @@ def test_the_history_tells_of_each_operation_in_the_transaction_that_does_it(
     assert committed["seconds"] is not None
     assert {each["name"] for each in events if each["kind"] == "added"} == {"new"}
     assert all(re.fullmatch(r"one-time \(token [0-9a-f]{8}\)", each["by"]) for each in events)
-    assert plan.task(join)["version"] == "waiting.1.2.4993"
+    # The service may have delivered the skipped outcome by now: then the task does not wait.
+    assert plan.task(join)["version"] in ("waiting.1.2.4993", "runnable.0.0.4993")
     assert plan.update(done("check", task=checked, expect="runnable")).status == 200
     assert plan.last_told() == events, "what is only checked is not told"
 

@@ -21,7 +21,7 @@ from .mix import replaced
 from .outsider import Run
 from .story import Violation
 
-SEEDS = int(os.environ.get("ZKPLAN_SIM_SEEDS", "20000")) // 200
+SEEDS = max(10, int(os.environ.get("ZKPLAN_SIM_SEEDS", "20000")) // 200)
 #: Within so many seeds each mutant must be found.
 SEEDS_MAX = 400
 
