@@ -14,12 +14,10 @@ from ..protocol import control
 from ..protocol.commit import Committed, commit
 from ..protocol.ending import hand_back
 from ..protocol.load import load
-from ..protocol.part import Part
+from ..protocol.part import Part, first_group
 from ..protocol.publish import publish
 from ..protocol.requests import Delete, Fact, Multi, Step
 from ..protocol.shared import (
-    GROUP_BYTES_MAX,
-    GROUP_OPS_MAX,
     NO_ALLOWANCE,
     Claim,
     Dependent,
@@ -92,8 +90,8 @@ class Settling:
     def _commit_all(self, waiting: list[tuple[Part, Job]], leases: list[str]) -> list[Settled]:
         done: list[Settled] = []
         while waiting:
-            group = _first_group(waiting)
-            waiting = waiting[len(group) :]
+            count = first_group(part for part, _ in waiting)
+            group, waiting = waiting[:count], waiting[count:]
             if group[0][0].fits:
                 # A lease goes with its last claims; refused, because others stand, it is left out.
                 again = self._commit(group, [] if waiting else leases, done)
@@ -206,19 +204,6 @@ def measure(ended: Ended) -> None:
     if ended.job.started:
         now = time.monotonic()
         ended.fact = Fact(ran_ms=round(1000 * (now - ended.job.started)), ended=now)
-
-
-def _first_group(waiting: list[tuple[Part, Job]]) -> list[tuple[Part, Job]]:
-    """Parts for one transaction; a wide one alone."""
-    ops = size = 0
-    for index, (part, _) in enumerate(waiting):
-        more, bytes_more, fits = part.weight
-        ops, size = ops + more, size + bytes_more
-        if index and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX or not fits):
-            return waiting[:index]
-        if not fits:
-            return waiting[:1]
-    return waiting
 
 
 def _delete(path: str) -> Step[None]:

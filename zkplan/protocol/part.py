@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .adding import NewTask, dep_number
@@ -192,6 +192,24 @@ class Part:
             # Refused where the mark was made since: then the task is read again.
             ops += undelivered_ops(path)
         return ops
+
+
+def first_group(parts: Iterable[Part]) -> int:
+    """How many of these parts, from the first on, one transaction commits.
+
+    One that does not fit comes alone, and by wide delivery: in a transaction with others the tasks
+    that its function has added would be lost with what is staged below it.
+    """
+    ops = size = count = 0
+    for part in parts:
+        more_ops, more_bytes, fits = part.weight
+        ops, size = ops + more_ops, size + more_bytes
+        if count and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX or not fits):
+            break
+        count += 1
+        if not fits:
+            break
+    return count
 
 
 def outcomes(parts: Sequence[Part]) -> tuple[dict[str, bytes], dict[str, bool]]:

@@ -7,14 +7,8 @@ from functools import partial
 
 from ..errors import ServerFull, ZkplanError
 from ..protocol.commit import Committed, commit
-from ..protocol.part import Part
-from ..protocol.shared import (
-    GROUP_BYTES_MAX,
-    GROUP_OPS_MAX,
-    Allowance,
-    Registration,
-    or_error,
-)
+from ..protocol.part import Part, first_group
+from ..protocol.shared import Allowance, Registration, or_error
 from ..protocol.wide_delivery import WorkerGone, deliver_wide
 from .claimer import Claimer
 from .claims import Claims
@@ -64,22 +58,9 @@ class Committer:
                 parts[0].cut()  # what is delivered wide is delivered alone
                 fits = parts[0].fits
             if fits:
-                self._commit(me, self._group())
+                self._commit(me, [parts.popleft() for _ in range(first_group(parts))])
             else:
                 self._deliver_wide(me, parts.popleft())
-
-    def _group(self) -> list[Part]:
-        """Parts for one transaction. The first of them fits; a wide one ends the group."""
-        waiting = self.claims.uncommitted
-        parts: list[Part] = []
-        ops = size = 0
-        while waiting:
-            more_ops, more_bytes, _ = waiting[0].weight
-            ops, size = ops + more_ops, size + more_bytes
-            if parts and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX):
-                break
-            parts.append(waiting.popleft())
-        return parts
 
     def _commit(self, me: Registration, parts: list[Part]) -> None:
         old_pending, self._old_pending = self._old_pending, []
