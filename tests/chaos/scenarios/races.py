@@ -349,7 +349,7 @@ def pause_before_a_run_is_committed(play: ScenarioRun) -> None:
 @_shows(
     "run that takes new edges with it",
     "pure line, grown",
-    "L3",
+    "S2",
     altered=PATIENT,
     session_s=LASTING_S,
 )

@@ -1,8 +1,9 @@
-"""The checks of a whole run: what shows in its history alone, of whatever plan. Pure."""
+"""The checks of a whole run: what shows in its history and its logs alone, of whatever plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from zkplan.stress.history import Line
 from zkplan.stress.validate.values import wrong_arguments
@@ -14,6 +15,7 @@ from .history import RunHistory
 _NO_FOLDER = "is not written to the store"
 #: As `repr` tells it; what wraps an OSError says its number in another way.
 _NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
+_MENDED = ": the check mended "
 #: Of a task whose author was lost within the steps of a wide join: it never runs.
 _HALF_DEFINED = "is still being defined"
 #: No fault holds a worker for so long, and the cluster leaves none stopped, or dead and not found,
@@ -30,6 +32,14 @@ def violations_of_run(history: RunHistory) -> Iterator[str]:
     yield from due_twice(history)
     yield from passed_without_a_value(history)
     yield from unplanned(history)
+
+
+def mended_by_workers(folder: Path) -> Iterator[str]:
+    """S2: nobody deletes by hand here, so what the check of a worker has mended was torn."""
+    for log in sorted(folder.glob("worker*.log")):
+        for line in log.read_text(errors="replace").splitlines():
+            if _MENDED in line:
+                yield f"S2 a worker had to mend: {line}"
 
 
 def late_executions(history: RunHistory) -> Iterator[str]:

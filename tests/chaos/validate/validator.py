@@ -25,7 +25,7 @@ from .measures import Coverage, Effects, Takeover, takeovers
 from .members import shown_by
 from .plans import PlanHistory
 from .removals import Removals
-from .run_checks import standing_still, violations_of_run
+from .run_checks import mended_by_workers, standing_still, violations_of_run
 from .snapshot import (
     PlanRemains,
     PlanSnapshot,
@@ -88,7 +88,7 @@ class Validator:
         """What shows in histories alone, of whatever plan: to be asked again at the very end."""
         with self._checking:
             self.history.read()
-            found = violations_of_run(self.history)
+            found = [*violations_of_run(self.history), *mended_by_workers(self.cluster.folder)]
             self.violations += [text for text in found if text not in self.violations]
 
     # ---- one look
