@@ -32,7 +32,7 @@ PROVEN_ELSEWHERE = "no key covers it, and nobody acts on it"
 OLD_KEY = "a key names a plan that had it before, as long as that plan stands"
 OLD_SCHEDULE = "a schedule has an earlier definition, and is paused"
 OLD_LETTER = (
-    "a failure that was retried is told again, with the dead letter that was made with it, or "
+    "a failure that was retried is reported again, with the dead letter that was made with it, or "
     "reaches the tasks that take failures"
 )
 OLD_GATE = "a gate that was opened and then retried is open again, with what it had found"
@@ -101,8 +101,8 @@ def data_of(znodes: KazooClient, path: str) -> bytes:
 
 def test_the_table_names_each_kind_and_the_docs_what_cannot_be_refused() -> None:
     assert TABLE.keys() == documented().keys()
-    told = " ".join((TOP / "docs" / "operate" / "security.md").read_text("utf-8").split())
-    assert [words for words in CANNOT if words not in told] == []
+    page = " ".join((TOP / "docs" / "operate" / "security.md").read_text("utf-8").split())
+    assert [words for words in CANNOT if words not in page] == []
     assert set(CANNOT) == set(TABLE.values()) - {REFUSED, ONCE, OPEN, PROVEN_ELSEWHERE}
 
 
@@ -118,7 +118,7 @@ def failed_once(sealing: Client, here: Here, tmp_path: Path, on_failure: Any) ->
 
 @pytest.mark.parametrize("on_failure", ["hold", "cascade"])
 @pytest.mark.parametrize("when", ["it runs again", "it has succeeded"])
-def test_a_failure_that_was_retried_is_told_to_nobody(
+def test_a_failure_that_was_retried_is_reported_to_nobody(
     on_failure: Any, when: str, sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
 ) -> None:
     plan = failed_once(sealing, here, tmp_path, on_failure)
@@ -139,7 +139,7 @@ def test_a_failure_that_was_retried_is_told_to_nobody(
 
 
 @pytest.mark.parametrize("state", ["as it is", "damaged", "made anew"])
-def test_an_end_before_a_retry_is_told_to_nobody(
+def test_an_end_before_a_retry_is_reported_to_nobody(
     state: str, sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path
 ) -> None:
     plan = failed_once(sealing, here, tmp_path, "cascade")
@@ -163,7 +163,7 @@ def test_an_end_before_a_retry_is_told_to_nobody(
             assert found.status().ended is None
 
 
-def test_an_end_after_a_retry_is_told(sealing: Client, here: Here, tmp_path: Path) -> None:
+def test_an_end_after_a_retry_is_reported(sealing: Client, here: Here, tmp_path: Path) -> None:
     plan = failed_once(sealing, here, tmp_path, "cascade")
     wait_until(plan.is_drained, "it has ended")
     plan.retry()

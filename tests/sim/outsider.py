@@ -3,8 +3,8 @@
 He may stop, lose and delay what he likes, so the other invariants do not hold here. S20 does: the
 clients use only what a holder of the key has sealed for its place. Judged is each use: a plan that
 is looked at (it runs, as its owners say), a task that is about to run (its definition and
-arguments), and an end or an outcome that is told to who waits. Failed plans are retried: that takes
-their ends and failures back.
+arguments), and an end or an outcome that is reported to those who wait. Failed plans are retried:
+that takes their ends and failures back.
 """
 
 from __future__ import annotations
