@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .functional import add_task, create_plan, mark_ready, plan_completed
     from .functions.decorator import task
     from .functions.kinds import kind
+    from .functions.task_spec import TaskSpec
     from .gates import When, when
     from .history.events import Event
     from .history.logs import TaskLog
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
     from .runtime.statistics import Statistics
     from .schedules import Schedule, ScheduleInfo
     from .shell_commands.command import ShellCommand, ShellResult, shell
-    from .tasks import Task, TaskSpec
+    from .tasks import Task
     from .waiting.futures import as_completed, wait
     from .worker import Worker
 
@@ -126,7 +127,7 @@ _MODULES = {
     "ShellResult": "shell_commands.command",
     "shell": "shell_commands.command",
     "Task": "tasks",
-    "TaskSpec": "tasks",
+    "TaskSpec": "functions.task_spec",
     "as_completed": "waiting.futures",
     "wait": "waiting.futures",
     "Worker": "worker",

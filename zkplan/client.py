@@ -13,10 +13,10 @@ from .basics.tracebacks import told_to_caller
 from .controls.orders import WorkerOrders
 from .controls.queues_and_limits import QueuesAndLimits
 from .errors import PlanExists
-from .functions.definition import memory_bytes
 from .functions.limit_names import as_names
 from .functions.moments import Moment
 from .functions.new_plan import IfExists, check_if_exists, new_record
+from .functions.option_checks import memory_bytes
 from .functions.retry_rules import as_options
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
@@ -31,9 +31,11 @@ from .protocol.records import OnFailure, PlanRecord, Serializer
 from .protocol.schedules import CatchUp, Overlap
 from .retention.archived import read_back
 from .retention.bounded import Bounded
-from .schedules import Schedule, Wanted, find, find_all, new_schedule
-from .settings import Settings, resolve
+from .schedules import Schedule, find, find_all
+from .schedules.new import Wanted, new_schedule
+from .settings import Settings
 from .settings.login import with_password
+from .settings.resolve import resolve
 from .store.files import Store
 from .transport import open_transport
 from .transport.access import access_options
@@ -196,7 +198,8 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
             *(name, cron, timezone, overlap, catch_up, in_seconds(jitter), on_failure),
             in_seconds(retention),
         )
-        return new_schedule(self, wanted, builder, args, kwargs)
+        new_schedule(self, wanted, builder, args, kwargs)
+        return Schedule(self, name)
 
     def schedules(self) -> list[Schedule]:
         """All schedules under the root, by name."""

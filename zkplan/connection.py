@@ -14,7 +14,8 @@ from .protocol.layout import Paths
 from .protocol.recorder import Recorder
 from .protocol.records import Serializer
 from .serialization.codec import Codec
-from .settings import Settings, resolve
+from .settings import Settings
+from .settings.resolve import resolve
 from .store.end import Sweeper
 from .store.files import Store
 from .store.values import Values

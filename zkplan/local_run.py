@@ -16,7 +16,7 @@ from .basics.durations import Duration, in_seconds
 from .client import Client, connect_with
 from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
-from .functions.definition import memory_bytes
+from .functions.option_checks import memory_bytes
 from .protection.keys import keys_of
 from .settings import Settings, one_setting
 from .transport.addresses import PREFIX, lease_folder, lease_in_memory

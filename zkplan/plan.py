@@ -18,9 +18,10 @@ from .controls.decisions import select
 from .errors import InvalidTask, PlanError, PlanExists
 from .functions.decorator import open_plans
 from .functions.definition import define_all
-from .functions.mapping import MapResults, specs_for
+from .functions.mapping import specs_for
 from .functions.moments import Moment
 from .functions.new_plan import check_share
+from .functions.task_spec import RunIf, TaskSpec
 from .gates import When
 from .history.events import Event
 from .history.reading import read
@@ -36,7 +37,7 @@ from .protocol.limits import missing_limits
 from .protocol.records import PlanRecord, Share
 from .protocol.share import change_share
 from .store.end import remove
-from .tasks import RunIf, Task, TaskSpec
+from .tasks import MapResults, Task
 from .waiting.events import EventStream
 from .waiting.plan import WatchedPlan
 from .waiting.watcher import Watcher

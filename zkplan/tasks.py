@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import takewhile
+from typing import Any, Protocol, overload
 
 from .basics.durations import Duration
-from .basics.other_names import refuse_other_names
 from .basics.text import count
 from .basics.tracebacks import told_to_caller
 from .connection import Connection
@@ -18,73 +16,26 @@ from .errors import (
     PlanError,
     ResultNotKept,
 )
-from .gates import When
+from .functions.task_spec import TaskHandle
 from .history.logs import TaskLog, follow_logs, read_logs
 from .inspection.task_info import TaskInfo, task_info, task_state
 from .inspection.view import Why
 from .inspection.why import why_task
-from .notebook import Picture, readable, show_live, task_picture
+from .notebook.live import show_live
+from .notebook.views import Picture, readable, task_picture
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
-from .serialization.functions import function_name
 from .store.ahead import Read
 from .waiting.done import has_completed
 from .waiting.futures import completion
 from .waiting.kept import refuse_unkept
 from .waiting.one_result import failure_in, not_kept, open_outcome, wait_for_outcome
+from .waiting.outcomes import read_outcomes, with_reads
 from .waiting.plan_async import in_thread
 from .waiting.watcher import Callback, Watcher
 
-#: When a task runs, by how those ended that it waits for.
-RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
-
-
-@dataclass(eq=False)
-class TaskSpec:
-    """The description of one task for `Plan.add_tasks`.
-
-    It may be an argument of a later task in the same call. Options left at None take the plan's
-    defaults. `Plan.add_task` says what each option means.
-    """
-
-    fn: Callable[..., Any]
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] | None = None
-    name: str | None = None
-    attempts: int | None = None
-    retry_delay: Duration | None = None
-    timeout: Duration | None = None
-    priority: int | None = None
-    keep: bool | None = None
-    pure: bool | None = None
-    queue: str | None = None
-    after: Sequence[Task | TaskSpec | When] = ()
-    isolation: str | None = None
-    memory_limit: str | int | None = None
-    key: str | None = None
-    not_before: datetime | timedelta | float | None = None
-    deadline: datetime | timedelta | float | None = None
-    run_if: RunIf | None = None
-    fatal: Any = None
-    retry_if: Any = None
-    limits: Sequence[str] | None = None
-    _new: NewTask | None = field(default=None, init=False, repr=False)
-
-    def __new__(cls, *_: Any, **options: Any) -> TaskSpec:
-        refuse_other_names(options)
-        return super().__new__(cls)
-
-    @property
-    def called(self) -> str:
-        """The name of the task: that given here, that of the decorator, or the function's."""
-        own: dict[str, Any] = getattr(self.fn, "zkplan_options", {})
-        return self.name or own.get("name") or function_name(self.fn)
-
-    @property
-    def label(self) -> str:
-        """How errors name this task."""
-        function = function_name(self.fn)
-        return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
+#: Iterating reads the outcomes of so many tasks ahead, but no more than so many bytes.
+AHEAD, AHEAD_BYTES = 100, 8 * 1024 * 1024
 
 
 class PlanOfTask(DecidedPlan, Protocol):
@@ -97,7 +48,7 @@ class PlanOfTask(DecidedPlan, Protocol):
     def _refuse_to_wait_inside(self) -> None: ...
 
 
-class Task:
+class Task(TaskHandle):
     """A handle on a task. Given as an argument of another task, it stands for its result there."""
 
     __slots__ = (
@@ -353,9 +304,10 @@ class Task:
         self._refuse_unsent()
         return Decisions(self._plan)
 
-    def _key(self) -> str | NewTask:
+    def _taken(self) -> str | NewTask:
         """What an edge to this task refers to: its number, or its definition if it has no number
-        yet."""
+        yet. Another task takes the result then."""
+        self._feeds = True
         if self._new is not None and not self._new.number:
             return self._new
         return self.number
@@ -397,3 +349,73 @@ class Task:
             "depth in lists, tuples, dicts and sets). A handle cannot be a result, nor stand in a "
             "closure: add a task that takes it as an argument"
         )
+
+
+class MapResults(Sequence[Any]):
+    """The results of `Plan.map`, in the order of the calls. Each is waited for when it is used.
+
+    Iterating reads many results at once, and keeps none. Raises as `Task.result`.
+    """
+
+    def __init__(self, tasks: list[Task], size: int, calls: int) -> None:
+        #: The tasks, each of which makes `chunksize` of the calls (the last one perhaps fewer).
+        self.tasks = tasks
+        self.chunksize = size
+        self._calls = calls
+        self._last: tuple[int, list[Any]] | None = None
+
+    def __len__(self) -> int:
+        return self._calls
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(f"{index} of {len(self)} results")
+        chunk = at // self.chunksize
+        if self._last is None or self._last[0] != chunk:
+            self._last = chunk, self._values(self.tasks[chunk])
+        return self._last[1][at % self.chunksize]
+
+    def __iter__(self) -> Iterator[Any]:
+        at = 0
+        while at < len(self.tasks):
+            ahead = self.tasks[at : at + AHEAD]
+            if ahead[0]._outcome is None:
+                self._read_ahead(ahead)
+            # The first one is waited for, if it has not ended yet.
+            there = ahead[:1] + list(takewhile(lambda task: task._outcome is not None, ahead[1:]))
+            outcomes = ((task, task._outcome) for task in there)
+            for task, outcome, read in with_reads(outcomes, lambda task: task._waited_for()[:2]):
+                task._bring(outcome, read)
+                yield from self._values(task)
+            at += len(there)
+
+    def __repr__(self) -> str:
+        return f"<MapResults of {len(self)} calls in {len(self.tasks)} tasks>"
+
+    def __reduce__(self) -> Any:
+        raise NotSerialisable(
+            f"{self!r} cannot be an argument or a result: pass its `tasks`, each of which becomes "
+            f"{'a value' if self.chunksize == 1 else f'a list of {self.chunksize} values'}"
+        )
+
+    def _values(self, task: Task) -> list[Any]:
+        value = task.result()
+        return [value] if self.chunksize == 1 else value
+
+    def _read_ahead(self, tasks: list[Task]) -> None:
+        """Read the outcomes that are there in batches: one by one would take ten times as long."""
+        by_number = {task.number: task for task in tasks}
+        client, plan_path, _ = tasks[0]._waited_for()
+        size = 0
+        for number, outcome in read_outcomes(client.transport, plan_path, list(by_number)):
+            by_number[number]._bring(outcome)
+            size += len(outcome or b"")
+            if size > AHEAD_BYTES:
+                return

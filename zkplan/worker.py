@@ -11,7 +11,7 @@ from .backoff import Backoff
 from .basics.durations import Duration, in_seconds
 from .basics.version import __version__
 from .errors import ZkplanError
-from .functions.definition import memory_bytes
+from .functions.option_checks import memory_bytes
 from .isolation.processes import TASKS_PER_CHILD, Processes
 from .protection.keys import names_of
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue

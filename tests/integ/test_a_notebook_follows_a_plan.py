@@ -14,7 +14,9 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from zkplan import Client
-from zkplan.notebook import Picture, live, show_live
+from zkplan.notebook import live
+from zkplan.notebook.live import show_live
+from zkplan.notebook.views import Picture
 
 from .support import Here, fail, pass_gate, wait_until, working
 

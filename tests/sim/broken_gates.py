@@ -7,8 +7,8 @@ from typing import Any
 
 from zkplan.protocol.add_chain import AddChain
 from zkplan.protocol.adding import NewTask
-from zkplan.protocol.gates import ARGUMENT, ensure_gates, is_gate_entry
-from zkplan.protocol.layout import Entry, entry_path
+from zkplan.protocol.gates import ARGUMENT, ensure_gates
+from zkplan.protocol.layout import Entry, entry_path, is_gate_entry
 from zkplan.protocol.requests import Check, Create, Delete, Op, Refused
 
 from .network import Fiber

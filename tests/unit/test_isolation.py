@@ -13,6 +13,7 @@ import pytest
 
 import zkplan
 from zkplan.errors import InvalidTask, ZkplanError
+from zkplan.functions.task_spec import TaskSpec
 from zkplan.isolation import processes as processes_module
 from zkplan.isolation import wire
 from zkplan.isolation.adds import from_plain, to_plain
@@ -24,7 +25,7 @@ from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.runtime.isolated import Work
 from zkplan.runtime.job import Ended
 from zkplan.serialization.codec import TASK, Codec
-from zkplan.tasks import TaskSpec
+from zkplan.store.blob import Bytes
 from zkplan.worker import check_isolation
 
 from .attempts import CODEC, job_of
@@ -209,7 +210,7 @@ def test_a_slot_whose_task_ends_while_its_worker_ends_is_closed(
         processes.close()
         return Ended(job, stopped=True)
 
-    bodies: list[tuple[bool, wire.Bytes]] = [(False, record.function), (False, record.arguments)]
+    bodies: list[tuple[bool, Bytes]] = [(False, record.function), (False, record.arguments)]
     came = processes.run(Work(job, bodies, [], None), ends_meanwhile, lambda body: None)
     assert came.refused is not None
     assert [slot._control.fileno() for slot in made] == [-1]

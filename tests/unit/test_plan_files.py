@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from zkplan.errors import InvalidPlanFile
+from zkplan.functions.task_spec import TaskSpec
 from zkplan.plan_files.builder import tasks_of
 from zkplan.plan_files.reader import read_plan_file
-from zkplan.tasks import TaskSpec
 
 TOP = Path(__file__).parents[2]
 

@@ -18,10 +18,11 @@ from kazoo.protocol.serialization import SASL, Auth
 
 import zkplan
 from zkplan.errors import InvalidSettings
-from zkplan.settings import Settings, one_setting, resolve
+from zkplan.settings import Settings, one_setting
 from zkplan.settings.fields import BY_NAME, FIELDS
 from zkplan.settings.handing import Handed, take_handed
 from zkplan.settings.login import with_password
+from zkplan.settings.resolve import resolve
 from zkplan.transport.complaints import ComplaintLogger
 from zkplan.transport.repairs import repair
 

@@ -19,6 +19,7 @@ import zkplan
 from tests.integ.support import notes, wait_until
 from zkplan.errors import InvalidTask, ShellFailed
 from zkplan.functions.definition import define
+from zkplan.functions.task_spec import TaskSpec
 from zkplan.protocol.options import DEFAULT_OPTIONS
 from zkplan.protocol.records import TaskRecord
 from zkplan.serialization.codec import TASK, Codec, task_options
@@ -26,7 +27,6 @@ from zkplan.serialization.functions import describe_function
 from zkplan.shell_commands import command, process, stderr_log
 from zkplan.shell_commands.process import Group
 from zkplan.store.values import Values
-from zkplan.tasks import TaskSpec
 
 shell = zkplan.shell
 HOSTILE = ["$(touch x)", "`touch x`", "; touch x", "a'b", 'a"b', "\\", "-n", "*", "", "a\nb", "é"]

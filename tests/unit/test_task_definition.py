@@ -17,7 +17,9 @@ from zkplan.errors import (
     NotSerialisable,
     PayloadTooLarge,
 )
-from zkplan.functions.definition import DELAY_MAX_S, EDGES_MAX, RECORD_BYTES_MAX, define
+from zkplan.functions.definition import EDGES_MAX, RECORD_BYTES_MAX, define
+from zkplan.functions.option_checks import DELAY_MAX_S
+from zkplan.functions.task_spec import TaskSpec
 from zkplan.plan import Plan
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import rank_of
@@ -27,7 +29,7 @@ from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions
 from zkplan.serialization.codec import TASK, Codec
 from zkplan.store.values import Values
-from zkplan.tasks import Task, TaskSpec
+from zkplan.tasks import Task
 from zkplan.transport import Transport
 
 PATH = "/zkplan/plan-0000000003"

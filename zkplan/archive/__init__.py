@@ -24,8 +24,7 @@ from ..errors import (
     ZkplanError,
 )
 from ..log import get_logger
-from ..plan import Plan
-from ..protocol import removal
+from ..protocol import control, removal
 from ..protocol.clearing import clear_claims, orphaned_claims
 from ..protocol.layout import Paths, number_of
 from ..protocol.records import PlanRecord, without_sources
@@ -33,6 +32,7 @@ from ..protocol.requests import ReadData, Step
 from ..protocol.sources import outcome_in
 from ..serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
 from ..store.end import remove as remove_plan
+from ..waiting.plan import WatchedPlan
 from .blobs import Complete, Packer, Piece, Unpacker
 from .file import ArchiveWriter, Header, open_archive
 from .picture import Survey, Znode, read_plan, retire, survey
@@ -60,7 +60,7 @@ class Exported(NamedTuple):
 
 
 def export_plan(
-    plan: Plan,
+    plan: WatchedPlan,
     file: str | Path,
     *,
     pause: bool = False,
@@ -78,7 +78,7 @@ def export_plan(
     claimed, PlanNotFound, OtherFormat, and ZkplanError if the file exists or cannot be written. An
     error leaves no file.
     """
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, WatchedPlan):
         raise ZkplanError(
             f"export_plan takes a handle on a plan, and then a file, not {plan!r:.100}: "
             "client.export_plan(client.plan(4), file)"
@@ -92,7 +92,7 @@ def export_plan(
     status = plan.status() if pause else None
     if status is not None and status.state in ("running", "failed") and status.ended is None:
         try:
-            plan.pause()
+            client.transport.run(control.change_state(plan.path, "paused"))
         except PlanDrained:
             pass  # its last task has finished meanwhile
     try:
@@ -118,7 +118,7 @@ def export_plan(
     return written
 
 
-def _wait_for_claims(plan: Plan, wait: float) -> Survey:
+def _wait_for_claims(plan: WatchedPlan, wait: float) -> Survey:
     """Wait until no task of the plan is claimed. Release what vanished workers have left
     claimed."""
     client: Connection = plan.client
@@ -154,7 +154,7 @@ def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
         yield from clear_claims(paths, worker)
 
 
-def _write(plan: Plan, record: PlanRecord, found: Survey, target: Path) -> Exported | None:
+def _write(plan: WatchedPlan, record: PlanRecord, found: Survey, target: Path) -> Exported | None:
     """Write the file. Returns None, and writes no file, if the plan changed while it was read."""
     client: Connection = plan.client
     run, paths, number = client.transport.run, client.paths, plan.number

@@ -16,9 +16,16 @@ from itertools import repeat
 from ..errors import PlanExists, PlanNotFound
 from ..protocol.author import create_plan
 from ..protocol.control import failed_tasks
-from ..protocol.gates import ensure_gates, is_gate_entry
+from ..protocol.gates import ensure_gates
 from ..protocol.keys import ensure_keys, find_key, key_ops
-from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name, failed_entry
+from ..protocol.layout import (
+    PLAN_FIXED,
+    Paths,
+    active_entry,
+    delayed_name,
+    failed_entry,
+    is_gate_entry,
+)
 from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord, control_from_bytes
 from ..protocol.requests import (

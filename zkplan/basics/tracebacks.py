@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import ParamSpec, TypeVar
 
 from ..errors import PayloadError, PlanError, TaskError, TaskFailed, WaitTimeout
+from .other_names import _P, _R
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 #: Errors that the caller caused. A bug of zkplan or a fault of a server shows the whole traceback.
 _FOR_THE_CALLER = (PlanError, TaskError, PayloadError, WaitTimeout)
 

@@ -19,9 +19,10 @@ from ..errors import PayloadUndecodable, ZkplanError
 from ..inspection.roots import hint_at_root, require_root
 from ..inspection.view import Why
 from ..plan import Plan
-from ..settings import Settings, resolve
+from ..settings import Settings
 from ..settings.fields import FIELDS, Field
 from ..settings.handing import take_handed
+from ..settings.resolve import resolve
 from ..transport.addresses import require_data
 from .terminal import JsonFormatter, PrintableFormatter, printable
 

@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 import click
 
 from ..client import Client, connect_with
-from ..functions.definition import memory_bytes
+from ..functions.option_checks import memory_bytes
 from ..isolation.processes import TASKS_PER_CHILD
 from ..log import get_logger
 from ..processes.garbage import spare_what_stays

@@ -12,7 +12,7 @@ from ..basics.durations import Duration
 from ..basics.other_names import refuse_other_names
 from ..errors import InvalidTask
 from ..serialization.functions import function_name
-from ..tasks import RunIf, Task
+from .task_spec import RunIf
 
 
 class PlanOpen(Protocol):
@@ -23,7 +23,7 @@ class PlanOpen(Protocol):
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Task: ...
+    ) -> Any: ...
 
 
 #: The plans in whose `with` blocks the code runs, the innermost last.

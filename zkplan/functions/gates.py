@@ -13,7 +13,7 @@ from ..protocol.records import TaskRecord
 from ..serialization import codec as codecs
 from ..serialization.functions import dump_function
 from ..store.values import Values
-from ..tasks import TaskSpec
+from .task_spec import TaskSpec
 
 #: Options that say something about a gate; `key` is not one that its record holds.
 _OPTIONS = ("name", "priority", "keep", "queue")

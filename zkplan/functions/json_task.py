@@ -12,10 +12,10 @@ from ..serialization.functions import function_name
 from ..serialization.json_values import NotJson, dump_json
 from ..serialization.kinds import dump_kind
 from ..store.values import Values
-from ..tasks import TaskSpec
 from .kinds import task_kind
 from .mapping import run_chunk
 from .named import NamedFunction
+from .task_spec import TaskSpec
 
 
 def dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:

@@ -13,9 +13,9 @@ from ..protocol.fields import NUMBER_MAX
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
 from ..protocol.options import TaskOptions
 from ..protocol.records import WEIGHT_MAX, OnFailure, PlanRecord, Serializer
-from .definition import check_key, check_options
 from .limit_names import check_max_running
 from .moments import Moment, seconds_of
+from .option_checks import check_key, check_options
 
 IfExists = Literal["return", "raise", "replace_finished"]
 

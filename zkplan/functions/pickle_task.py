@@ -10,7 +10,7 @@ from ..serialization import codec as codecs
 from ..serialization.blame import kind_of, not_serialisable
 from ..serialization.functions import dump_function, function_name
 from ..store.values import Values
-from ..tasks import TaskSpec
+from .task_spec import TaskSpec
 
 
 def dump_function_pickled(

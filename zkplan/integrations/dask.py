@@ -19,11 +19,12 @@ from dask.sizeof import sizeof
 from ..basics.durations import Duration
 from ..client import Client
 from ..errors import InvalidTask, PlanError, PlanFailed, PlanNotFound, ZkplanError
+from ..functions.task_spec import TaskSpec
 from ..log import get_logger
 from ..plan import Plan
 from ..protocol.layout import PRIORITY_MAX
 from ..serialization.functions import NAME_CHARS_MAX
-from ..tasks import Task, TaskSpec
+from ..tasks import Task
 
 logger = get_logger("zkplan.plan")
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from ..client import Client
 from ..errors import ClientClosed, PlanDrained, PlanNotFound, ResultNotKept, ZkplanError
+from ..functions.task_spec import TaskSpec
 from ..log import get_logger
 from ..plan import Plan
-from ..tasks import Task, TaskSpec
+from ..tasks import Task
 from ..waiting.one_result import open_outcome
 from ..waiting.plan_tasks import Completed
 

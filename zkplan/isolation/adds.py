@@ -12,7 +12,8 @@ from typing import Any
 from ..protocol.adding import NewTask
 from ..protocol.layout import parse_lane
 from ..serialization.codec import TASK, Codec, unsealed
-from .wire import Bytes, Garbled
+from ..store.blob import Bytes
+from .wire import Garbled
 
 
 def to_plain(tasks: Sequence[NewTask]) -> tuple[list[Any], list[bytes]]:

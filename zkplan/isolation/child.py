@@ -31,11 +31,11 @@ from ..runtime.job import Job
 from ..runtime.plan_within import returned
 from ..runtime.retry_rules import is_final
 from ..serialization.codec import Codec
+from ..store.blob import Bytes
 from ..store.carried import carried_function, carried_value, carry
 from .adds import to_plain
-from .below import become_reaper
 from .context import ChildContext, Link, WorkerGone
-from .wire import Bytes, Packet
+from .wire import Packet
 
 #: How much sooner than the worker and others the system ends this process if memory runs out.
 OOM_SCORE = 500
@@ -67,7 +67,6 @@ def serve(end: socket.socket, output: int) -> NoReturn:
 def _settle_in(output: int) -> None:
     # A session of its own: a signal to the group of the task must not reach the guard.
     os.setsid()
-    become_reaper()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

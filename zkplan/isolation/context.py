@@ -15,8 +15,9 @@ from ..runtime.context import LOGS_PER_ATTEMPT, Context
 from ..runtime.job import Job
 from ..runtime.plan_within import PlanWithin
 from ..serialization.codec import Codec, load
+from ..store.blob import Bytes
 from ..store.carried import carry
-from .wire import Bytes, Packet, receive, send
+from .wire import Packet, receive, send
 
 if TYPE_CHECKING:
     from ..plan import Plan

@@ -164,6 +164,7 @@ class Guard:
         self._child = os.fork()
         if not self._child:
             die_with_parent(guard)
+            become_reaper()
             os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
             self._control.close()
             signal.set_wakeup_fd(-1)

@@ -22,10 +22,11 @@ from ..runtime.job import Ended, Job
 from ..runtime.output import KEPT_ALREADY
 from ..serialization.codec import Codec, dump
 from ..shell_commands.stderr_log import StderrLog
+from ..store.blob import Bytes
 from .adds import from_plain
 from .machine import fair_share
 from .slot import ProcessEnded, Reply, Slot
-from .wire import Bytes, Garbled, Packet
+from .wire import Garbled, Packet
 
 #: After so many tasks a child is replaced.
 TASKS_PER_CHILD = 1000

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from ..runtime.job import Job
 from ..shell_commands.stderr_log import StderrLog
-from .wire import Bytes, Packet, pair, receive, send
+from ..store.blob import Bytes
+from .wire import Packet, pair, receive, send
 
 #: Seconds that a guard has to start, or to end what is below it and fork anew.
 START_S, END_S = 60.0, 40.0

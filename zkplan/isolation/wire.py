@@ -12,7 +12,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-Bytes = bytes | bytearray | memoryview
+from ..store.blob import Bytes
+
 #: A packet with more bytes of parts than this sends them in a file.
 INLINE_BYTES = 32 * 1024
 _PACKET_BYTES_MAX = 160 * 1024

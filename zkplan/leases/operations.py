@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..functions.task_spec import TaskSpec
 from ..protocol.update_parts import DECIDED, FINISHED, UNDEFINED, UNKNOWN, Verb
-from ..tasks import TaskSpec
 from .leased import Refusal
 
 

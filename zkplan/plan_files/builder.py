@@ -9,16 +9,17 @@ from typing import Any
 from ..client import Client
 from ..errors import InvalidTask
 from ..functions.by_path import function_at
-from ..functions.definition import Checked, check_options, check_spec
+from ..functions.definition import Checked, check_spec
 from ..functions.limit_names import as_names, check_max_running
 from ..functions.new_plan import check_plan_name, check_retention, check_share
+from ..functions.option_checks import check_options
 from ..functions.retry_rules import as_options
+from ..functions.task_spec import TaskSpec
 from ..gates import When, when
 from ..plan import Plan
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..shell_commands.command import ShellCommand, shell
 from ..shell_commands.template import words
-from ..tasks import TaskSpec
 from .reader import PlanFile, TaskTable, told
 
 #: Options of a plan that are no defaults of its tasks.

@@ -10,7 +10,7 @@ try:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 except ImportError:
-    raise missing("aes") from None
+    raise missing() from None
 
 _NONCE = 12
 

@@ -13,7 +13,7 @@ try:
     )
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 except ImportError:
-    raise missing("ed25519") from None
+    raise missing() from None
 
 _SIGNATURE = 64
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..errors import InvalidSettings
 
 
-def missing(what: str) -> InvalidSettings:
-    """The error of a key that needs the extra, where that is not installed."""
+def missing() -> InvalidSettings:
+    """The error of keys that need the extra, where that is not installed."""
     return InvalidSettings(
-        f"a key of the kind {what} needs the package cryptography: "
+        "keys of the kinds aes and ed25519 need the package cryptography: "
         "python -m pip install 'zkplan[crypto]'"
     )

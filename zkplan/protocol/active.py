@@ -11,10 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .bounds import ended_at
 from .foreign import delete_below
 from .layout import Paths, active_entry, parse_number
-from .look import readable_record
+from .look import ended_at, readable_record
 from .requests import (
     Applied,
     Create,

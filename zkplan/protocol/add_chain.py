@@ -7,8 +7,7 @@ import os
 from ..errors import PlanDrained, PlanNotFound
 from .adding import NewTask, next_number, read_finished
 from .foreign import skip_number
-from .gates import is_gate_entry
-from .layout import TASK_KEY
+from .layout import TASK_KEY, is_gate_entry
 from .records import control_from_bytes, was_cancelled
 from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
 from .shared import rejected

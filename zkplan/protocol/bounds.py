@@ -14,8 +14,8 @@ from ..basics.text import count, size
 from ..errors import BudgetSpent, PayloadUndecodable, TransactionRejected
 from .fields import as_lasting, as_whole_from_0, from_json, lasting_to_json, to_json
 from .layout import Paths, number_of, parse_claim
-from .look import names_on_claims_nodes, readable_record
-from .records import PlanRecord, control_from_bytes
+from .look import ended_at, names_on_claims_nodes, readable_record
+from .records import PlanRecord
 from .requests import (
     Applied,
     Create,
@@ -28,7 +28,6 @@ from .requests import (
     Step,
 )
 from .shared import REFUSALS_MAX, rejected
-from .unproven import Unproven
 
 _Data = bytes  # which is the name of a field below
 #: How long a finished plan stays where neither its author nor the root says anything, in seconds.
@@ -224,18 +223,6 @@ class Over(NamedTuple):
     ended: float
     #: Which end that is: see `removal.remove`.
     end: int = 0
-
-
-def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
-    """`done` or `cancelled`, and when, in seconds since 1970 of the server; empty for a plan that
-    may still run, and for one whose end nobody with a key has written."""
-    if ready is None or (done is not None and isinstance(done.data, Unproven)):
-        return "", 0.0  # its author is still defining it, or it is being removed
-    if done is not None:
-        return "done", done.created_ms / 1000
-    if control_from_bytes(ready.data) == "cancelled":
-        return "cancelled", ready.modified_ms / 1000
-    return "", 0.0
 
 
 def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:

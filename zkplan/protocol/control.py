@@ -12,7 +12,7 @@ from ..errors import (
     PlanError,
     PlanNotFound,
 )
-from ..notebook import status_html
+from ..notebook.views import status_html
 from . import failpoints
 from .active import cleared
 from .adding import task_count

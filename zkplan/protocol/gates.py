@@ -160,11 +160,6 @@ def ensure_gates(root: str) -> Step[None]:
         raise rejected(f"creating {root}/gates", answer)
 
 
-def is_gate_entry(path: str, plan_path: str) -> bool:
-    """Whether `path` is that of an entry under the `gates` of the plan's root."""
-    return path.startswith(f"{plan_path.rpartition('/')[0]}/gates/")
-
-
 def wait_again_ops(plan_path: str, entry: Entry, queue: str) -> list[Op]:
     """Let a gate that was opened before wait anew, under the number of its next claim."""
     root, _, plan = plan_path.rpartition("/")

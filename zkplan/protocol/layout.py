@@ -414,3 +414,8 @@ class Paths:
 
     def claim(self, worker: str, plan: str, task: str, n: int, uid: str) -> str:
         return f"{self.root}/claims/{worker}/{plan}-{task}.{n}.{uid}"
+
+
+def is_gate_entry(path: str, plan_path: str) -> bool:
+    """Whether `path` is that of an entry under the `gates` of the plan's root."""
+    return path.startswith(f"{plan_path.rpartition('/')[0]}/gates/")

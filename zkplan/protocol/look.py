@@ -30,6 +30,7 @@ from .requests import (
     Create,
     Delete,
     Multi,
+    Node,
     Op,
     ReadChildren,
     ReadData,
@@ -37,6 +38,7 @@ from .requests import (
     Reason,
     Step,
 )
+from .unproven import Unproven
 
 
 class PlanLook(NamedTuple):
@@ -225,3 +227,15 @@ def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]
         elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
             shut[name] = answer.told
     return shut
+
+
+def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
+    """`done` or `cancelled`, and when, in seconds since 1970 of the server; empty for a plan that
+    may still run, and for one whose end nobody with a key has written."""
+    if ready is None or (done is not None and isinstance(done.data, Unproven)):
+        return "", 0.0  # its author is still defining it, or it is being removed
+    if done is not None:
+        return "done", done.created_ms / 1000
+    if control_from_bytes(ready.data) == "cancelled":
+        return "cancelled", ready.modified_ms / 1000
+    return "", 0.0

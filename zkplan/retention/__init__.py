@@ -16,11 +16,11 @@ from ..basics.text import age, count
 from ..connection import Connection
 from ..errors import UNREACHABLE, PlanNotFound, ZkplanError
 from ..inspection.deadlock import dead_if_deadlocked, status_of
-from ..protocol.bounds import ended_at, read_bounds
+from ..protocol.bounds import read_bounds
 from ..protocol.control import cancel_as_read
 from ..protocol.layout import active_entry, number_of, parse_claim
 from ..protocol.load import read_all
-from ..protocol.look import names_on_claims_nodes, plan_records
+from ..protocol.look import ended_at, names_on_claims_nodes, plan_records
 from ..protocol.records import control_from_bytes
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
 from ..store.end import remove

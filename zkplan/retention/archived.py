@@ -23,10 +23,10 @@ from ..errors import (
     StoreUnavailable,
     ZkplanError,
 )
-from ..plan import Plan
 from ..protocol.control import status
 from ..protocol.fields import as_moment, as_text
 from ..store.files import CHUNK_BYTES, Store
+from ..waiting.plan import WatchedPlan
 
 #: Where archives lie in the store. A plan's folder begins with `plan-`.
 FOLDER = "archive"
@@ -68,7 +68,7 @@ def archive_plan(client: Connection, plan_path: str) -> str:
     if not _stands(store, name):
         with TemporaryDirectory(prefix="zkplan-archive-") as folder:
             file = Path(folder) / name
-            export_plan(Plan(client, plan_path), file)
+            export_plan(WatchedPlan(client, plan_path), file)
             if not _stands(store, name):
                 store.write(FOLDER, name, _chunks(file))
     with read_back(client, name) as copy:

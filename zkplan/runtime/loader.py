@@ -30,8 +30,8 @@ class Loader:
         """Load and run tasks that this worker has claimed; `read` are reads made with the claim."""
         if claims:
             self.claims.loading += len(claims)
-            for claim in claims:
-                self.claims.shares.opened(claim.path, claim.plan)
+            for each in claims:
+                self.claims.shares.opened(each.path, each.plan)
             self.steps.start_contained(
                 load(claims, read),
                 lambda loaded: self._loaded(claims, loaded),
@@ -46,18 +46,18 @@ class Loader:
             return
         # One of them cannot be read and stays claimed here. The others must still run, and more of
         # their plan: what is not read takes no slot.
-        for claim in claims:
-            self.claims.shares.closed(claim.path)
+        for each in claims:
+            self.claims.shares.closed(each.path)
             self.steps.until_done(
-                partial(load, [claim]), partial(self._take_up, [claim]), _unread(claim)
+                partial(load, [each]), partial(self._take_up, [each]), _unread(each)
             )
 
     def _take_up(self, claims: list[Claim], loaded: list[Loaded]) -> None:
         if len(loaded) < len(claims):
             standing = {item.claim.path for item in loaded}
-            for claim in claims:
-                if claim.path not in standing:
-                    self.claims.lost(claim, UNSTARTED)
+            for each in claims:
+                if each.path not in standing:
+                    self.claims.lost(each, UNSTARTED)
         if self.claims.starts_nothing:
             self.claims.hand_back([Job(item) for item in loaded])  # nothing new starts
         else:

@@ -26,10 +26,10 @@ from ..store.end import Sweeper
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.mailbox import Empty, Mailbox
-from . import capacity
 from .abandoned import AbandonedFunctions
 from .bounds import RootBounds
 from .candidates import Candidates
+from .capacity import STALLED_S
 from .claimer import Claimer
 from .claims import Claims
 from .clearing import Clearing
@@ -246,7 +246,7 @@ class Loop:
         elif self.membership.me is not None:
             due = min(due, self.candidates.next_event(), self.limits.next_event())
         if self.pool.waiting():
-            due = min(due, now + capacity.STALLED_S)
+            due = min(due, now + STALLED_S)
         return max(0.0005, min(due - now, 5.0))
 
     def _advance(self, now: float) -> None:

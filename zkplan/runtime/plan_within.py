@@ -8,12 +8,11 @@ from typing import Any
 from ..basics.durations import Duration
 from ..connection import Connection
 from ..errors import InvalidTask, PlanError
-from ..functions.mapping import MapResults
 from ..plan import Plan
 from ..protocol.adding import NewTask
 from ..protocol.control import PlanStatus
 from ..protocol.records import PlanRecord
-from ..tasks import Task
+from ..tasks import MapResults, Task
 
 
 def returned(result: Any, adds: Sequence[NewTask], is_taken: bool) -> Any:

@@ -13,6 +13,7 @@ from ..connection import Connection
 from ..errors import InvalidTask, ScheduleNotFound
 from ..functions.definition import define_all
 from ..functions.new_plan import new_record
+from ..functions.task_spec import TaskSpec
 from ..protocol.options import TaskOptions
 from ..protocol.records import OnFailure, TaskRecord
 from ..protocol.schedules import (
@@ -29,9 +30,7 @@ from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization.codec import TASK
 from ..serialization.functions import describe_function
 from ..store.values import Values
-from ..tasks import TaskSpec
 from .due import next_ms
-from .handle import Schedule
 from .server_time import retried, server_time
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -80,7 +79,7 @@ def new_schedule(
     builder: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
-) -> Schedule:
+) -> None:
     """See Client.schedule."""
     cron = wanted.checked()
     record = new_record(
@@ -114,7 +113,6 @@ def new_schedule(
     )
     due_ms = next_ms(cron, int(1000 * server_time(client)))
     retried(wanted.name, lambda: _put(client, definition, due_ms))
-    return Schedule(client, wanted.name)
 
 
 def _put(client: Connection, definition: Definition, due_ms: int) -> bool:

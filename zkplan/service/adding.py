@@ -7,9 +7,10 @@ from typing import Any
 
 from ..errors import InvalidTask
 from ..functions.named import NamedFunction
+from ..functions.task_spec import TaskSpec
 from ..plan import Plan
 from ..serialization.json_values import DEPTH_MAX
-from ..tasks import Task, TaskSpec
+from ..tasks import Task
 from .asked import number_text
 from .fields import TaskOptionsIn
 from .task_models import FunctionTaskIn, KindTaskIn

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from ..functions.definition import DELAY_MAX_S
 from ..functions.limit_names import LIMITS_MAX
+from ..functions.option_checks import DELAY_MAX_S
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
 from ..serialization.functions import NAME_CHARS_MAX
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 
 from ..errors import UpdateRefused
+from ..functions.task_spec import TaskSpec
 from ..leases import Add, Complete, Decide
 from ..leases.operations import Operation
 from ..plan import Plan
-from ..tasks import TaskSpec
 from .adding import specs_of
 from .asked import CallerOf, PlanOf, check_held, idempotency_key_header, may
 from .problems import MEDIA_TYPE, Problem, documented

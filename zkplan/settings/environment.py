@@ -6,7 +6,6 @@ there, where every process of the same user reads it, and so every task.
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 from .fields import SECRET_VARIABLES
@@ -17,6 +16,8 @@ def take_secrets_away() -> None:
 
     Whoever started this process may still have them.
     """
+    import ctypes  # only commands that run tasks or serve need it
+
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
     for name in SECRET_VARIABLES:

@@ -20,7 +20,9 @@ from ..inspection.plan_progress import PlanProgress, plan_progress
 from ..inspection.unfinished import TaskSummary, unfinished_tasks
 from ..inspection.view import Why
 from ..inspection.why import why_plan
-from ..notebook import Picture, graph_svg, plan_picture, readable, show_live
+from ..notebook.live import show_live
+from ..notebook.small_graph import graph_svg
+from ..notebook.views import Picture, plan_picture, readable
 from ..protection.guard import reported
 from ..protection.unsealed import find_unsealed
 from ..protocol import control
