@@ -10,8 +10,7 @@ from contextlib import closing
 from statistics import median
 
 from zkplan.protocol.requests import Create
-from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
+from zkplan.testing.server_process import EmbeddedServerProcess, ServerDidNotStart, ServerProcess
 
 from . import machine, raw
 from .rows import Row, Target

@@ -23,9 +23,8 @@ from pathlib import Path
 from random import Random
 
 import zkplan
-from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.server_process import ServerProcess
-from zkplan.transport.passing_folder import PassingFolder
+from zkplan.testing.server_process import EmbeddedServerProcess, ServerProcess
+from zkplan.transport.address_lease import PassingFolder
 
 from . import machine
 from .client_process import ClientProcess

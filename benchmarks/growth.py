@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 
 import zkplan
-from zkplan.processes.watched import WatchedProcess
-from zkplan.protocol import control
+from zkplan.processes.child import WatchedProcess
+from zkplan.protocol.core import plan_life as control
 from zkplan.protocol.requests import ReadMany
 
 from . import machine, shapes

@@ -7,7 +7,7 @@ import statistics
 import sys
 
 import zkplan
-from zkplan.protocol.compaction import compact
+from zkplan.protocol.history.compaction import compact
 from zkplan.protocol.layout import HISTORY
 from zkplan.protocol.requests import ReadChildren, ReadData
 

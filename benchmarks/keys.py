@@ -22,8 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import zkplan
-from zkplan.protection.keys import AES, SECRET, new_key
-from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.testing.server_process import EmbeddedServerProcess
+from zkplan.values.keyring import AES, SECRET, new_key
 
 from . import machine, servers, shapes
 from .measure import time_values

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
-from zkplan.settings import Settings as Connecting
-from zkplan.stress.harness import Report, Settings, run
+from zkplan.basics.settings import Settings as Connecting
+from zkplan.testing.stress.run import Report, StressSettings, run
 
 from .rows import Row, Target
 from .suite import Bench
@@ -75,7 +75,7 @@ def _beside_each_other(bench: Bench, load: Load) -> Row:
 def _run(bench: Bench, load: Load, kill_every_s: float | None, seed: int) -> Report:
     report = run(
         Connecting(hosts=bench.hosts),
-        Settings(
+        StressSettings(
             workers=WORKERS,
             tasks=bench.size(load.tasks, load.quick),
             deps=DEPS,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import zkplan
 from zkplan import Client, Plan, TaskSpec
-from zkplan.processes.watched import WatchedProcess
-from zkplan.protocol.compaction import compact
+from zkplan.processes.child import WatchedProcess
+from zkplan.protocol.history.compaction import compact
 
 from .functions import refuse, take
 from .pool import Pool, wait_until

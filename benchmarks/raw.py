@@ -12,7 +12,7 @@ from types import TracebackType
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from zkplan.protocol.requests import Op
-from zkplan.transport import wire
+from zkplan.transport import packets as wire
 
 #: The kind and the packed body of a request; the xid is given when it is sent.
 Packet = tuple[int, bytes]

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.java import find_zookeeper
-from zkplan.testing.loopback import LOOPBACK, is_serving, server_version
-from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.server_process import (
+    LOOPBACK,
+    EmbeddedServerProcess,
+    ServerProcess,
+    is_serving,
+    server_version,
+)
 from zkplan.testing.servers import ZooKeeperServer
 
 ZOOKEEPER, EMBEDDED, BOTH = "zookeeper", "embedded", "both"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import zkplan
-from zkplan.testing.znodes import remove_tree
+from zkplan.testing.servers import remove_tree
 
 from . import shapes
 from .measure import Run, run_shape, time_values

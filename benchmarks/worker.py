@@ -11,7 +11,7 @@ import sys
 import click
 
 import zkplan
-from zkplan.processes.garbage import spare_what_stays
+from zkplan.cli import spare_what_stays
 
 
 @click.command()

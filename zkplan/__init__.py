@@ -15,7 +15,7 @@ Errors:     errors.ZkplanError and its subclasses
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from .basics.version import __version__ as __version__
+from .basics import __version__ as __version__
 from .errors import (
     AccessDenied,
     BudgetSpent,
@@ -62,32 +62,31 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .author.functions import kind, task
+    from .author.futures import as_completed, wait
+    from .author.task_specs import TaskSpec
     from .backoff import Backoff
     from .client import Client, connect
-    from .failure import Failure
+    from .errors import Failure
     from .functional import add_task, create_plan, mark_ready, plan_completed
-    from .functions.decorator import task
-    from .functions.kinds import kind
-    from .functions.task_spec import TaskSpec
     from .gates import When, when
-    from .history.events import Event
-    from .history.logs import TaskLog
-    from .inspection.plan_progress import PlanProgress
-    from .inspection.queues import QueueStatus
-    from .inspection.task_info import TaskInfo
-    from .inspection.view import Cause, Why
     from .integrations.executor import Executor
     from .local_run import local
     from .plan import Plan
-    from .protocol.control import PlanStatus
-    from .protocol.limits import LimitStatus, Permit
-    from .protocol.worker_record import WorkerRecord
+    from .protocol.core.plan_life import PlanStatus
+    from .protocol.core.workers import WorkerRecord
+    from .protocol.features.limits import LimitStatus, Permit
     from .runtime.context import Context, current
+    from .runtime.shell import ShellCommand, ShellResult, shell
     from .runtime.statistics import Statistics
     from .schedules import Schedule, ScheduleInfo
-    from .shell_commands.command import ShellCommand, ShellResult, shell
     from .tasks import Task
-    from .waiting.futures import as_completed, wait
+    from .views.history import Event
+    from .views.queues import QueueStatus
+    from .views.task_info import TaskInfo
+    from .views.task_lists import PlanProgress
+    from .views.task_logs import TaskLog
+    from .views.why_facts import Cause, Why
     from .worker import Worker
 
 #: The module of each public name that is not imported above.
@@ -95,41 +94,41 @@ _MODULES = {
     "Backoff": "backoff",
     "Client": "client",
     "connect": "client",
-    "Failure": "failure",
+    "Failure": "errors",
     "add_task": "functional",
     "create_plan": "functional",
     "mark_ready": "functional",
     "plan_completed": "functional",
-    "task": "functions.decorator",
-    "kind": "functions.kinds",
+    "task": "author.functions",
+    "kind": "author.functions",
     "When": "gates",
     "when": "gates",
-    "Event": "history.events",
-    "TaskLog": "history.logs",
-    "PlanProgress": "inspection.plan_progress",
-    "QueueStatus": "inspection.queues",
-    "TaskInfo": "inspection.task_info",
-    "Cause": "inspection.view",
-    "Why": "inspection.view",
+    "Event": "views.history",
+    "TaskLog": "views.task_logs",
+    "PlanProgress": "views.task_lists",
+    "QueueStatus": "views.queues",
+    "TaskInfo": "views.task_info",
+    "Cause": "views.why_facts",
+    "Why": "views.why_facts",
     "Executor": "integrations.executor",
     "local": "local_run",
     "Plan": "plan",
-    "PlanStatus": "protocol.control",
-    "LimitStatus": "protocol.limits",
-    "Permit": "protocol.limits",
-    "WorkerRecord": "protocol.worker_record",
+    "PlanStatus": "protocol.core.plan_life",
+    "LimitStatus": "protocol.features.limits",
+    "Permit": "protocol.features.limits",
+    "WorkerRecord": "protocol.core.workers",
     "Context": "runtime.context",
     "current": "runtime.context",
     "Statistics": "runtime.statistics",
     "Schedule": "schedules",
     "ScheduleInfo": "schedules",
-    "ShellCommand": "shell_commands.command",
-    "ShellResult": "shell_commands.command",
-    "shell": "shell_commands.command",
+    "ShellCommand": "runtime.shell",
+    "ShellResult": "runtime.shell",
+    "shell": "runtime.shell",
     "Task": "tasks",
-    "TaskSpec": "functions.task_spec",
-    "as_completed": "waiting.futures",
-    "wait": "waiting.futures",
+    "TaskSpec": "author.task_specs",
+    "as_completed": "author.futures",
+    "wait": "author.futures",
     "Worker": "worker",
 }
 

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: exponential, capped, jittered, and pure.
+"""Compute retry delays: exponential, capped and jittered.
 
 Time and chance are arguments: the caller passes the random number, drawn from CHANCE, so a test
 can pin it.

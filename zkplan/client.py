@@ -1,4 +1,4 @@
-"""The entry point for users: connect, create plans, and find them again."""
+"""Connect to ZooKeeper, create plans, find them, and operate the root."""
 
 from __future__ import annotations
 
@@ -7,45 +7,44 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from .basics.durations import Duration, in_seconds
-from .basics.other_names import takes_attempts
-from .basics.tracebacks import told_to_caller
-from .controls.orders import WorkerOrders
-from .controls.queues_and_limits import QueuesAndLimits
+from .author.archives import read_back
+from .author.operator_actions import QueuesAndLimits, WorkerOrders
+from .author.options import (
+    IfExists,
+    Moment,
+    as_names,
+    as_options,
+    check_if_exists,
+    memory_bytes,
+    new_record,
+)
+from .author.retention import Bounded
+from .author.schedules import Wanted, new_schedule
+from .basics.public_calls import Duration, in_seconds, takes_attempts, told_to_caller
+from .basics.settings import Settings, resolve, with_password
 from .errors import PlanExists
-from .functions.limit_names import as_names
-from .functions.moments import Moment
-from .functions.new_plan import IfExists, check_if_exists, new_record
-from .functions.option_checks import memory_bytes
-from .functions.retry_rules import as_options
-from .inspection.access import warn_if_open
-from .inspection.find_plan import find_plan
-from .inspection.root_views import RootViews
 from .plan import Plan
-from .protection.keys import keys_of, parse_keys
-from .protocol.author import create_plan, ensure_root
+from .protocol.core.plans_and_queues import plan_records
+from .protocol.features.author import create_plan, ensure_root
+from .protocol.features.schedules import CatchUp, Overlap
 from .protocol.layout import DEFAULT_QUEUE
-from .protocol.look import plan_records
-from .protocol.options import TaskOptions
 from .protocol.records import OnFailure, PlanRecord, Serializer
-from .protocol.schedules import CatchUp, Overlap
-from .retention.archived import read_back
-from .retention.bounded import Bounded
+from .protocol.task_options import TaskOptions
 from .schedules import Schedule, find, find_all
-from .schedules.new import Wanted, new_schedule
-from .settings import Settings
-from .settings.login import with_password
-from .settings.resolve import resolve
-from .store.files import Store
 from .transport import open_transport
 from .transport.access import access_options
+from .transport.address_lease import Lease
 from .transport.addresses import folder_of, is_embedded, lease
-from .transport.leases import Lease
+from .values.keyring import keys_of, parse_keys
+from .values.store import Store
+from .views.find import find_plan
+from .views.overview import RootViews
+from .views.root_access import warn_if_open
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from .archive import Exported
+    from .author.export import Exported
 
 
 class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
@@ -218,12 +217,12 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         wait: Duration = 0.0,
         remove: bool = False,
     ) -> Exported:
-        """Write a plan to a file; see `zkplan.archive.export_plan`. No task of it may be claimed.
+        """Write a plan to a file; see `author.export.export_plan`. No task of it may be claimed.
 
         `pause` pauses the plan first, `wait` gives its running tasks that many seconds to end, and
         `remove` removes the plan here afterwards.
         """
-        from .archive import export_plan  # here: few programs move plans
+        from .author.export import export_plan
 
         return export_plan(plan, file, pause=pause, wait=wait, remove=remove)
 
@@ -235,13 +234,13 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         any_secret: bool = False,
         archived: bool = False,
     ) -> Plan:
-        """Make a plan from an exported file; see `zkplan.archive.import_plan`.
+        """Make a plan from an exported file; see `zkplan.author.export.import_plan`.
 
         A plan that is under this root already is refused unless `copy` is set. Payloads signed with
         another secret are refused unless `any_secret` is set. With `archived`, `file` names an
         archive in the store.
         """
-        from .archive import import_plan  # here: few programs move plans
+        from .author.export import import_plan
 
         with read_back(self, str(file)) if archived else nullcontext(Path(file)) as source:
             number = import_plan(self, source, copy=copy, any_secret=any_secret)

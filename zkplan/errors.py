@@ -1,4 +1,4 @@
-"""Every error zkplan raises, in one tree.
+"""All errors that zkplan raises, and Failure, which a task gets in place of a result.
 
 ZkplanError
 ├── PlanError                 the plan is not in a state that allows the call
@@ -47,6 +47,7 @@ ZkplanError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -352,3 +353,26 @@ class WaitTimeout(ZkplanError, TimeoutError):
 class InvariantViolated(ZkplanError):
     """The tree is in a state that the protocol never leaves: it is damaged, or zkplan has a bug.
     Please report it."""
+
+
+# ---- The failure of a task as a value: what a task with `run_if` gets in place of a result.
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task has failed for good.
+
+    `type` is the name of the exception, such as `ValueError`, or `TimeoutError`, `WorkerLost`,
+    `TaskCancelled`, `UpstreamFailed`. `message` is its text, `traceback` that of the worker, empty
+    where there is none. `attempt` is the fencing number of the attempt, on the worker with the ID
+    `worker`.
+    """
+
+    type: str
+    message: str
+    traceback: str = ""
+    attempt: int = 0
+    worker: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type

@@ -1,4 +1,4 @@
-"""The functional API of zk-plan, which zkplan descends from: four functions over the same code."""
+"""Four plain functions over Client and Plan, as zk-plan had them."""
 
 from __future__ import annotations
 

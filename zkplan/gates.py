@@ -1,14 +1,14 @@
-"""`zkplan.when`: a task, or an argument, that waits for a znode and takes no slot meanwhile."""
+"""Wait for a znode: when() makes a gate, which holds tasks back and takes no slot."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .basics.durations import Duration, in_seconds
+from .basics.public_calls import Duration, in_seconds
 from .errors import GateTimeout, InvalidTask, PayloadUndecodable, ZkplanError
-from .protocol.gates import PATH_CHARS_MAX, Condition, Kind, Seen, is_path
-from .serialization.codec import GATE, Codec
-from .serialization.functions import NAME_CHARS_MAX
+from .protocol.features.gates import PATH_CHARS_MAX, Condition, Kind, Seen, is_path
+from .values.codec import GATE, Codec
+from .values.function_codec import NAME_CHARS_MAX
 
 #: The longest value of a znode that a gate hands on: it shares a transaction with its opening.
 VALUE_BYTES_MAX = 512 * 1024

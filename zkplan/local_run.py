@@ -1,4 +1,4 @@
-"""`zkplan.local`: a server, workers and a client for one notebook, script or test."""
+"""Start a server, workers and a client on this machine, for a notebook, a script or a test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .basics.durations import Duration, in_seconds
+from .author.options import memory_bytes
+from .basics.public_calls import Duration, in_seconds
+from .basics.settings import Settings, one_setting
 from .client import Client, connect_with
-from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
-from .functions.option_checks import memory_bytes
-from .protection.keys import keys_of
-from .settings import Settings, one_setting
+from .transport.address_lease import Lease
 from .transport.addresses import PREFIX, lease_folder, lease_in_memory
-from .transport.leases import Lease
+from .values.connection import DEFAULT_ROOT
+from .values.keyring import keys_of
 from .worker import THREADS_MAX, Worker, check_isolation
 
 if TYPE_CHECKING:
@@ -239,9 +239,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
 
     def _crew(self, server: Lease, stack: ExitStack) -> Crew:
         # Imported here: who only wants a client does not load it.
-        from .processes.crew import Crew
-        from .processes.output import Relay, append, drop, show
-        from .processes.signing_off import SigningOff
+        from .processes.child import Relay, append, drop, show
+        from .processes.crew import Crew, SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
         # Whoever reads this output is the author of the tasks.
@@ -266,8 +265,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         )
 
     def _open_page(self, server: Lease, stack: ExitStack) -> str:
-        from .processes.output import show
-        from .processes.page import PageProcess
+        from .processes.child import show
+        from .processes.worker import PageProcess
 
         page = PageProcess(self._settings(server))
         stack.callback(page.close)

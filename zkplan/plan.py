@@ -1,4 +1,4 @@
-"""A plan for its author: add tasks, mark it ready, and control it."""
+"""A handle on one plan: add tasks, mark it ready, pause, cancel, retry or remove it."""
 
 from __future__ import annotations
 
@@ -9,38 +9,33 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
+from .author.definition import define_all
+from .author.functions import open_plans
+from .author.futures import Watcher
+from .author.operator_actions import select
+from .author.options import Moment, check_share
+from .author.task_specs import RunIf, TaskSpec, specs_for
+from .author.waiting import EventStream
+from .author.watched_plan import WatchedPlan
 from .basics import tracing
-from .basics.durations import Duration
-from .basics.other_names import takes_attempts
-from .basics.tracebacks import told_to_caller
-from .connection import Connection
-from .controls.decisions import select
+from .basics.public_calls import Duration, takes_attempts, told_to_caller
 from .errors import InvalidTask, PlanError, PlanExists
-from .functions.decorator import open_plans
-from .functions.definition import define_all
-from .functions.mapping import specs_for
-from .functions.moments import Moment
-from .functions.new_plan import check_share
-from .functions.task_spec import RunIf, TaskSpec
 from .gates import When
-from .history.events import Event
-from .history.reading import read
-from .inspection.dead_letters import retry_all, retry_task
-from .inspection.find import find_task
-from .inspection.task_code import LOOKED_AT, log_code_notes, notes_before_retry
-from .protocol import control
-from .protocol.adding import NewTask
-from .protocol.author import Author
-from .protocol.gates import ensure_gates
+from .protocol.core import plan_life
+from .protocol.core.add import NewTask
+from .protocol.core.plan_life import change_share
+from .protocol.features.author import Author
+from .protocol.features.gates import ensure_gates
+from .protocol.features.limits import missing_limits
 from .protocol.layout import OWN_LIMIT, limits_in
-from .protocol.limits import missing_limits
 from .protocol.records import PlanRecord, Share
-from .protocol.share import change_share
-from .store.end import remove
 from .tasks import MapResults, Task
-from .waiting.events import EventStream
-from .waiting.plan import WatchedPlan
-from .waiting.watcher import Watcher
+from .values.connection import Connection
+from .values.store_maintenance import remove
+from .views.deadlock import retry_all, retry_task
+from .views.find import find_task
+from .views.history import Event, read
+from .views.why_facts import LOOKED_AT, log_code_notes, notes_before_retry
 
 #: A `with` block sends its adds when this many tasks have been kept back.
 FLUSH_TASKS = 2000
@@ -335,7 +330,7 @@ class Plan(WatchedPlan):
         with a key that is not known here, or with none that is known.
         """
         self.flush()
-        self._client.transport.run(control.mark_ready(self.path))
+        self._client.transport.run(plan_life.mark_ready(self.path))
         if self.is_new:
             self._client.authors.let_go(self.path, self.record.uid)
         self._new = False
@@ -347,15 +342,15 @@ class Plan(WatchedPlan):
         and PayloadUndecodable if its record is sealed with a key that is not known here. Repeating
         the call does no harm.
         """
-        self._client.transport.run(control.change_state(self.path, "paused"))
+        self._client.transport.run(plan_life.change_state(self.path, "paused"))
 
     def resume(self) -> None:
         """Let a paused plan run again. Raises as `pause`."""
-        self._client.transport.run(control.change_state(self.path, "running"))
+        self._client.transport.run(plan_life.change_state(self.path, "running"))
 
     def cancel(self) -> None:
         """Stop the plan for good, ready or not. Running tasks see `current().cancelled`."""
-        self._client.transport.run(control.change_state(self.path, "cancelled"))
+        self._client.transport.run(plan_life.change_state(self.path, "cancelled"))
 
     @told_to_caller
     def set(self, *, weight: int | None = None, priority: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A task for its author: its description, and the handle that returns its result."""
+"""A handle on one task, and on the results of a map: wait, inspect, skip, cancel or retry."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, Protocol, overload
 
-from .basics.durations import Duration
+from .author.futures import Callback, Watcher, completion
+from .author.operator_actions import DecidedPlan, Decisions
+from .author.results import (
+    failure_in,
+    has_completed,
+    not_kept,
+    open_outcome,
+    read_outcomes,
+    refuse_unkept,
+    wait_for_outcome,
+    with_reads,
+)
+from .author.task_specs import TaskHandle
+from .author.waiting import in_thread
+from .basics.notebook_html import Picture, readable, task_picture
+from .basics.public_calls import Duration, told_to_caller
 from .basics.text import count
-from .basics.tracebacks import told_to_caller
-from .connection import Connection
-from .controls.decisions import DecidedPlan, Decisions
 from .errors import (
     NotSerialisable,
     PlanError,
     ResultNotKept,
 )
-from .functions.task_spec import TaskHandle
-from .history.logs import TaskLog, follow_logs, read_logs
-from .inspection.task_info import TaskInfo, task_info, task_state
-from .inspection.view import Why
-from .inspection.why import why_task
-from .notebook.live import show_live
-from .notebook.views import Picture, readable, task_picture
-from .protocol.adding import NewTask
-from .serialization import codec as codecs
-from .store.ahead import Read
-from .waiting.done import has_completed
-from .waiting.futures import completion
-from .waiting.kept import refuse_unkept
-from .waiting.one_result import failure_in, not_kept, open_outcome, wait_for_outcome
-from .waiting.outcomes import read_outcomes, with_reads
-from .waiting.plan_async import in_thread
-from .waiting.watcher import Callback, Watcher
+from .protocol.core.add import NewTask
+from .values import codec as codecs
+from .values.blobs import Read
+from .values.connection import Connection
+from .views.notebook import show_live
+from .views.task_info import TaskInfo, task_info, task_state
+from .views.task_logs import TaskLog, follow_logs, read_logs
+from .views.why import why_task
+from .views.why_facts import Why
 
 #: Iterating reads the outcomes of so many tasks ahead, but no more than so many bytes.
 AHEAD, AHEAD_BYTES = 100, 8 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""A worker: threads that claim and run the tasks of every ready plan under a root."""
+"""Claim tasks of all ready plans and run them on threads or in processes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
+from .author.options import memory_bytes
 from .backoff import Backoff
-from .basics.durations import Duration, in_seconds
-from .basics.version import __version__
+from .basics import __version__
+from .basics.public_calls import Duration, in_seconds
+from .basics.settings_fields import OUTPUT_MAX
 from .errors import ZkplanError
-from .functions.option_checks import memory_bytes
-from .isolation.processes import TASKS_PER_CHILD, Processes
-from .protection.keys import names_of
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
-from .retention.collector import Collector
+from .runtime.context import PlanWithin
+from .runtime.isolation_processes import TASKS_PER_CHILD, Processes
 from .runtime.loop import Loop
 from .runtime.output import captured
-from .runtime.plan_within import PlanWithin
-from .runtime.shares import Policy, check_policy
+from .runtime.plan_shares import Policy, check_policy
+from .runtime.retention import Collector
 from .runtime.statistics import Statistics
-from .serialization.by_name import AllowList
-from .serialization.kinds import registered
-from .settings.settings import OUTPUT_MAX
+from .values.functions_by_name import AllowList, registered
+from .values.keyring import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from zkplan.testing.loopback import LOOPBACK
+from zkplan.testing.server_process import LOOPBACK
 
 _PASSWORD = "zkplan"
 _SUBJECT = ("-subj", f"/CN={LOOPBACK}")

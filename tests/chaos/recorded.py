@@ -19,8 +19,8 @@ from tests.chaos.validate.checks import violations
 from tests.chaos.validate.evidence import PlanEvidence
 from tests.chaos.validate.history import RunHistory
 from tests.chaos.validate.snapshot import remains_at_end
-from zkplan.processes.watched import WatchedProcess
-from zkplan.stress.history import Recorder
+from zkplan.processes.child import WatchedProcess
+from zkplan.testing.stress.tasks import Recorder
 
 
 class Recorded:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from zkplan.runtime.clearing import CLAIMS_PERIOD_S, HEAD_START_S
-from zkplan.runtime.delays import DELAYED_PERIOD_S
+from zkplan.runtime.delays_and_deadlines import DELAYED_PERIOD_S
+from zkplan.runtime.lost_claims import CLAIMS_PERIOD_S, HEAD_START_S
 from zkplan.runtime.maintenance import CHECK_FIRST_S
 
 from .validate.evidence import noticed_s

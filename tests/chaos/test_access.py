@@ -25,9 +25,9 @@ from tests.integ.outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed
 from tests.integ.secured_servers import Secured, secured
 from tests.integ.support import WorkerProcess, plain_client, wait_until
 from zkplan.protocol.requests import ReadChildren, ReadMany
-from zkplan.protocol.shared import READS_PER_REQUEST
-from zkplan.stress.history import journal_of
+from zkplan.protocol.transactions import READS_PER_REQUEST
 from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.stress.tasks import journal_of
 
 from .cluster.servers import one_server
 from .secured import (

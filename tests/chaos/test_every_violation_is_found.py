@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zkplan.stress.validate.stress import CHECKS as STRESS_CHECKS
+from zkplan.testing.stress.verdict import CHECKS as STRESS_CHECKS
 
 from .honest import (
     cancelled,

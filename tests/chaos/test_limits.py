@@ -19,10 +19,10 @@ import zkplan
 from tests.chaos.limited import work
 from tests.integ.support import WAIT_S, WorkerProcess, notes, wait_until
 from zkplan.embedded import EmbeddedServer
-from zkplan.embedded.records import MultiFailed
+from zkplan.embedded.operations import MultiFailed
 from zkplan.embedded.tree import Tree
+from zkplan.protocol.core.workers import sign_off
 from zkplan.protocol.layout import PERMIT
-from zkplan.protocol.membership import sign_off
 
 MINUTES = float(os.environ.get("ZKPLAN_LIMITS_MINUTES", "1"))
 SIZE, WAITING, WORKERS = 5, 200, 4

@@ -21,8 +21,8 @@ from kazoo.client import KazooClient
 
 from tests.crash.server import not_available
 from tests.integ.support import TOP, key_file, plain_client, wait_until
-from zkplan.stress.history import read_lines
-from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.testing.server_process import EmbeddedServerProcess
+from zkplan.testing.stress.tasks import read_lines
 
 from .cluster.cluster import Cluster, Process, Settings
 from .faults.catalogue import CATALOGUE
@@ -204,7 +204,7 @@ def plan_in(raw: KazooClient, path: str) -> dict[str, bytes]:
 def test_a_plan_of_another_format_is_left_alone(
     tmp_path: Path, before: Path, writer: str, setting: str
 ) -> None:
-    present_says, before_says = "(format 1; this one reads 2)", "format 2, this zkplan reads 1"
+    present_says, before_says = "(format 1; this one reads 3)", "format 3, this zkplan reads 1"
     if setting == "sealed":  # what is sealed says its own format first
         present_says, before_says = "(format 2; this one reads 3)", "is not sealed with any key"
     with EmbeddedServerProcess() as server, plain_client(server.hosts) as raw:

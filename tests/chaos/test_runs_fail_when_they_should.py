@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.integ.support import started, wait_until
-from zkplan.stress.history import Recorder, read_lines
 from zkplan.testing.server_process import ServerDidNotStart
+from zkplan.testing.stress.tasks import Recorder, read_lines
 
 from . import recovery
 from . import run as runs

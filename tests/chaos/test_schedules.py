@@ -19,7 +19,7 @@ import pytest
 
 import zkplan
 from tests.integ.support import IN_CHECKOUT, wait_until
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.requests import ReadData
 from zkplan.testing import EmbeddedServerProcess, ZooKeeperServer
 from zkplan.testing.server_process import ServerProcess

@@ -15,10 +15,10 @@ import zkplan
 from tests.integ.stores import Place
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import StoreUnavailable
-from zkplan.protocol import compaction
-from zkplan.protocol.compaction import History, compact, let_go, oldest
-from zkplan.store.parts import keep_oldest
-from zkplan.store.reference import HISTORY, key_of
+from zkplan.protocol.history import compaction
+from zkplan.protocol.history.compaction import History, compact, let_go, oldest
+from zkplan.values.blobs import HISTORY, key_of
+from zkplan.values.store_maintenance import keep_oldest
 
 from .faults.target import EVERYBODY, Target
 from .validate.blobs import Blobs, told_by_workers
@@ -198,7 +198,7 @@ def test_a_folder_that_a_removal_leaves_needs_an_excuse(
 def test_what_a_worker_tells_of_a_folder_it_leaves_is_known(tmp_path: Path) -> None:
     at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     line = (
-        f"{at} WARNING zkplan.store: /z/plan-0000000025 is removed, but not its folder plan-25-ab"
+        f"{at} WARNING zkplan.values: /z/plan-0000000025 is removed, but not its folder plan-25-ab"
     )
     (tmp_path / "worker3-2.log").write_text(f"worker ready\n{line}, which may be deleted by hand\n")
     (found,) = told_by_workers(tmp_path).values()

@@ -15,7 +15,7 @@ import pytest
 import zkplan
 from tests.crash.server import not_available
 from tests.integ.support import wait_until
-from zkplan.testing.loopback import LOOPBACK, free_port
+from zkplan.testing.server_process import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperServer
 
 from .certificates import Authority, secure

@@ -18,9 +18,8 @@ import pytest
 import zkplan
 from tests.integ.support import wait_until
 from tests.sim.world import ROOT
-from zkplan.stress.history import Recorder
-from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.server_process import EmbeddedServerProcess, ServerProcess
+from zkplan.testing.stress.tasks import Recorder
 
 from .cluster.cluster import Cluster, Settings
 from .cluster.servers import Servers

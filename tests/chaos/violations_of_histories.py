@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zkplan.protocol.compaction import Cut, History
-from zkplan.protocol.history import Record
+from zkplan.protocol.history.compaction import Cut, History
+from zkplan.protocol.history.segments import Record
 
 from .honest import adding
 from .violations import Row

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zkplan.stress.history import Execution, Kill, StressHistory
-from zkplan.stress.validate.evidence import Kept, Remains
-from zkplan.stress.validate.stress import StressEvidence, check
-from zkplan.stress.workload import Workload, key_of
+from zkplan.testing.stress.promises import Kept, Remains
+from zkplan.testing.stress.tasks import Execution, Kill, StressHistory, Workload, key_of
+from zkplan.testing.stress.verdict import StressEvidence, check
 
 from .changes import change_kept, put
 from .honest import DONE

@@ -12,8 +12,7 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from zkplan.testing.loopback import LOOPBACK
-from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
+from zkplan.testing.server_process import LOOPBACK, ServerDidNotStart, ServerProcess
 
 STOP_S_MAX = 10.0
 TICK_MS = 100

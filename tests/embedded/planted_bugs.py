@@ -10,27 +10,30 @@ from typing import Any
 
 import pytest
 
-from zkplan.embedded import connection, watches, wire, wire_answers
-from zkplan.embedded.answered import Answered
+from zkplan.embedded import connection, watches, wire
 from zkplan.embedded.connection import Connection
-from zkplan.embedded.nodes import Node
-from zkplan.embedded.records import (
+from zkplan.embedded.database import StorageError
+from zkplan.embedded.integrity import Answered
+from zkplan.embedded.jute import WireError
+from zkplan.embedded.operations import (
+    AddAuth,
     BadVersionError,
     Check,
+    CloseSession,
     Delete,
     NotEmptyError,
+    Ping,
     SetData,
     TreeError,
 )
-from zkplan.embedded.requests import AddAuth, CloseSession, Ping
 from zkplan.embedded.server import Server
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.storage import Storage
-from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.tree import Tree
 from zkplan.embedded.watches import Watches
 from zkplan.embedded.writes import Writes
+from zkplan.embedded.znodes import Node
 
 from .planting import around, instead, value
 
@@ -203,7 +206,7 @@ def a_malformed_request_is_not_answered(*_: Any) -> None:
 def an_exception_escapes_the_parser(real: Any, frame: bytes) -> Any:
     try:
         return real(frame)
-    except wire.WireError as error:
+    except WireError as error:
         raise KeyError(str(error)) from error
 
 
@@ -324,7 +327,7 @@ def a_failing_multi_keeps_its_first_operations(self: Any) -> None:
     self.tell()
 
 
-@instead(wire_answers, "refusal_codes", "test_a_failing_multi_leaves_nothing_behind")
+@instead(wire, "refusal_codes", "test_a_failing_multi_leaves_nothing_behind")
 def every_operation_of_a_failing_multi_has_the_real_error(
     count: int, _index: int, code: int
 ) -> list[int]:

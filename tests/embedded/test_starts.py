@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.integ.support import wait_until
-from zkplan.embedded.listening import listening_socket
+from zkplan.embedded.connection import listening_socket
 from zkplan.embedded.server import Server
 from zkplan.embedded.storage import Storage
 from zkplan.embedded.tree import Tree
@@ -156,7 +156,7 @@ def test_a_lack_of_descriptors_is_logged_now_and_then_and_passes() -> None:
 
 def test_a_process_is_allowed_the_descriptors_of_its_connections() -> None:
     code = (
-        "import resource as r; from zkplan.embedded.listening import allow_descriptors as allow\n"
+        "import resource as r; from zkplan.embedded.connection import allow_descriptors as allow\n"
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (100, hard))\n"
         "allow(200); assert r.getrlimit(r.RLIMIT_NOFILE) == (264, hard)\n"

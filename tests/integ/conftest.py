@@ -10,10 +10,11 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client
+from zkplan.author import patience
 from zkplan.cli import main
-from zkplan.runtime import capacity, maintenance, shutdown
-from zkplan.testing.znodes import remove_tree
-from zkplan.waiting import patience
+from zkplan.runtime import claims as capacity
+from zkplan.runtime import maintenance, shutdown
+from zkplan.testing.servers import remove_tree
 
 from .stores import Place
 from .support import Here, Ran, Run, Told, plain_client, wait_until, working

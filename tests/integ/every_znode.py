@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import zkplan
-from zkplan.leases import Leases
 from zkplan.protocol.requests import Create, Multi, Step
+from zkplan.service.leases import Leases
 
 from .support import TOP, fail, wait_until, working
 

@@ -14,7 +14,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
 from zkplan import Client, Plan
-from zkplan.testing.znodes import remove_tree
+from zkplan.testing.servers import remove_tree
 
 from .support import plain_client, wait_until, working
 

@@ -9,9 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from zkplan.embedded.requests import Multi
-from zkplan.embedded.wire import parse
-from zkplan.embedded.wire_answers import multi_error, refusal_codes
+from zkplan.embedded.operations import Multi
+from zkplan.embedded.wire import multi_error, parse, refusal_codes
 
 #: What is lost of a transaction: the request before it reaches the server, or the answer after it
 #: was applied. Either way the connection breaks, and the client cannot tell which. `left out`: the

@@ -15,8 +15,7 @@ from tests.chaos.certificates import Authority, secure
 from tests.chaos.cluster.servers import one_server, skip_without
 from tests.crash.server import not_available
 from zkplan.embedded import EmbeddedServer, server_tls
-from zkplan.testing.loopback import LOOPBACK, free_port
-from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.server_process import LOOPBACK, ServerProcess, free_port
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
 from .support import wait_until

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, TypeAlias
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan.inspection.task_details import describe_task
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import ReadChildren
+from zkplan.views.task_details import describe_task
 
 TOP = Path(__file__).parents[2]
 #: Hosts and root of a test.
@@ -276,7 +276,8 @@ def pass_gate(gate: str, *_: Any) -> str:
 
 def stall_nothing() -> None:
     """As a task: what the fixture `nothing_stalls` does, for the worker process that runs it."""
-    from zkplan.runtime import capacity, shutdown
+    from zkplan.runtime import claims as capacity
+    from zkplan.runtime import shutdown
 
     capacity.STALLED_S, shutdown.SIGN_OFF_S = 1000.0, 30.0
 

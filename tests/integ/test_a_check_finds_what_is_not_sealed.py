@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, Plan, Task
-from zkplan.protection import unsealed
+from zkplan.values import check_seals as unsealed
 
 from .support import Here, Run, fail, key_file, secret_of, wait_until, working
 
@@ -92,7 +92,7 @@ def attacks() -> dict[str, Attack]:
             lambda k, p, z: f"{p[2].path}/arg-0000000000",
         ),
         "definitions": swapped(lambda k, p, z: p[0].path, lambda k, p, z: p[1].path),
-        "a result": written(lambda plan, kept: f"results/{kept[0].number}", b"e2V" + bytes(20)),
+        "a result": written(lambda plan, kept: f"results/{kept[0].number}", b"e3V" + bytes(20)),
         "a dead letter": dead_letter,
         "the state": written(lambda *_: "ready", b'{"state":"running"}'),
         "an end": written(lambda *_: "done", b'{"when":1.0,"failed":0}'),

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan.testing.znodes import remove_tree
+from zkplan.testing.servers import remove_tree
 
 from .outsiders import TRIES, tried
 from .support import WAIT_S, WorkerProcess, plain_client, tree

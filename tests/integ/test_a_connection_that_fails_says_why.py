@@ -16,8 +16,7 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, ClientClosed, ZooKeeperUnavailable
-from zkplan.testing.loopback import free_port
-from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.server_process import ServerProcess, free_port
 
 from .support import WAIT_S, Here, WorkerProcess, note, notes, started, wait_until
 

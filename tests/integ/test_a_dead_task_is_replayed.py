@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, TaskError
-from zkplan.functions.named import NamedFunction
+from zkplan.author.functions import NamedFunction
 from zkplan.runtime.replay import replay
 
 from .support import Here, Run, key_file, secret_of, tree, wait_until, working

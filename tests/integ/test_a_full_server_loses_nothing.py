@@ -13,10 +13,11 @@ from kazoo.exceptions import QuotaExceededError
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.embedded import EmbeddedServer, Limits
-from zkplan.protocol.claim import Claimed
+from zkplan.protocol.core.claim import Claimed
 from zkplan.protocol.requests import Check, Create, Multi, Reason, Refused, Request
-from zkplan.protocol.shared import NO_ALLOWANCE
-from zkplan.runtime import kept_results, plan_view
+from zkplan.protocol.transactions import NO_ALLOWANCE
+from zkplan.runtime import claims as kept_results
+from zkplan.runtime import plan_view
 from zkplan.runtime.claimer import Claimer
 from zkplan.runtime.maintenance import PlanCheck
 from zkplan.runtime.plan_view import PlanView

@@ -14,9 +14,9 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from zkplan import Client
-from zkplan.notebook import live
-from zkplan.notebook.live import show_live
-from zkplan.notebook.views import Picture
+from zkplan.basics.notebook_html import Picture
+from zkplan.views import notebook as live
+from zkplan.views.notebook import show_live
 
 from .support import Here, fail, pass_gate, wait_until, working
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.integ.support import Here, WorkerProcess, wait_until, working
 from zkplan import Client
-from zkplan.protocol import wide_delivery
+from zkplan.protocol.core import wide_delivery
+from zkplan.protocol.core.commit_part import Part
 from zkplan.protocol.failpoints import VARIABLE
-from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Step
 from zkplan.runtime import maintenance
 

@@ -20,12 +20,13 @@ from zkplan import (
     TaskSpec,
     Worker,
 )
-from zkplan.protocol import failpoints, wide_join
-from zkplan.protocol.adding import NewTask
-from zkplan.protocol.author import Author
+from zkplan.protocol import failpoints
+from zkplan.protocol.core import repeatable_adds as wide_join
+from zkplan.protocol.core.add import NewTask
+from zkplan.protocol.core.repeatable_adds import EDGES_PER_MULTI
 from zkplan.protocol.failpoints import VARIABLE
+from zkplan.protocol.features.author import Author
 from zkplan.protocol.requests import Step
-from zkplan.protocol.wide_join import EDGES_PER_MULTI
 
 from .support import Here, WorkerProcess, note, notes, pass_gate, wait_until, working
 

@@ -21,11 +21,11 @@ from zkplan import (
     WaitTimeout,
     ZkplanError,
 )
-from zkplan import archive as moving
-from zkplan.archive import export_plan, import_plan
-from zkplan.archive.file import ArchiveWriter, open_archive
-from zkplan.archive.picture import Znode, retire, survey
-from zkplan.archive.restore import begin, fill
+from zkplan.author import export as moving
+from zkplan.author.export import export_plan, import_plan
+from zkplan.author.export_file import ArchiveWriter, open_archive
+from zkplan.author.export_restore import begin, fill
+from zkplan.author.export_snapshot import Znode, retire, survey
 
 from .moving import facts, half_run
 from .support import Here, pass_gate, secret_of, tree, wait_until, working

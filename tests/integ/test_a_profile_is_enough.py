@@ -17,7 +17,7 @@ import pytest
 import zkplan
 from tests.unit.test_docs import commands
 from zkplan.cli import cli, main
-from zkplan.inspection.access import root_access
+from zkplan.views.root_access import root_access
 
 from .outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed
 from .secured_servers import KEY, PASSWORD, ROOT, SETUPS, Secured, secured

@@ -14,7 +14,7 @@ import pytest
 
 import zkplan
 from zkplan.testing.java import find_zookeeper
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
 
 from .support import first_line, run_python, started
 

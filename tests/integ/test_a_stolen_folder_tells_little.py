@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import zkplan
-from zkplan.protection.keys import new_key
+from zkplan.values.keyring import new_key
 
 from .support import WAIT_S, note, notes, working
 

@@ -12,9 +12,9 @@ import pytest
 import zkplan
 from zkplan import Client
 from zkplan.errors import PlanNotFound, StoreUnavailable, ZooKeeperUnavailable
-from zkplan.metrics.worker import Health
-from zkplan.protocol import removal
-from zkplan.store.files import Store
+from zkplan.integrations.prometheus_process import Health
+from zkplan.protocol.features import remove_plan as removal
+from zkplan.values.store import Store
 
 from .stores import Place
 from .support import Here, wait_until

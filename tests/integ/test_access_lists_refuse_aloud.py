@@ -20,7 +20,7 @@ import zkplan
 from tests.unit.test_docs import commands
 from zkplan import AccessDenied, Client, Plan
 from zkplan.cli import cli
-from zkplan.testing.znodes import remove_tree
+from zkplan.testing.servers import remove_tree
 
 from .support import (
     TOP,

@@ -15,7 +15,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 import zkplan
 from zkplan import Client
-from zkplan.runtime import delays
+from zkplan.runtime import delays_and_deadlines as delays
 
 from .support import Here, Told, WorkerProcess, note, notes, wait_until, working
 

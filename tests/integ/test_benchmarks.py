@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zkplan.testing.java import find_zookeeper
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
 from zkplan.testing.servers import ZooKeeperServer
 
 from .support import run_python

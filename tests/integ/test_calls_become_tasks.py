@@ -11,7 +11,7 @@ import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.functions import mapping
+from zkplan.author import task_specs as mapping
 
 from .support import WAIT_S, note, notes
 

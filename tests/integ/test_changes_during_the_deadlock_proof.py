@@ -11,11 +11,11 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import zkplan
 from zkplan import Client, PlanFailed, WaitTimeout
-from zkplan.inspection import deadlock
-from zkplan.protocol.check import Report, check
+from zkplan.author import patience
+from zkplan.protocol.features.plan_check import Report, check
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Step
-from zkplan.waiting import patience
+from zkplan.views import deadlock
 
 from .support import WAIT_S, Here, blocked_plan, fail, pass_gate, wait_until, working
 

@@ -9,7 +9,7 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanFailed
-from zkplan.store import compare
+from zkplan.values import check_blobs as compare
 
 from .stores import Place, key_of
 from .support import Here, wait_until

@@ -11,7 +11,7 @@ import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
 
 from .support import Here, Run, wait_until, working
 

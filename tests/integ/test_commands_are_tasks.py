@@ -9,7 +9,7 @@ import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.shell_commands import process
+from zkplan.runtime import shell_process as process
 
 from .support import TOP, WAIT_S, Here, Run, WorkerProcess, note, notes, wait_until
 

@@ -17,12 +17,13 @@ from tests.chaos.certificates import Authority, secure
 from tests.chaos.cluster.clock import environment, preloaded, step
 from tests.chaos.cluster.servers import skip_without
 from tests.crash.server import not_available
-from zkplan.doctor import Finding, check
+from zkplan.basics.settings import Settings
+from zkplan.cli.config import findings_of
+from zkplan.cli.doctor import Finding
 from zkplan.embedded import EmbeddedServer, wire, words
-from zkplan.inspection.access import root_access
-from zkplan.settings import Settings
-from zkplan.testing.loopback import LOOPBACK, free_port
+from zkplan.testing.server_process import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+from zkplan.views.root_access import root_access
 
 from .secured_servers import PASSWORD, secured, wait_for_port
 from .support import plain_client, secret_of, wait_until, zkplan_command
@@ -76,14 +77,14 @@ def as_team(hosts: str, **more: Any) -> Settings:
 
 
 def problems(settings: Settings) -> list[Finding]:
-    found = [finding for finding in check(settings) if finding.state == "problem"]
+    found = [finding for finding in findings_of(settings) if finding.state == "problem"]
     assert all(finding.todo for finding in found)
     assert PASSWORD not in str(found)
     return found
 
 
 def test_a_sound_connection_has_no_problem(hosts: str) -> None:
-    found = {finding.check: finding for finding in check(as_team(hosts))}
+    found = {finding.check: finding for finding in findings_of(as_team(hosts))}
     assert {finding.state for finding in found.values()} <= {"ok", "note"}
     assert set(found) == {
         *("login", "server", "version", "root", "rights", "access", "clock", "latency", "limits"),

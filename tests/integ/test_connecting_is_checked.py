@@ -15,8 +15,7 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import ZkplanError, ZooKeeperUnavailable
-from zkplan.testing.loopback import free_port
-from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.server_process import ServerProcess, free_port
 
 from .proxy import Proxy
 from .support import WAIT_S, Here, first_line, started, working

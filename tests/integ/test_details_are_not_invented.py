@@ -8,8 +8,8 @@ import pytest
 
 import zkplan
 from zkplan import Client, InvalidTask
-from zkplan.history.past import past_of
-from zkplan.protocol.compaction import compact
+from zkplan.protocol.history.compaction import compact
+from zkplan.views.history_search import past_of
 
 from .serving import serving
 from .support import Here, Run, working
@@ -103,7 +103,7 @@ def test_without_a_history_what_is_gone_has_finished_or_never_was_a_task(
 def test_a_history_that_lost_its_beginning_knows_each_number_behind_it(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zkplan.protocol.compaction.FULL_BYTES", 1)
+    monkeypatch.setattr("zkplan.protocol.history.compaction.FULL_BYTES", 1)
     run = zkplan_client.transport.run
     plan = zkplan_client.create_plan()
     for index in range(3):

@@ -18,7 +18,7 @@ import pytest
 import zkplan
 from zkplan import ZooKeeperUnavailable
 from zkplan.embedded import address_of
-from zkplan.embedded.lock import FolderLock
+from zkplan.embedded.database import FolderLock
 from zkplan.transport import addresses
 
 from .support import (

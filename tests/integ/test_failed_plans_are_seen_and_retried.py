@@ -11,10 +11,11 @@ import pytest
 import zkplan
 from zkplan import Client, PlanFailed
 from zkplan.errors import PlanCancelled, PlanError
-from zkplan.metrics import RootCollector
-from zkplan.protocol import removal, reopen
-from zkplan.protocol.bounds import is_over
-from zkplan.store.end import remove
+from zkplan.integrations.prometheus import RootCollector
+from zkplan.protocol.features import remove_plan as removal
+from zkplan.protocol.features import retry as reopen
+from zkplan.protocol.features.bounds import is_over
+from zkplan.values.store_maintenance import remove
 
 from .support import Here, Run, WorkerProcess, note, notes, run_python, wait_until, working
 
@@ -180,7 +181,7 @@ def test_tasks_that_are_added_to_a_dead_one_fail_and_run_again_as_well(
 #: Retries the plan of that number in a process that dies in between.
 _RETRY = """
 import sys, zkplan
-from zkplan.protocol import reopen
+from zkplan.protocol.features import retry as reopen
 reopen.GROUP_OPS_MAX = 40
 with zkplan.connect(sys.argv[1], root=sys.argv[2]) as client:
     client.plan(sys.argv[3]).retry()

@@ -21,8 +21,9 @@ from zkplan.errors import TransactionRejected
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.layout import active_entry
 from zkplan.protocol.requests import Request
-from zkplan.runtime import maintenance, plan_scan
-from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.runtime import maintenance
+from zkplan.runtime import maintenance as plan_scan
+from zkplan.testing.server_process import EmbeddedServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 from zkplan.transport import Transport
 

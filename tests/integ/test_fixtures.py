@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from zkplan.testing.java import find_zookeeper
-from zkplan.testing.provide import NO_ZOOKEEPER, NoZooKeeper, provided_zookeeper
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
-from zkplan.testing.servers import ZooKeeperServer
-from zkplan.testing.znodes import remove_tree
+from zkplan.testing.servers import (
+    NO_ZOOKEEPER,
+    NoZooKeeper,
+    ZooKeeperServer,
+    provided_zookeeper,
+    remove_tree,
+)
 
 from .support import first_line, plain_client, run_python, started
 

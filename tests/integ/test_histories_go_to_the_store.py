@@ -13,16 +13,16 @@ import pytest
 
 import zkplan
 from zkplan import Client, Event, Plan
-from zkplan.archive import export_plan, import_plan
-from zkplan.history.reading import missing, read, read_state, state_at
-from zkplan.leases import Leases
-from zkplan.protocol import compaction
-from zkplan.protocol.compaction import cut_of, spans_of
+from zkplan.author.export import export_plan, import_plan
 from zkplan.protocol.failpoints import VARIABLE
+from zkplan.protocol.history import compaction
+from zkplan.protocol.history.compaction import cut_of, spans_of
 from zkplan.protocol.layout import HISTORY
 from zkplan.protocol.requests import ReadChildren, ReadData
-from zkplan.runtime import tidying
-from zkplan.store.parts import keep_oldest
+from zkplan.runtime import retention as tidying
+from zkplan.service.leases import Leases
+from zkplan.values.store_maintenance import keep_oldest
+from zkplan.views.history import missing, read, read_state, state_at
 
 from .serving import Service
 from .stores import Place
@@ -49,7 +49,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SEGMENTS_MAX", 8)
     monkeypatch.setattr(compaction, "BYTES_MAX", 300)
     monkeypatch.setattr(tidying, "SEGMENTS", 8)
-    monkeypatch.setattr(tidying, "PERIOD_S", 0.02)
+    monkeypatch.setattr(tidying, "TIDYING_PERIOD_S", 0.02)
     monkeypatch.setattr(tidying, "QUIET_S", 0.2)
 
 
@@ -229,7 +229,7 @@ def test_a_store_that_is_away_stops_nothing_and_gets_the_rest_when_it_is_back(
 def test_what_was_let_go_while_the_store_was_away_leaves_nothing_that_seems_to_run(
     place: Place, client: Client, short: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tidying, "PERIOD_S", 3600.0)
+    monkeypatch.setattr(tidying, "TIDYING_PERIOD_S", 3600.0)
     monkeypatch.setattr(compaction, "BYTES_MAX", 1)
     run, plan, gate = client.transport.run, client.create_plan(), tmp_path / "gate"
     slow = plan.add_task(pass_gate, [str(gate)])
@@ -279,9 +279,10 @@ def test_who_dies_between_the_part_and_the_deletion_has_told_nothing_twice(
         chain_of(plan, last_queue="last")
         (tmp_path / "code").mkdir()
         (tmp_path / "code" / "sitecustomize.py").write_text(
-            "from zkplan.protocol import compaction\nfrom zkplan.runtime import tidying\n"
+            "from zkplan.protocol.history import compaction\n"
+            "from zkplan.runtime import retention as tidying\n"
             "compaction.FULL_BYTES, compaction.SEGMENTS_MAX, compaction.BYTES_MAX = 1, 8, 300\n"
-            "tidying.SEGMENTS, tidying.PERIOD_S, tidying.QUIET_S = 8, 0.02, 0.2\n"
+            "tidying.SEGMENTS, tidying.TIDYING_PERIOD_S, tidying.QUIET_S = 8, 0.02, 0.2\n"
         )
         paths = os.pathsep.join(
             filter(None, [str(tmp_path / "code"), os.environ.get("PYTHONPATH")])

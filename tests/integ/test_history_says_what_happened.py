@@ -14,13 +14,13 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, Event, HistoryNotKept, PlanNotFound
-from zkplan.history.reading import missing, read
-from zkplan.leases import Leases
-from zkplan.protocol import removal
-from zkplan.protocol.compaction import compact, read_history
+from zkplan.protocol.features import remove_plan as removal
+from zkplan.protocol.history.compaction import compact, read_history
 from zkplan.protocol.layout import HISTORY
 from zkplan.protocol.requests import Create, Multi, Request, Step
-from zkplan.transport.calls import Call, Done
+from zkplan.service.leases import Leases
+from zkplan.transport.request_queue import Call, Done
+from zkplan.views.history import missing, read
 
 from .support import Here, Run, pass_gate, wait_until, working
 
@@ -192,7 +192,7 @@ def test_what_is_merged_tells_the_same_and_a_bound_says_what_is_gone(
 
 
 def test_a_bound_lets_the_oldest_go(zkplan_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkplan.protocol.compaction.FULL_BYTES", 1)
+    monkeypatch.setattr("zkplan.protocol.history.compaction.FULL_BYTES", 1)
     run = zkplan_client.transport.run
     plan = zkplan_client.create_plan()
     for index in range(6):

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, InvalidTask, TaskSpec, Worker
-from zkplan.protocol.load import VALUES_FIRST
+from zkplan.protocol.core.load import VALUES_FIRST
 
 from .support import WAIT_S, Here, fail, secret_of, wait_until
 

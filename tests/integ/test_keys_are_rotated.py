@@ -12,9 +12,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from zkplan.basics.settings import Settings
 from zkplan.errors import InvalidSettings, PayloadUndecodable
-from zkplan.protection.keys import keys_of
-from zkplan.settings import Settings
+from zkplan.values.keyring import keys_of
 
 from .support import (
     Here,

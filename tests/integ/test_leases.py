@@ -10,9 +10,9 @@ import pytest
 
 import zkplan
 from zkplan import Client, InvalidTask, TaskSpec
-from zkplan.leases import Failed, Leased, Leases
-from zkplan.leases.decided import Decided
 from zkplan.protocol.requests import Delete, Multi, Request, Step
+from zkplan.service.lease_maintenance import Decided
+from zkplan.service.leases import Failed, Leased, Leases
 
 from .support import Here, key_file, plain_client, wait_until
 

@@ -22,7 +22,7 @@ from zkplan.protocol.requests import ReadData
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner
 from zkplan.runtime.steps import Steps
-from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.testing.server_process import EmbeddedServerProcess
 from zkplan.transport import kazoo_client
 from zkplan.transport.request_queue import RequestQueue
 

@@ -21,13 +21,13 @@ import zkplan
 from tests.promtool import promtool
 from zkplan import Client, TaskSpec, when
 from zkplan.embedded import EmbeddedServer
-from zkplan.metrics import Endpoint, RootCollector, WorkerCollector
-from zkplan.metrics import root as of_root
-from zkplan.metrics import worker as of_worker
-from zkplan.metrics.counting import Tally, count_root
-from zkplan.metrics.prometheus import Collector, CollectorRegistry, generate_latest
-from zkplan.metrics.server import ServerCollector
-from zkplan.protocol.control import change_state
+from zkplan.integrations import prometheus as of_root
+from zkplan.integrations import prometheus_process as of_worker
+from zkplan.integrations.prometheus import Endpoint, RootCollector, WorkerCollector
+from zkplan.integrations.prometheus_counts import Tally, count_root
+from zkplan.integrations.prometheus_endpoint import Collector, CollectorRegistry, generate_latest
+from zkplan.integrations.prometheus_process import ServerCollector
+from zkplan.protocol.core.plan_life import change_state
 
 from .support import TOP, WAIT_S, Run, WorkerProcess, fail, started, wait_until, working
 

@@ -9,8 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkplan import Client, Plan, Task, TaskSpec
-from zkplan.inspection.neighbours import NAMED, dependencies
 from zkplan.protocol.requests import ReadMany
+from zkplan.views.dependencies import NAMED, dependencies
 
 from .support import described, fail, wait_for_delayed, wait_until
 

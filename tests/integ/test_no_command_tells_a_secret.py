@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.test_docs import commands
 from zkplan.cli import cli
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
 
 from .planted import (
     ARGUMENT,

@@ -20,12 +20,12 @@ import pytest
 
 import zkplan
 from zkplan import Client, TaskSpec, errors
+from zkplan.cli.run import read_plan_file
 from zkplan.embedded import EmbeddedServer, Limits
-from zkplan.leases import Add, Decide, Leases
-from zkplan.plan_files.reader import read_plan_file
 from zkplan.protocol.requests import Create, Refused
-from zkplan.protocol.shared import rejected
-from zkplan.testing.loopback import free_port
+from zkplan.protocol.transactions import rejected
+from zkplan.service.leases import Add, Decide, Leases
+from zkplan.testing.server_process import free_port
 
 from .planted import (
     ARGUMENT,

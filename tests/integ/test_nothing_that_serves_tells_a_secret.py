@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
 
 from .planted import (
     ARGUMENT,

@@ -19,7 +19,7 @@ from zkplan.errors import OtherFormat
 from zkplan.plan import Plan
 from zkplan.protocol import formats
 from zkplan.protocol.layout import parse_entry
-from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.testing.server_process import EmbeddedServerProcess
 
 from .support import WorkerProcess, plain_client, wait_until, zkplan_command
 
@@ -39,7 +39,8 @@ def plan_of_tomorrow(client: zkplan.Client, envelope: bool) -> str:
             transport.set(task.path, b"e9" + data[2:])
     else:
         data, _ = transport.get(plan.path)
-        transport.set(plan.path, data.replace(b'"format":2', b'"format":3'))
+        present, later = (b'"format":%d' % number for number in (formats.TREE, formats.TREE + 1))
+        transport.set(plan.path, data.replace(present, later))
     return plan.path
 
 
@@ -113,7 +114,7 @@ CHANGES: dict[str, Callable[[Plan], object]] = {
 
 
 def test_nothing_is_written_to_a_plan_of_another_format() -> None:
-    said = "plan 4 was written by an older zkplan (format 1; this one reads 2): use that one"
+    said = "plan 4 was written by an older zkplan (format 1; this one reads 3): use that one"
     with (
         EmbeddedServerProcess() as server,
         zkplan.connect(server.hosts, ROOT) as client,

@@ -22,11 +22,11 @@ from kazoo.security import OPEN_ACL_UNSAFE
 import zkplan
 from zkplan.embedded import EmbeddedServer, announced
 from zkplan.errors import ZkplanError
-from zkplan.inspection.access import close_root, root_access, workers_without_login
-from zkplan.metrics import Endpoint, RootCollector, WorkerCollector
-from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.znodes import remove_tree
-from zkplan.transport.own_login import owner_of_peer
+from zkplan.integrations.prometheus import Endpoint, RootCollector, WorkerCollector
+from zkplan.testing.server_process import EmbeddedServerProcess
+from zkplan.testing.servers import remove_tree
+from zkplan.transport.access import owner_of_peer
+from zkplan.views.root_access import close_root, root_access, workers_without_login
 
 from .every_znode import every_kind, kinds_of, require_every_kind
 from .outsiders import (

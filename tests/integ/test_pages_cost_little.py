@@ -9,10 +9,9 @@ import pytest
 
 import zkplan
 from zkplan import TaskSpec, ZooKeeperUnavailable
-from zkplan.inspection.changes import Changes
-from zkplan.leases import Leases, Renewal
-from zkplan.leases.giver import BATCH_MAX
-from zkplan.service.renewing import APART_S, Renewing
+from zkplan.service.lease_calls import APART_S, Renewing
+from zkplan.service.leases import BATCH_MAX, Failed, Leases, Renewal
+from zkplan.views.plan_changes import Changes
 
 from .support import Here
 
@@ -44,7 +43,7 @@ def test_a_plan_is_read_again_only_when_it_has_changed_itself(here: Here) -> Non
         assert changed() == [False, False], "a renewal changes nothing that is shown"
         (other,) = leases.claim(kinds=["step"], wait=5)
         assert changed() == [True, False]
-        assert leases.fail([zkplan.leases.Failed(other.id, "no")])[0].ok
+        assert leases.fail([Failed(other.id, "no")])[0].ok
         assert (changed(), states()) == ([True, False], ["delayed", "running"])
         plans[1].mark_ready()
         assert changed() == [False, True]

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, PlanCancelled, PlanNotFound, TaskSpec, WaitTimeout
-from zkplan.protocol import control
-from zkplan.protocol.control import PlanStatus
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core.plan_life import PlanStatus
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany, Step
 
 from .support import (

@@ -16,11 +16,11 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, Plan, PlanNotFound, TaskSpec
-from zkplan.archive import export_plan, import_plan
+from zkplan.author.export import export_plan, import_plan
 from zkplan.embedded import EmbeddedServer
+from zkplan.protocol.core.edges import argument_of
 from zkplan.protocol.layout import delayed_name, parse_delayed
 from zkplan.protocol.requests import Create, Delete, Multi
-from zkplan.protocol.sources import argument_of
 
 from .moving import facts, half_run
 from .proxy import Proxy, every

@@ -10,9 +10,10 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client
+from zkplan.protocol.core.edges import with_sources
 from zkplan.protocol.records import TaskRecord
-from zkplan.protocol.sources import with_sources
-from zkplan.serialization import codec, functions
+from zkplan.values import codec
+from zkplan.values import function_codec as functions
 
 from .support import blocked_plan, wait_until
 

@@ -13,12 +13,12 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, Task
-from zkplan.protection.guard import Guard
-from zkplan.protection.ring import without_proof
 from zkplan.protocol.records import Failure
 from zkplan.protocol.requests import Multi, Node, SetData
-from zkplan.serialization.codec import FAILURE, LOG, VALUE
-from zkplan.serialization.functions import HERE
+from zkplan.values.codec import FAILURE, LOG, VALUE
+from zkplan.values.function_codec import HERE
+from zkplan.values.guard import Guard
+from zkplan.values.keyring import without_proof
 
 from .support import Here, secret_of, wait_until, working
 

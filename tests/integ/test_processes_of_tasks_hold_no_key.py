@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 import zkplan
-from zkplan.protection.keys import parse_keys
-from zkplan.protection.ring import derived
+from zkplan.values.keyring import derived, parse_keys
 
 from .support import WAIT_S, Here, key_file, secret_of, wait_until, working
 

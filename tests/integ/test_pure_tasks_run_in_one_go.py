@@ -13,9 +13,9 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, Task, TaskError
-from zkplan.archive import export_plan, import_plan
-from zkplan.runtime import run_ahead
-from zkplan.store.files import IDS, Store
+from zkplan.author.export import export_plan, import_plan
+from zkplan.runtime import ahead as run_ahead
+from zkplan.values.store import IDS, Store
 
 from .stores import Place, key_of
 from .support import Here, WorkerProcess, described, note, notes, wait_until, working

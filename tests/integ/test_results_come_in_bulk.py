@@ -12,8 +12,8 @@ import pytest
 
 import zkplan
 from zkplan import Client, Plan, Task, Worker
+from zkplan.author import results as kept
 from zkplan.protocol.requests import ReadMany
-from zkplan.waiting import kept
 
 from .support import WAIT_S, fail, wait_until
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import zkplan
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
 
 from .support import first_line, started, zkplan_command
 

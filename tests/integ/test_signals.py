@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zkplan import Client
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import WatchedProcess
 
 from .support import IN_CHECKOUT, WAIT_S, Here, WorkerProcess, note, notes, pass_gate, wait_until
 

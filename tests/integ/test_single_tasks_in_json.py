@@ -14,8 +14,8 @@ import zkplan
 from zkplan import Client, Failure
 from zkplan.protocol.records import Failure as FailureRecord
 from zkplan.protocol.records import TaskRecord
-from zkplan.serialization.codec import FAILURE, TASK, VALUE
-from zkplan.serialization.functions import HERE, dump_function, skipped
+from zkplan.values.codec import FAILURE, TASK, VALUE
+from zkplan.values.function_codec import HERE, dump_function, skipped
 
 from .support import WAIT_S, Here, pickles_in, wait_until, working
 

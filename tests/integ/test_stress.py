@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.settings import Settings as Connecting
-from zkplan.stress.harness import Report, Settings, run
-from zkplan.stress.history import StressHistory
-from zkplan.testing.loopback import free_port
+from zkplan.basics.settings import Settings as Connecting
+from zkplan.testing.server_process import free_port
+from zkplan.testing.stress.run import Report, StressSettings, run
+from zkplan.testing.stress.tasks import StressHistory
 
 from .support import zkplan_command
 
-SMALL = Settings(workers=4, tasks=30, deps=3, sleep_s=0.02, seed=1, timeout_s=60)
+SMALL = StressSettings(workers=4, tasks=30, deps=3, sleep_s=0.02, seed=1, timeout_s=60)
 
 
 def require_passed(report: Report) -> None:
@@ -40,7 +40,7 @@ def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
 def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
     supervised: bool, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    settings = Settings(
+    settings = StressSettings(
         workers=4,
         tasks=24,
         deps=2,

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, HistoryNotKept, PayloadUndecodable, TaskLog
-from zkplan.protocol.compaction import compact
-from zkplan.protocol.history import segment_to_bytes
+from zkplan.protocol.history.compaction import compact
+from zkplan.protocol.history.segments import segment_to_bytes
 from zkplan.protocol.layout import HISTORY, SEGMENT
 
 from .support import Here, Run, WorkerProcess, pass_gate, wait_until, working

@@ -12,14 +12,15 @@ from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, TaskSpec, Worker
-from zkplan.inspection import across, overview, unattended
-from zkplan.inspection.together import together
-from zkplan.protocol.claim import claim
-from zkplan.protocol.control import status
-from zkplan.protocol.look import look
-from zkplan.protocol.membership import register, sign_off
-from zkplan.protocol.shared import Registration
-from zkplan.protocol.worker_record import WorkerRecord
+from zkplan.protocol.core.claim import claim
+from zkplan.protocol.core.plan_life import status
+from zkplan.protocol.core.plans_and_queues import look
+from zkplan.protocol.core.workers import WorkerRecord, register, sign_off
+from zkplan.protocol.transactions import Registration
+from zkplan.values.connection import together
+from zkplan.views import attention as unattended
+from zkplan.views import find_tasks as across
+from zkplan.views import overview
 
 from .support import Here, Run, fail, pass_gate, wait_for_delayed, wait_until, working
 

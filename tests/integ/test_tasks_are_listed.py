@@ -12,12 +12,12 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
-from zkplan.inspection import unfinished
-from zkplan.inspection.neighbours import dependencies
-from zkplan.inspection.unfinished import TASKS_PER_READ
+from zkplan.protocol.core.load import VALUES_FIRST
 from zkplan.protocol.layout import PENDING, Entry, delayed_name
-from zkplan.protocol.load import VALUES_FIRST
 from zkplan.protocol.requests import Node
+from zkplan.views import task_lists as unfinished
+from zkplan.views.dependencies import dependencies
+from zkplan.views.task_lists import TASKS_PER_READ
 
 from .support import WAIT_S, described, fail, pass_gate, wait_for_delayed, wait_until
 
@@ -158,7 +158,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
         task.result(WAIT_S)
         return dependencies(*given)
 
-    monkeypatch.setattr("zkplan.inspection.task_details.dependencies", after_its_end)
+    monkeypatch.setattr("zkplan.views.task_details.dependencies", after_its_end)
     shown = described(task)
     assert shown["state"] == "finished"
     assert "Task.result() reads it" in shown["outcome"]

@@ -17,8 +17,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 import zkplan
 from zkplan import Client, Failure
 from zkplan.integrations.opentelemetry import instrument, uninstrument
-from zkplan.serialization.codec import VALUE
-from zkplan.serialization.functions import split_name, trace_of
+from zkplan.values.codec import VALUE
+from zkplan.values.function_codec import split_name, trace_of
 
 from .support import Here, wait_until, working
 

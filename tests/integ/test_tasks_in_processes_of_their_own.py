@@ -15,8 +15,8 @@ import pytest
 import zkplan
 from zkplan import Client
 from zkplan.errors import TaskFailed
-from zkplan.isolation import processes
-from zkplan.isolation.processes import PROCESSES_MAX
+from zkplan.runtime import isolation_processes as processes
+from zkplan.runtime.isolation_processes import PROCESSES_MAX
 
 from .stores import Place
 from .support import (

@@ -108,7 +108,7 @@ def test_a_check_tells_what_its_author_could_not(zkplan_client: Client, here: He
     with working(*here):
         wait_until(lambda: plan.status().state == "failed", "it is dead")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("zkplan.protocol.author.tell_failures", lambda *_: iter(()))
+        patched.setattr("zkplan.protocol.features.author.tell_failures", lambda *_: iter(()))
         late = plan.add_task(seen, [bad], run_if="all_finished")
     assert late.state() == "waiting"
     assert f"task-{bad.number}" in plan.check().published

@@ -12,8 +12,8 @@ from kazoo.security import make_digest_acl
 
 import zkplan
 from zkplan import Client, GateTimeout, PlanFailed, TaskSpec, when
+from zkplan.protocol.features.gates import open_gates
 from zkplan.protocol.fields import from_json
-from zkplan.protocol.gates import open_gates
 from zkplan.runtime import gates as keeping
 
 from .support import Here, described, note, notes, wait_until, working

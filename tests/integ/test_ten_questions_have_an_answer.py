@@ -16,16 +16,15 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client, Plan, TaskSpec
-from zkplan.cli import ended_ls
-from zkplan.history.reading import told_tasks
-from zkplan.history.state import TaskState
-from zkplan.protocol import part
-from zkplan.protocol.claim import claim
-from zkplan.protocol.compaction import compact
+from zkplan.cli import task_list as ended_ls
+from zkplan.protocol.core import commit_part as part
+from zkplan.protocol.core.claim import claim
+from zkplan.protocol.core.plans_and_queues import look
+from zkplan.protocol.core.workers import WorkerRecord, register, sign_off
+from zkplan.protocol.history.compaction import compact
 from zkplan.protocol.layout import HISTORY, UNTOLD
-from zkplan.protocol.look import look
-from zkplan.protocol.membership import register, sign_off
-from zkplan.protocol.worker_record import WorkerRecord
+from zkplan.views.history import told_tasks
+from zkplan.views.history_state import TaskState
 
 from .support import Here, Run, fail, pass_gate, wait_until, working
 

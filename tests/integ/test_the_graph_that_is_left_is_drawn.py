@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from zkplan import Client, Plan, PlanNotFound, TaskSpec, Worker
-from zkplan.inspection import graph
-from zkplan.inspection.graph import levels_of
+from zkplan.views import graph
+from zkplan.views.graph import levels_of
 
 from .support import Run, fail, wait_until
 

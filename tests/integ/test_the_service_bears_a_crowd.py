@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.service import bodies, connections, entrance, new_token, patience, watcher
+from zkplan.service import connections, entrance, new_token
+from zkplan.service import entrance as bodies
+from zkplan.service import events as watcher
+from zkplan.service import run as patience
 
 from .serving import Service, serving
 from .support import WAIT_S, Here, first_line, run_python, started, wait_until

@@ -14,7 +14,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
 
 from zkplan import Client
-from zkplan.service.asked import NUMBER_MAX
+from zkplan.service.parameters import NUMBER_MAX
 
 from .serving import Service, serving
 

@@ -15,8 +15,9 @@ import pytest
 
 import zkplan
 from zkplan.errors import InvalidSettings
-from zkplan.service import Tokens, new_token, patience
-from zkplan.service import watcher as of_watcher
+from zkplan.service import Tokens, new_token
+from zkplan.service import events as of_watcher
+from zkplan.service import run as patience
 from zkplan.service.tokens import ROLES, Role
 
 from .serving import Service, serving

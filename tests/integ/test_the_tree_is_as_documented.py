@@ -154,7 +154,7 @@ def test_a_delivered_value_replaces_its_dep(
         assert children(znodes, end.path) == {"ready", "dep-0000000000", "arg-0000000001"}
         assert znodes.get(f"{end.path}/ready")[1].version == 1
         data = znodes.get(f"{end.path}/arg-0000000001")[0]
-        assert data[:14] == f"{quick.number}=e2V".encode()
+        assert data[:14] == f"{quick.number}=e3V".encode()
         gate.touch()
         plan.wait(30)
 
@@ -185,7 +185,7 @@ def test_a_dead_task_has_a_dead_letter_and_an_outcome(
     letter = json.loads(znodes.get(f"{plan.path}/dead/{task.number}")[0])
     assert letter["name"] == "divide"
     assert letter["error"].startswith("ZeroDivisionError")
-    assert znodes.get(f"{plan.path}/results/{task.number}")[0][:3] == b"e2E"
+    assert znodes.get(f"{plan.path}/results/{task.number}")[0][:3] == b"e3E"
 
 
 def test_the_prefix_of_the_hosts_is_where_everything_lies(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zkplan
 from zkplan import Client
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
 
 from .support import TOP, Here, WorkerProcess, is_running, key_file, secret_of, started, wait_until
 

@@ -22,7 +22,7 @@ import zkplan
 from tests.chaos.certificates import Authority
 from tests.crash.server import not_available
 from zkplan import ZooKeeperUnavailable
-from zkplan.transport import rollback
+from zkplan.transport import opening as rollback
 
 from .support import WAIT_S, Here, wait_until
 

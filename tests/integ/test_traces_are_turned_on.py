@@ -99,7 +99,7 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
 
 def test_who_does_not_ask_for_traces_loads_nothing_of_them() -> None:
     everything = (
-        "import sys, zkplan, zkplan.cli.worker, zkplan.isolation.child; "
+        "import sys, zkplan, zkplan.cli.worker, zkplan.runtime.isolation_child; "
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert run_python("-c", everything).returncode == 0

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from zkplan.archive import export_plan, import_plan
+from zkplan.author.export import export_plan, import_plan
 from zkplan.errors import StoredValueLost, StoreUnavailable
-from zkplan.store.files import Store
+from zkplan.values.store import Store
 
 from .stores import Place
 from .support import Here, secret_of, wait_until

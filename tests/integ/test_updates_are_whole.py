@@ -16,7 +16,7 @@ import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.requests import ReadChildren
 
 from .serving import Answer, Service, serving

@@ -13,7 +13,7 @@ import pytest
 
 import zkplan
 from zkplan import Client, ZkplanError
-from zkplan.archive import export_plan, import_plan
+from zkplan.author.export import export_plan, import_plan
 from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
 
 from .stores import Place, key_of

@@ -14,10 +14,10 @@ import pytest
 import zkplan
 from zkplan import Plan
 from zkplan.errors import StoreUnavailable
-from zkplan.store import values
-from zkplan.store.files import Store
-from zkplan.store.reference import key_of
 from zkplan.tasks import MapResults
+from zkplan.values import plan_values as values
+from zkplan.values.blobs import key_of
+from zkplan.values.store import Store
 
 from .objects import Objects, object_store
 from .support import Here, wait_until, working

@@ -14,8 +14,8 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
-from zkplan.inspection import deadlock
-from zkplan.waiting import patience
+from zkplan.author import patience
+from zkplan.views import deadlock
 
 from .support import (
     WAIT_S,

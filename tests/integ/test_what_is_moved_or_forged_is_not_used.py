@@ -16,11 +16,11 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, Plan, Task
 from zkplan.errors import PayloadUndecodable
-from zkplan.protection.ring import without_proof
-from zkplan.protocol.adding import NewTask, task_ops
+from zkplan.protocol.core.add import NewTask, task_ops
 from zkplan.protocol.layout import PLAN_FIXED, active_entry
 from zkplan.protocol.records import PlanRecord, control_to_bytes
 from zkplan.protocol.requests import Applied, Create, Multi, ReadData
+from zkplan.values.keyring import without_proof
 
 from .support import Here, Told, note, notes, pass_gate, secret_of, wait_until, working
 
@@ -123,7 +123,7 @@ def test_one_changed_byte_is_refused_though_no_digest_would_find_it(
     plan = sealing.create_plan()
     task = plan.add_task(pay, ["nowhere", 1])
     data = znodes.get(task.path)[0]
-    assert without_proof(data)[:19] == b"e2T" + b"\x00\xff" * 8
+    assert without_proof(data)[:19] == b"e3T" + b"\x00\xff" * 8
     znodes.set(task.path, data[:-1] + bytes([data[-1] ^ 1]))
     plan.mark_ready()
     assert "it was not sealed for this place: it was changed" in failure_of(task)

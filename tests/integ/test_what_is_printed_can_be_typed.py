@@ -20,7 +20,7 @@ from zkplan import (
     WaitTimeout,
     ZooKeeperError,
 )
-from zkplan.connection import Connection
+from zkplan.values.connection import Connection
 
 from .support import WAIT_S, Here, fail, secret_of, wait_until, working, zkplan_command
 

@@ -17,7 +17,9 @@ import pytest
 
 import zkplan
 from zkplan import Client, TaskSpec
-from zkplan.runtime import job, listing, run_ahead
+from zkplan.runtime import ahead as run_ahead
+from zkplan.runtime import job
+from zkplan.runtime import plan_entries as listing
 
 from .support import Here, is_running, note, notes, wait_for_notes, wait_until, working
 from .tasks_of_processes import go_on, go_on_alone, go_on_behind, go_on_in_the_loop

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkplan import Client, InvalidTask, Plan, TaskSpec, WaitTimeout, Why, Worker
-from zkplan.inspection import chain
+from zkplan.views import dependencies as chain
 
 from .support import (
     WAIT_S,

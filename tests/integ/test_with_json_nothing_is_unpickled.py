@@ -14,12 +14,12 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, NotSerialisable, Plan, PlanError, Task, TaskSpec
+from zkplan.protocol.core.edges import argument_of
 from zkplan.protocol.records import Failure, PlanRecord, TaskRecord
 from zkplan.protocol.requests import Create, Multi, ReadData, SetData
-from zkplan.protocol.sources import argument_of
-from zkplan.serialization import kinds
-from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, dump
-from zkplan.serialization.functions import HERE, dump_function
+from zkplan.values import functions_by_name as kinds
+from zkplan.values.codec import FAILURE, LOG, TASK, VALUE, dump
+from zkplan.values.function_codec import HERE, dump_function
 
 from .looks import OF_PLAN, OF_TASK, Shown
 from .support import (

@@ -18,7 +18,7 @@ import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.requests import ReadChildren
 
 from .support import IN_CHECKOUT, TOP, Here, wait_until, zkplan_command

@@ -11,7 +11,7 @@ import pytest
 
 import zkplan
 from zkplan import Client, WaitTimeout, WorkerNotFound
-from zkplan.protocol.orders import report
+from zkplan.protocol.core.workers import report
 from zkplan.protocol.requests import ReadData, Step
 
 from .support import (

@@ -25,11 +25,12 @@ from zkplan import (
     ZkplanError,
     connect,
 )
-from zkplan.metrics import WorkerCollector
-from zkplan.metrics.prometheus import generate_latest
+from zkplan.author.archives import FOLDER, archive_plan
+from zkplan.integrations.prometheus import WorkerCollector
+from zkplan.integrations.prometheus_endpoint import generate_latest
 from zkplan.protocol.requests import ReadData, Request
-from zkplan.retention.archived import FOLDER, archive_plan
-from zkplan.runtime import bounds, maintenance
+from zkplan.runtime import maintenance
+from zkplan.runtime import retention as bounds
 from zkplan.transport import Transport, server_clock
 
 from .stores import Place

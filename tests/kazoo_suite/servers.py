@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.embedded.servers import ServerProcess
-from zkplan.testing.loopback import LOOPBACK
+from zkplan.testing.server_process import LOOPBACK
 from zkplan.testing.servers import ZooKeeperServer
 
 #: As kazoo's own harness configures ZooKeeper: its tests count on these times.

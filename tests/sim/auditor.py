@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zkplan.embedded.tree import Tree
-from zkplan.protocol.decide import CUT
+from zkplan.protocol.features.decisions import CUT
 from zkplan.protocol.layout import Paths, parse_claim, parse_delayed, parse_entry, parse_gate
 from zkplan.protocol.records import State, control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
-from zkplan.protocol.shared import pending_dependents
+from zkplan.protocol.transactions import pending_dependents
 
 from . import added, expiry, gates
 from .by_hand import BY_HAND

@@ -6,7 +6,7 @@ import random
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from zkplan.embedded import records as server
+from zkplan.embedded import operations as server
 from zkplan.errors import (
     PlanCancelled,
     PlanDrained,
@@ -15,13 +15,14 @@ from zkplan.errors import (
     ResultNotKept,
     TaskError,
 )
-from zkplan.protocol import author as authoring
-from zkplan.protocol import control, removal
-from zkplan.protocol import retry as retrying
-from zkplan.protocol.adding import NewTask
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core.add import NewTask
+from zkplan.protocol.core.edges import with_sources
+from zkplan.protocol.features import author as authoring
+from zkplan.protocol.features import remove_plan as removal
+from zkplan.protocol.features import retry as retrying
 from zkplan.protocol.layout import DEFAULT_QUEUE, PLAN_FIXED, QUEUES
 from zkplan.protocol.records import OnFailure, PlanRecord, State, ready_to_bytes
-from zkplan.protocol.sources import with_sources
 
 from . import gates, store
 from .story import Meant, Violation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zkplan.protocol import wide_adds
+from zkplan.protocol.core import wide_adds
 from zkplan.protocol.layout import ADDED, ADDS, STAGED
 from zkplan.protocol.requests import Delete
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkplan.protocol import bounds
+from zkplan.protocol.features import bounds
 
 from . import broken_store
 from .mutant import Mutant, only

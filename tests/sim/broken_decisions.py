@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from zkplan.protocol import adding, ending, late_copies
-from zkplan.protocol import claim as claiming
-from zkplan.protocol import commit as committing
-from zkplan.protocol import decide as deciding
-from zkplan.protocol import part as parts
-from zkplan.protocol import update as updating
+from zkplan.protocol import interference as late_copies
+from zkplan.protocol.core import add as adding
+from zkplan.protocol.core import claim as claiming
+from zkplan.protocol.core import commit as committing
+from zkplan.protocol.core import commit_part as parts
+from zkplan.protocol.core import end_claims as ending
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.features import decisions as deciding
+from zkplan.protocol.features import update as updating
 from zkplan.protocol.layout import Entry, parse_entry
-from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Await, Create, Delete, Op, Refused
 
 from . import mixes

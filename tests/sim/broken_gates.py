@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from zkplan.protocol.add_chain import AddChain
-from zkplan.protocol.adding import NewTask
-from zkplan.protocol.gates import ARGUMENT, ensure_gates
+from zkplan.protocol.core.add import NewTask
+from zkplan.protocol.core.repeatable_adds import AddChain
+from zkplan.protocol.features.gates import ARGUMENT, ensure_gates
 from zkplan.protocol.layout import Entry, entry_path, is_gate_entry
 from zkplan.protocol.requests import Check, Create, Delete, Op, Refused
 

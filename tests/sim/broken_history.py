@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from zkplan.protocol import compaction, ending, history, telling
-from zkplan.protocol.history import Record
+from zkplan.protocol.core import end_claims as ending
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.history import compaction
+from zkplan.protocol.history import events as telling
+from zkplan.protocol.history import segments as history
+from zkplan.protocol.history.segments import Record, _Recorded
 from zkplan.protocol.layout import UPDATE, parse_lease
-from zkplan.protocol.part import Part
-from zkplan.protocol.recorder import _Recorded
 from zkplan.protocol.requests import Check, Create, Multi, Op
-from zkplan.protocol.shared import Claim
+from zkplan.protocol.transactions import Claim
 
 from .mutant import Mutant, only, without
 from .printing import PRINTS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zkplan.protocol import keys, removal
-from zkplan.protocol.author import create_plan
+from zkplan.protocol.features import keys
+from zkplan.protocol.features import remove_plan as removal
+from zkplan.protocol.features.author import create_plan
 from zkplan.protocol.requests import Create, Delete, Multi, Node, Op, SetData
 
 from .broken_runs import Answers

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from zkplan.protocol import leases, wide_delivery
-from zkplan.protocol.clearing import clear_claims
-from zkplan.protocol.late_copies import LateCopies
+from zkplan.protocol.core import wide_delivery
+from zkplan.protocol.core.end_claims import clear_claims
+from zkplan.protocol.features import leases
+from zkplan.protocol.features.leases import Renewed
+from zkplan.protocol.interference import LateCopies
 from zkplan.protocol.layout import Paths, parse_claim, parse_lease
-from zkplan.protocol.leases import Renewed
 from zkplan.protocol.requests import (
     Applied,
     Check,

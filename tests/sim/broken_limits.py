@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zkplan.protocol.features.limits import Limit
 from zkplan.protocol.layout import PERMIT
-from zkplan.protocol.limits import Limit
 from zkplan.protocol.requests import Check, Create, Delete, Op, SetData
 
 from .mutant import Mutant, only, without

@@ -6,8 +6,10 @@ import random
 from array import array
 from typing import Any
 
-from zkplan.protocol import check, mend, places
-from zkplan.protocol.cycles import place_of
+from zkplan.protocol.features import plan_check as check
+from zkplan.protocol.features import plan_repair as mend
+from zkplan.protocol.features import task_place as places
+from zkplan.protocol.features.task_place import place_of
 from zkplan.protocol.layout import limit_path, limits_in
 from zkplan.protocol.requests import Delete, ReadChildren, ReadData
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zkplan.protocol.layout import QUEUES
 from zkplan.protocol.requests import Create, Op
-from zkplan.protocol.shared import Allowance
+from zkplan.protocol.transactions import Allowance
 
 from .broken_runs import Rewrite
 from .network import Fiber

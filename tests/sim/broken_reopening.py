@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from zkplan.errors import PlanDrained
-from zkplan.protocol import control, decide, removal, reopen
-from zkplan.protocol.edges import Edge
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core.edges import Edge
+from zkplan.protocol.features import decisions as decide
+from zkplan.protocol.features import remove_plan as removal
+from zkplan.protocol.features import retry as reopen
 from zkplan.protocol.requests import Check, Create, Multi, Op, SetData
-from zkplan.protocol.shared import Dependent
+from zkplan.protocol.transactions import Dependent
 
 from . import mixes
 from .broken_runs import NOTHING, Answers

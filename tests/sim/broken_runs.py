@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from zkplan.protocol import commit as committing
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.part import Part
+from zkplan.protocol.core import commit as committing
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.load import Loaded
 from zkplan.protocol.requests import Check, Delete, Multi, Op, ReadChildren, Refused
 
 from . import store

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zkplan.protocol import commit as committing
-from zkplan.protocol import compaction
-from zkplan.protocol.commit import commit
-from zkplan.protocol.compaction import Oldest
-from zkplan.protocol.history import history_path
+from zkplan.protocol.core import commit as committing
+from zkplan.protocol.core.commit import commit
+from zkplan.protocol.history import compaction
+from zkplan.protocol.history.compaction import Oldest
+from zkplan.protocol.history.segments import history_path
 from zkplan.protocol.requests import Multi, SetData
-from zkplan.store import compare, end
+from zkplan.values import check_blobs as compare
+from zkplan.values import store_maintenance as end
 
 from . import merging, mixes, store
 from .broken_runs import Answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zkplan.protocol import update as updating
+from zkplan.protocol.features import update as updating
 from zkplan.protocol.requests import Applied, Check, Delete, Multi
 
 from .auditor import DECIDES

@@ -6,9 +6,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PayloadUndecodable, PlanError, TaskError
-from zkplan.protocol import decide as deciding
-from zkplan.protocol import places, priority
-from zkplan.protocol import retry as retrying
+from zkplan.protocol.features import decisions as deciding
+from zkplan.protocol.features import decisions as priority
+from zkplan.protocol.features import retry as retrying
+from zkplan.protocol.features import task_place as places
 from zkplan.protocol.requests import Refused, Step
 
 from .authors import Plan

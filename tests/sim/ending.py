@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zkplan.protocol.layout import HISTORY, PLAN_FIXED, QUEUES, queue_path
-from zkplan.protocol.shared import pending_dependents
+from zkplan.protocol.transactions import pending_dependents
 
 from . import gates, reopening
 from .authors import Plan

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanError, PlanNotFound
-from zkplan.protocol import bounds, control, removal
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.features import bounds
+from zkplan.protocol.features import remove_plan as removal
 from zkplan.protocol.records import control_from_bytes
 
 from . import authors

@@ -10,9 +10,9 @@ import random
 from collections.abc import Collection, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from zkplan.embedded import records as server
-from zkplan.protocol import gates
-from zkplan.protocol.gates import ARGUMENT, Condition, Opening, Seen
+from zkplan.embedded import operations as server
+from zkplan.protocol.features import gates
+from zkplan.protocol.features.gates import ARGUMENT, Condition, Opening, Seen
 from zkplan.protocol.layout import parse_gate
 from zkplan.protocol.requests import Node
 

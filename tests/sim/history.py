@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zkplan.history.state import KEPT, PlanState, TaskState
-from zkplan.protocol.compaction import Cut
-from zkplan.protocol.history import Record, parse_span, records_from_bytes
+from zkplan.protocol.history.compaction import Cut
+from zkplan.protocol.history.segments import Record, parse_span, records_from_bytes
 from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op
-from zkplan.store.parts import chain
+from zkplan.values.store_maintenance import chain
+from zkplan.views.history_state import KEPT, PlanState, TaskState
 
 from .story import Meant, Violation
 from .transaction import CLEARS, Transaction

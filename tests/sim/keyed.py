@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zkplan.embedded.tree import Tree
-from zkplan.protocol import keys
+from zkplan.protocol.features import keys
 from zkplan.protocol.layout import AUTHOR, author_mark
 from zkplan.protocol.records import PlanRecord, control_from_bytes
 from zkplan.protocol.requests import Create, Delete, Multi, Op, SetData

@@ -6,11 +6,11 @@ import random
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol import leases
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.features import leases
 from zkplan.protocol.layout import parse_claim, parse_lease
-from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Create, Delete, Op, ReadChildren, SetData
-from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Dependent, Registration
+from zkplan.protocol.transactions import NO_ALLOWANCE, Allowance, Dependent, Registration
 
 from . import intents, updates
 from .auditor import DECIDES

@@ -6,9 +6,16 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zkplan.embedded import records as server
-from zkplan.embedded.nodes import Node
-from zkplan.protocol.claim import NO_PERMITS, Permits
+from zkplan.embedded import operations as server
+from zkplan.embedded.znodes import Node
+from zkplan.protocol.core.claim import NO_PERMITS, Permits
+from zkplan.protocol.core.plans_and_queues import PlanLook
+from zkplan.protocol.features.limits import (
+    period_from_bytes,
+    read_limit,
+    set_limit,
+    size_from_bytes,
+)
 from zkplan.protocol.layout import (
     DEFAULT_QUEUE,
     OWN_LIMIT,
@@ -18,10 +25,8 @@ from zkplan.protocol.layout import (
     limits_in,
     parse_claim,
 )
-from zkplan.protocol.limits import period_from_bytes, read_limit, set_limit, size_from_bytes
-from zkplan.protocol.look import PlanLook
 from zkplan.protocol.requests import Create, Delete, Op, Step
-from zkplan.protocol.shared import claim_facts
+from zkplan.protocol.transactions import claim_facts
 
 from .by_hand import BY_HAND
 from .network import Fiber

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol import load as loading
-from zkplan.protocol.load import FirstReads, Loaded, Reading
-from zkplan.protocol.part import Part
-from zkplan.protocol.shared import Claim
+from zkplan.protocol.core import load as loading
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.load import FirstReads, Loaded, Reading
+from zkplan.protocol.transactions import Claim
 
 from .network import Client
 from .story import Violation, outcomes_in

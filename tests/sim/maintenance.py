@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol import active, clearing, control, look
-from zkplan.protocol import check as checking
+from zkplan.protocol.core import end_claims as clearing
+from zkplan.protocol.core import plan_indexes as active
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core import plans_and_queues as look
+from zkplan.protocol.features import plan_check as checking
 from zkplan.protocol.layout import parse_delayed, parse_lease
 from zkplan.protocol.requests import ReadChildren, Step
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol import compaction
+from zkplan.protocol.history import compaction
 from zkplan.protocol.requests import Step
-from zkplan.store.parts import part_of
+from zkplan.values.store_maintenance import part_of
 
 from . import store
 from .history import MERGES
@@ -56,7 +56,7 @@ class Merging:
 
 
 def keep(number: str, path: str) -> store.Script:
-    """As `store.parts.keep_oldest`, with the store of the simulation."""
+    """As `values.store_maintenance.keep_oldest`, with the store of the simulation."""
     yield from compaction.compact(path, has_store=True)
     while (found := (yield from compaction.oldest(path))) is not None:
         part, blob = part_of(found)

@@ -8,8 +8,11 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from zkplan.protocol import author as authoring
-from zkplan.protocol import reopen, staged, wide_adds, wide_join
+from zkplan.protocol.core import add as staged
+from zkplan.protocol.core import repeatable_adds as wide_join
+from zkplan.protocol.core import wide_adds
+from zkplan.protocol.features import author as authoring
+from zkplan.protocol.features import retry as reopen
 
 from .network import Faults
 

@@ -9,22 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zkplan.protocol import (
-    adding,
-    clearing,
-    control,
-    keys,
-    publish,
-    removal,
-    retry,
-    wide_delivery,
-    wide_join,
-)
-from zkplan.protocol import commit as committing
-from zkplan.protocol import load as loading
+from zkplan.protocol.core import add as adding
+from zkplan.protocol.core import commit as committing
+from zkplan.protocol.core import end_claims as clearing
+from zkplan.protocol.core import load as loading
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core import publish, wide_delivery
+from zkplan.protocol.core import repeatable_adds as wide_join
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.publish import Published
+from zkplan.protocol.features import keys, retry
+from zkplan.protocol.features import remove_plan as removal
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
-from zkplan.protocol.part import Part
-from zkplan.protocol.publish import Published
 from zkplan.protocol.records import UNCHANGED
 from zkplan.protocol.requests import (
     Applied,
@@ -38,7 +34,7 @@ from zkplan.protocol.requests import (
     Refused,
     SetData,
 )
-from zkplan.protocol.shared import Allowance
+from zkplan.protocol.transactions import Allowance
 
 from . import (
     broken_bounds,

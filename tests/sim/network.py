@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from zkplan.embedded import records as server
+from zkplan.embedded import operations as server
 from zkplan.embedded.tree import Tree
-from zkplan.protocol.recorder import Recorder
+from zkplan.protocol.history.segments import Recorder
 from zkplan.protocol.requests import (
     Applied,
     Await,

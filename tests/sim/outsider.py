@@ -16,25 +16,29 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from zkplan.embedded import records as server
+from zkplan.embedded import operations as server
 from zkplan.errors import ZkplanError
-from zkplan.protocol import author as authoring
-from zkplan.protocol import claim as claiming
-from zkplan.protocol import commit as committing
-from zkplan.protocol import control, ending, load, look, membership
-from zkplan.protocol.active import list_active
-from zkplan.protocol.adding import NewTask
+from zkplan.protocol.core import claim as claiming
+from zkplan.protocol.core import commit as committing
+from zkplan.protocol.core import end_claims as ending
+from zkplan.protocol.core import load
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core import plans_and_queues as look
+from zkplan.protocol.core import workers as membership
+from zkplan.protocol.core.add import NewTask
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.edges import outcome_in
+from zkplan.protocol.core.load import Loaded
+from zkplan.protocol.core.plan_indexes import list_active
+from zkplan.protocol.core.plans_and_queues import readable_record
+from zkplan.protocol.features import author as authoring
+from zkplan.protocol.features.retry import reopen
+from zkplan.protocol.fields import Unproven, require_proven
 from zkplan.protocol.formats import ENVELOPE
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.look import readable_record
-from zkplan.protocol.part import Part
 from zkplan.protocol.records import Dead, PlanRecord, State, control_from_bytes
-from zkplan.protocol.reopen import reopen
 from zkplan.protocol.requests import Create, Delete, Op, ReadChildren, ReadData, SetData
-from zkplan.protocol.shared import NO_ALLOWANCE, Registration
-from zkplan.protocol.sources import outcome_in
-from zkplan.protocol.unproven import Unproven, require_proven
+from zkplan.protocol.transactions import NO_ALLOWANCE, Registration
 
 from .network import Client, Fiber, Network
 from .sealing import Sealing

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.load import Loaded
 from zkplan.protocol.layout import DELIVERED
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.part import Part
 
 from .story import FAILED, SKIPPED, Meant
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol import running
-from zkplan.protocol.history import Record
+from zkplan.protocol.core import claim as running
+from zkplan.protocol.history.segments import Record
 from zkplan.protocol.layout import parse_lease
 from zkplan.protocol.requests import Fact, Printed
-from zkplan.protocol.shared import Claim
+from zkplan.protocol.transactions import Claim
 
 from .story import Violation
 from .transaction import CLEARS, Transaction

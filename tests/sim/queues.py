@@ -6,11 +6,11 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zkplan.embedded.nodes import Node
+from zkplan.embedded.znodes import Node
 from zkplan.protocol.layout import DEFAULT_QUEUE, parse_delayed, parse_gate
 from zkplan.protocol.records import Dead, queue_from_bytes
 from zkplan.protocol.requests import Create
-from zkplan.protocol.shared import claim_facts
+from zkplan.protocol.transactions import claim_facts
 
 from .story import Meant, Violation
 

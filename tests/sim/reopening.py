@@ -7,9 +7,9 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanError, TransactionRejected
-from zkplan.protocol import decide
+from zkplan.protocol.features import decisions as decide
+from zkplan.protocol.features.retry import reopen
 from zkplan.protocol.records import control_from_bytes
-from zkplan.protocol.reopen import reopen
 
 from .authors import Plan
 from .story import FAILED, Meant, Violation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol.load import Loaded, following, load_ahead
-from zkplan.protocol.part import Part
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.load import Loaded, following, load_ahead
 
 from . import store
 from .story import FAILED, Meant, name_in, outcomes_in

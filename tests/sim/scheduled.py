@@ -11,12 +11,12 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from zkplan.embedded import records as server
-from zkplan.protocol import schedules
+from zkplan.embedded import operations as server
+from zkplan.protocol.features import schedules
+from zkplan.protocol.features.schedules import Definition, Firing, Schedule, Upcoming
 from zkplan.protocol.layout import DEFAULT_QUEUE
 from zkplan.protocol.records import PlanRecord
 from zkplan.protocol.requests import Create
-from zkplan.protocol.schedules import Definition, Firing, Schedule, Upcoming
 
 from . import authors
 from .auditor import REMOVES

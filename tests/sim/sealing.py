@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zkplan.protection.guard import Guard
-from zkplan.protection.keys import SECRET, Key
+from zkplan.protocol.fields import Unproven
 from zkplan.protocol.requests import Create, Multi, Op, ReadData, SetData, Step
-from zkplan.protocol.shared import ask
-from zkplan.protocol.unproven import Unproven
+from zkplan.protocol.transactions import ask
+from zkplan.values.guard import Guard
+from zkplan.values.keyring import SECRET, Key
 
 from .story import Violation
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from zkplan.errors import PlanError
-from zkplan.protocol import share
+from zkplan.protocol.core import plan_life as share
 from zkplan.protocol.records import Share, control_from_bytes, share_from_bytes
 
 from .story import Violation

@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zkplan.protocol.compaction import Cut
+from zkplan.protocol.core.edges import outcome_in
+from zkplan.protocol.history.compaction import Cut
 from zkplan.protocol.requests import Create, Delete, Op, SetData
-from zkplan.protocol.sources import outcome_in
-from zkplan.store import compare, end
+from zkplan.values import check_blobs as compare
+from zkplan.values import store_maintenance as end
 
 from .story import FAILED, SKIPPED, STORED, Meant, Violation, name_in, outcomes_in
 
 if TYPE_CHECKING:
-    from zkplan.protocol.load import Loaded
+    from zkplan.protocol.core.load import Loaded
 
     from .world import World
 

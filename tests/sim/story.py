@@ -6,16 +6,16 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from zkplan.protocol.core.edges import NUMBER_BYTES, outcome_in
 from zkplan.protocol.layout import lane_of
 from zkplan.protocol.records import Dead
-from zkplan.protocol.sources import NUMBER_BYTES, outcome_in
 
 if TYPE_CHECKING:
-    from zkplan.protocol.load import Loaded
-    from zkplan.protocol.shared import Claim
+    from zkplan.protocol.core.load import Loaded
+    from zkplan.protocol.transactions import Claim
 
 
-from zkplan.protocol.gates import Condition
+from zkplan.protocol.features.gates import Condition
 
 FAILED = b"F"
 #: An operator has skipped the task; what follows is unique to that call.

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from zkplan.protection import guard
-from zkplan.protection.guard import Guard
-from zkplan.protection.life import Life
-from zkplan.protection.places import Place, Places
-from zkplan.protection.ring import _Hash, without_proof
-from zkplan.protocol import load
+from zkplan.protocol.core import load
 from zkplan.protocol.requests import Node
+from zkplan.values import guard
+from zkplan.values.guard import Guard
+from zkplan.values.keyring import _Hash, without_proof
+from zkplan.values.sealed_places import Life, Place, Places
 
 from .mix import replaced
 from .outsider import Run

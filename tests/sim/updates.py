@@ -7,12 +7,12 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PayloadUndecodable, PlanError, ServerFull, TaskError
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.features.task_place import find_place
+from zkplan.protocol.features.update import Mark, Update
+from zkplan.protocol.features.update_changes import Change, Verb, version_of
 from zkplan.protocol.layout import rank_of, update_mark
-from zkplan.protocol.part import Part
-from zkplan.protocol.places import find_place
-from zkplan.protocol.shared import Registration
-from zkplan.protocol.update import Mark, Update
-from zkplan.protocol.update_parts import Change, Verb, version_of
+from zkplan.protocol.transactions import Registration
 
 from . import maintenance, reopening, store
 from .authors import Plan

@@ -12,14 +12,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanCancelled, ResultNotKept, ServerFull
-from zkplan.protocol import claim as claiming
-from zkplan.protocol import commit as committing
-from zkplan.protocol import ending, look, membership, publish, wide_delivery
-from zkplan.protocol.load import FirstReads, Loaded, Reading
-from zkplan.protocol.part import Part
+from zkplan.protocol.core import claim as claiming
+from zkplan.protocol.core import commit as committing
+from zkplan.protocol.core import end_claims as ending
+from zkplan.protocol.core import plans_and_queues as look
+from zkplan.protocol.core import publish, wide_delivery
+from zkplan.protocol.core import workers as membership
+from zkplan.protocol.core.claim import mark_started, write_log
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.load import FirstReads, Loaded, Reading
 from zkplan.protocol.requests import ReadData, Step
-from zkplan.protocol.running import mark_started, write_log
-from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
+from zkplan.protocol.transactions import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
 from . import added, duties, gates, maintenance, store
 from .limits import choose_entries

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zkplan.embedded import records as server
-from zkplan.protocol.adding import NewTask
+from zkplan.embedded import operations as server
+from zkplan.protocol.core.add import NewTask
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.workers import sign_off
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.membership import sign_off
-from zkplan.protocol.part import Part
 from zkplan.protocol.records import Share, control_from_bytes
 
 from . import (

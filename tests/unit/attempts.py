@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from zkplan.isolation.processes import Processes
 from zkplan.plan import Plan
+from zkplan.protocol.core.edges import argument_of, with_sources
+from zkplan.protocol.core.load import Loaded
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.records import Failure, TaskRecord
-from zkplan.protocol.shared import Claim
-from zkplan.protocol.sources import argument_of, with_sources
-from zkplan.runtime.failures import VanishedWorkers
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.protocol.transactions import Claim
+from zkplan.runtime.attempts import VanishedWorkers
+from zkplan.runtime.isolation_processes import Processes
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import TASK, VALUE, Codec
-from zkplan.store.values import Values
 from zkplan.transport import Transport
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.codec import TASK, VALUE, Codec
+from zkplan.values.plan_values import Values
 
 PATHS = Paths("/zkplan")
 #: SOURCE is the task whose outcome each argument is.

@@ -21,35 +21,40 @@ from typing import Any
 
 from tests.sim.network import Network
 from tests.sim.sealing import Sealing
-from zkplan.archive.blobs import Piece
-from zkplan.archive.file import ArchiveWriter, Header
-from zkplan.archive.picture import Znode
-from zkplan.protocol import claim as claiming
-from zkplan.protocol import commit as committing
-from zkplan.protocol import control, ending, formats, load, look, membership
-from zkplan.protocol.adding import NewTask
-from zkplan.protocol.author import Author, create_plan, ensure_root
-from zkplan.protocol.bounds import Bounds
-from zkplan.protocol.compaction import Cut, Oldest
-from zkplan.protocol.gates import Condition, ensure_gates
-from zkplan.protocol.history import Record, Span, merged_to_bytes
-from zkplan.protocol.keys import LEASE_MS, create_keyed
+from zkplan.author.export_file import ArchiveWriter, Header
+from zkplan.author.export_restore import Piece
+from zkplan.author.export_snapshot import Znode
+from zkplan.protocol import formats
+from zkplan.protocol.core import claim as claiming
+from zkplan.protocol.core import commit as committing
+from zkplan.protocol.core import end_claims as ending
+from zkplan.protocol.core import load
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core import plans_and_queues as look
+from zkplan.protocol.core import workers as membership
+from zkplan.protocol.core.add import NewTask
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.workers import WorkerRecord
+from zkplan.protocol.features.author import Author, create_plan, ensure_root
+from zkplan.protocol.features.bounds import Bounds
+from zkplan.protocol.features.gates import Condition, ensure_gates
+from zkplan.protocol.features.keys import LEASE_MS, create_keyed
+from zkplan.protocol.features.retry import reopen
+from zkplan.protocol.features.schedules import Definition, Upcoming
+from zkplan.protocol.history.compaction import Cut, Oldest
+from zkplan.protocol.history.segments import Record, Span, merged_to_bytes
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.options import TaskOptions
-from zkplan.protocol.part import Part
 from zkplan.protocol.records import Dead, Failure, PlanRecord, TaskRecord
-from zkplan.protocol.reopen import reopen
 from zkplan.protocol.requests import Step
-from zkplan.protocol.schedules import Definition, Upcoming
-from zkplan.protocol.shared import NO_ALLOWANCE, Claim, Registration
-from zkplan.protocol.worker_record import WorkerRecord
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
-from zkplan.serialization.kinds import dump_kind
-from zkplan.store import blob
-from zkplan.store.parts import part_of
-from zkplan.store.reference import Reference
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.protocol.transactions import NO_ALLOWANCE, Claim, Registration
+from zkplan.values import blobs as blob
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.blobs import Reference
+from zkplan.values.codec import FAILURE, GATE, LOG, TASK, VALUE, Codec
+from zkplan.values.functions_by_name import dump_kind
+from zkplan.values.store_maintenance import part_of
 
 FILES = Path(__file__).with_name("golden_files")
 ROOT = "/zkplan"

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from zkplan.protocol.edges import Edge
-from zkplan.protocol.options import TaskOptions
+from zkplan.protocol.core.edges import Edge
+from zkplan.protocol.core.workers import WorkerRecord
 from zkplan.protocol.records import Dead, Failure, PlanRecord, TaskRecord
-from zkplan.protocol.worker_record import WorkerRecord
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.codec import FAILURE, LOG, TASK, VALUE, Codec
 
 T = TypeVar("T")
 KINDS = (TASK, VALUE, FAILURE, LOG)

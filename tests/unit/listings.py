@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zkplan.protocol.look import PlanLook
-from zkplan.runtime.candidates import Candidates
+from zkplan.protocol.core.plans_and_queues import PlanLook
+from zkplan.runtime.plan_candidates import Candidates
+from zkplan.runtime.plan_shares import Shares
 from zkplan.runtime.plan_view import PlanView
-from zkplan.runtime.shares import Shares
 
 ALONE = (0, 1)
 FIRST = "0000000001"

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from zkplan.embedded.nodes import Node
-from zkplan.embedded.records import NO_DATA, Acl
+from zkplan.embedded.operations import NO_DATA, Acl
 from zkplan.embedded.sessions import SavedSession
 from zkplan.embedded.storage import Changes, Saved, SessionChanges, Storage
+from zkplan.embedded.znodes import Node
 
 #: Everything loaded, in a form that can be compared.
 Picture = tuple[object, ...]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zkplan.store.ahead import READERS, Read, side_by_side
+from zkplan.values.blobs import READERS, Read, side_by_side
 
 WAIT_S = 10.0
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.embedded.announced import Announcement, announced
-from zkplan.embedded.secret import Access
+from zkplan.embedded.login import Access, Announcement, announced
 
 ACCESS = Access("zkplan:login", "secret", "file:///store")
 AT = ("127.0.0.1", 21)
@@ -37,8 +36,8 @@ def test_an_entry_is_for_its_owner_and_ends_with_its_server(folder: Path) -> Non
 
 def test_what_a_killed_server_left_behind_counts_for_nothing(folder: Path) -> None:
     program = (
-        "import os; from zkplan.embedded.announced import Announcement as A; "
-        "from zkplan.embedded.secret import Access; "
+        "import os; from zkplan.embedded.login import Announcement as A; "
+        "from zkplan.embedded.login import Access; "
         "kept = A('127.0.0.1', 21, Access('of', 'the', 'dead')); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", program], check=False, timeout=30)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from zkplan.archive.blobs import Piece
-from zkplan.archive.file import ArchiveWriter, Header, open_archive
-from zkplan.archive.picture import Znode, delayed_of
+from zkplan.author.export_file import ArchiveWriter, Header, open_archive
+from zkplan.author.export_restore import Piece
+from zkplan.author.export_snapshot import Znode, delayed_of
 from zkplan.errors import PayloadUndecodable, ZkplanError
-from zkplan.store.blob import digest
+from zkplan.values.blobs import digest
 
 HEADER = Header("nightly", "c0ffee", "paused", 2, 9, "/zkplan/plan-0000000003", 1.5)
 ZNODES = [

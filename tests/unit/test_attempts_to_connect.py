@@ -8,8 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Connect
 
-from zkplan.transport.connect_attempts import ATTEMPT_S, Attempts, bound_attempts
-from zkplan.transport.repairs import repair
+from zkplan.transport.kazoo_repairs import ATTEMPT_S, Attempts, bound_attempts, repair
 
 SESSION_S = MOST_S = 10.0
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from zkplan.errors import BudgetSpent, PayloadUndecodable
-from zkplan.protocol import spending
-from zkplan.protocol.bounds import RETENTION_S, Bounds, Used, refuse_if_spent, warning_of
+from zkplan.protocol.features import bounds as spending
+from zkplan.protocol.features.bounds import RETENTION_S, Bounds, Used, refuse_if_spent, warning_of
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.records import PlanRecord
 from zkplan.protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from zkplan.transport.step_runner import run_step
+from zkplan.transport.transport import run_step
 
 PATHS = Paths("/r")
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.protocol.look import PlanLook
-from zkplan.runtime.candidates import Candidates
-from zkplan.runtime.left_to_others import AVOID_FIRST_S, AVOID_MAX_S, IN_VAIN_MAX
-from zkplan.runtime.listing import CANDIDATES_MAX, NEARLY_EMPTY
+from zkplan.protocol.core.plans_and_queues import PlanLook
+from zkplan.runtime.plan_candidates import Candidates
+from zkplan.runtime.plan_entries import (
+    AVOID_FIRST_S,
+    AVOID_MAX_S,
+    CANDIDATES_MAX,
+    IN_VAIN_MAX,
+    NEARLY_EMPTY,
+)
 from zkplan.runtime.plan_view import STEAL_AFTER_S
 
 from .listings import ALONE, FIRST, names, numbered, plans, running, standing_still, view

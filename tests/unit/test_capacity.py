@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from zkplan.errors import ServerFull
-from zkplan.protocol.shared import Claim
-from zkplan.runtime.capacity import (
+from zkplan.protocol.transactions import Claim
+from zkplan.runtime.claims import (
     AHEAD_BYTES_MAX,
     AHEAD_MAX,
     STALLED_S,
     UNCOMMITTED_BYTES_MAX,
     UNCOMMITTED_MAX,
     Capacity,
+    Claims,
+    KeptResults,
 )
-from zkplan.runtime.claims import Claims
-from zkplan.runtime.kept_results import KeptResults
-from zkplan.runtime.shares import Shares
+from zkplan.runtime.plan_shares import Shares
 from zkplan.runtime.statistics import Counters
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from zkplan.serialization import codec
-from zkplan.serialization.functions import load_function
+from zkplan.values import codec
+from zkplan.values.function_codec import load_function
 
 TOP = Path(__file__).parents[2]
 SOURCE = '''
@@ -100,7 +100,7 @@ class Broken(Exception):
 
 OTHER = """
 import sys
-from zkplan.serialization import codec
+from zkplan.values import codec
 value, function = codec.load(sys.stdin.buffer.read())
 sys.stdout.buffer.write(codec.dump(function(value)))
 """
@@ -232,7 +232,7 @@ def test_a_class_of_a_function_travels() -> None:
 def test_all_tasks_of_a_process_share_one_class(main: dict[str, Any]) -> None:
     """Two payloads carry it, and both give the same class."""
     code = (
-        "import sys, pickle; from zkplan.serialization import codec; "
+        "import sys, pickle; from zkplan.values import codec; "
         "a, b = map(codec.load, pickle.loads(sys.stdin.buffer.read())); "
         "assert type(a) is type(b) and a != b and isinstance(a, type(b)), (type(a), type(b))"
     )
@@ -242,7 +242,7 @@ def test_all_tasks_of_a_process_share_one_class(main: dict[str, Any]) -> None:
 def test_threads_that_load_a_class_at_once_get_it_complete(main: dict[str, Any]) -> None:
     code = """
 import sys, threading
-from zkplan.serialization import codec
+from zkplan.values import codec
 blob = sys.stdin.buffer.read()
 wrong, start = [], threading.Barrier(8)
 def work():
@@ -263,7 +263,7 @@ assert not wrong, wrong
 SCRIPT = """
 from __future__ import annotations
 import dataclasses, sys, typing
-from zkplan.serialization.functions import dump_function
+from zkplan.values.function_codec import dump_function
 
 T = typing.TypeVar("T")
 P = typing.ParamSpec("P")

@@ -12,7 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from zkplan.cli import cli, exit_code
+from zkplan.basics.settings import Settings
+from zkplan.cli import PrintableFormatter, cli, exit_code
 from zkplan.cli.common import (
     connection_options,
     log_to_stderr,
@@ -20,9 +21,7 @@ from zkplan.cli.common import (
     print_facts,
     print_rows,
 )
-from zkplan.cli.terminal import PrintableFormatter
 from zkplan.errors import ServerRolledBack, ZooKeeperUnavailable
-from zkplan.settings import Settings
 
 ROWS = [
     {"name": "first", "tasks": 3, "seconds": 1.5, "extra": "x"},

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 from zkplan.errors import NotSerialisable, PayloadUndecodable
 from zkplan.protocol.records import Serializer
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import FAILURE, TASK, VALUE, Codec
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.codec import FAILURE, TASK, VALUE, Codec
 
 PLAIN = st.recursive(
     st.none()
@@ -116,7 +116,7 @@ def test_a_single_changed_byte_is_noticed(value: Any, data: st.DataObject) -> No
 def test_what_a_key_seals_has_no_digest_and_any_digest_is_compared() -> None:
     plain, keyed = Codec(), Codec(has_keys=True)
     sealed = keyed.seal_value([1])
-    assert sealed[:19] == b"e2V" + b"\x00\xff" * 8
+    assert sealed[:19] == b"e3V" + b"\x00\xff" * 8
     assert plain.open(VALUE, sealed) == keyed.open(VALUE, sealed)
     with pytest.raises(PayloadUndecodable, match="damaged"):
         keyed.open(VALUE, plain.seal_value([1])[:-1] + b"?")

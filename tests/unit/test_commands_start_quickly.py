@@ -39,7 +39,7 @@ def test_a_command_that_looks_imports_neither_what_runs_nor_what_moves_tasks(nam
     modules = set(seen(name)["modules"])
     assert "zkplan.client" in modules
     assert modules.isdisjoint({"asyncio", "pdb", "tomllib", "tomli", "rich"})
-    assert modules.isdisjoint({"zkplan.archive", "zkplan.runtime", "zkplan.worker"})
+    assert modules.isdisjoint({"zkplan.author.export", "zkplan.runtime", "zkplan.worker"})
 
 
 def test_what_a_command_imports_is_not_looked_at_by_the_garbage_collector() -> None:

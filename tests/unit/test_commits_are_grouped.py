@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from zkplan.protocol.core.commit_part import Part, first_group
+from zkplan.protocol.core.load import Loaded
 from zkplan.protocol.layout import ADDS
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.part import Part, first_group
-from zkplan.protocol.shared import GROUP_BYTES_MAX, Claim
+from zkplan.protocol.transactions import GROUP_BYTES_MAX, Claim
 
 CLAIM = Claim("4", "7", "5000", 0, 0, "/z/claims/w/4-7.0", "/z/plan-4", "/z/plan-4/task-7")
 SMALL = Part(Loaded(CLAIM, b"", [], []), b"value")

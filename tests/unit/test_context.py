@@ -13,16 +13,16 @@ import pytest
 from tests.integ.support import wait_until
 from zkplan.errors import NotSerialisable, TaskCancelled, TaskError
 from zkplan.plan import Plan
-from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.records import Failure
 from zkplan.protocol.requests import Applied, Check, Multi, Reason, Refused, Request, Step
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.runtime.attempts import VanishedWorkers
 from zkplan.runtime.context import LOGS_PER_ATTEMPT, Context, current
-from zkplan.runtime.failures import VanishedWorkers
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import Runner
-from zkplan.serialization.codec import FAILURE
 from zkplan.transport import Transport
-from zkplan.transport.step_runner import start_step
+from zkplan.transport.transport import start_step
+from zkplan.values.codec import FAILURE
 
 from .attempts import CODEC, THREADS, VALUES, claim, failure, job_of, note, outcome, ran
 

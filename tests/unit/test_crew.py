@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from zkplan.errors import WaitTimeout, ZkplanError
+from zkplan.processes.child import Relay
 from zkplan.processes.crew import Crew
-from zkplan.processes.output import Relay
 from zkplan.processes.worker import WorkerProcess
 
 #: Tells its ID as a worker does, then waits to be ended.

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from zkplan.basics.cron import Cron
+from zkplan.protocol.features.schedules import CatchUp, Definition, Turn, jitter_s, turn
 from zkplan.protocol.records import PlanRecord
-from zkplan.protocol.schedules import CatchUp, Definition
-from zkplan.schedules.due import Turn, jitter_s, turn
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from zkplan.errors import ZooKeeperError
-from zkplan.inspection.deadlock import dead_if_deadlocked
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Node, ReadMany
-from zkplan.protocol.shared import READS_PER_REQUEST
-from zkplan.transport.step_runner import run_step
+from zkplan.protocol.transactions import READS_PER_REQUEST
+from zkplan.transport.transport import run_step
+from zkplan.views.deadlock import dead_if_deadlocked
 
 PATH = "/z/plan-0000000003"
 CLAIM = "0000000003-0000000012.1.7f"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zkplan.protocol.layout import Entry, delayed_name
-from zkplan.runtime.delays import REST_MAX_S, REST_S, Delays
+from zkplan.runtime.delays_and_deadlines import REST_MAX_S, REST_S, Delays
 
 WALL = 1_000_000.0
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import zkplan
-from zkplan.demo import analysis
-from zkplan.demo.analysis import Execution, Module, Summary, execution_of, noted
-from zkplan.demo.run import how_often, taken_over
+from zkplan.cli import demo_tasks as analysis
+from zkplan.cli.demo import how_often, taken_over
+from zkplan.cli.demo_tasks import Execution, Module, Summary, execution_of, noted
 
 TREE = {
     "alpha.py": "import os, os.path\nimport sys as s\n\ndef one():\n    def two(): pass\n",

@@ -76,7 +76,8 @@ def commands(command: click.Command, path: str) -> Iterator[str]:
 def named(name: str) -> Any:
     """What a dotted name of docs/internals/protocol.md stands for; None where it stands for
     nothing."""
-    for package in ("zkplan.protocol", "zkplan"):
+    rooms = ("zkplan.protocol.core", "zkplan.protocol.features", "zkplan.protocol.history")
+    for package in (*rooms, "zkplan.protocol", "zkplan"):
         with contextlib.suppress(ImportError, AttributeError):
             return pkgutil.resolve_name(f"{package}.{name.removeprefix('zkplan.')}")
     return None

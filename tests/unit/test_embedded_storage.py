@@ -13,13 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.embedded.database import FORMAT
-from zkplan.embedded.lock import FolderLock, address_of
-from zkplan.embedded.nodes import Node
-from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl
+from zkplan.embedded.database import (
+    FORMAT,
+    FolderLock,
+    StorageDamaged,
+    StorageError,
+    StorageLocked,
+    address_of,
+)
+from zkplan.embedded.operations import NO_DATA, OPEN_ACL, Acl
 from zkplan.embedded.sessions import SavedSession
 from zkplan.embedded.storage import Storage
-from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
+from zkplan.embedded.znodes import Node
 
 from .storage_story import EMPTY, Picture, fields, picture, save, story
 

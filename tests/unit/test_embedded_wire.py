@@ -16,10 +16,19 @@ from hypothesis import strategies as st
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import make_acl, make_digest_acl
 
-from zkplan.embedded import requests as ask
-from zkplan.embedded import wire, wire_answers
-from zkplan.embedded.jute import MARSHALLING
-from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl, Check, Create, Delete, SetAcl, SetData
+from zkplan.embedded import operations as ask
+from zkplan.embedded import wire
+from zkplan.embedded.jute import MARSHALLING, WireError
+from zkplan.embedded.operations import (
+    NO_DATA,
+    OPEN_ACL,
+    Acl,
+    Check,
+    Create,
+    Delete,
+    SetAcl,
+    SetData,
+)
 from zkplan.embedded.words import answer_word
 
 OPEN = [(31, "world", "anyone")]
@@ -180,7 +189,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("body", REFUSED, ids=range(len(REFUSED)))
 def test_a_malformed_request_is_refused_by_its_number(body: bytes) -> None:
-    with pytest.raises(wire.WireError) as caught:
+    with pytest.raises(WireError) as caught:
         wire.parse(body)
     assert (caught.value.xid, MARSHALLING) == (7, -5)
     assert caught.value.takes_zxid == (struct.unpack_from("!ii", body)[1] in (1, 2, 5, 14))
@@ -188,7 +197,7 @@ def test_a_malformed_request_is_refused_by_its_number(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"1234567", frame(100, 0, "digest")])
 def test_where_nothing_can_be_answered_the_error_carries_no_xid(body: bytes) -> None:
-    with pytest.raises(wire.WireError) as caught:
+    with pytest.raises(WireError) as caught:
         wire.parse(body)
     assert caught.value.xid is None
 
@@ -199,14 +208,14 @@ def test_garbage_raises_nothing_but_wire_errors(opcode: int, garbage: bytes) -> 
     for body in (frame(opcode) + garbage, frame(opcode, garbage), garbage):
         try:
             xid, request = wire.parse(body)
-        except wire.WireError as error:
+        except WireError as error:
             assert str(error)  # noqa: PT017 -- most examples must raise nothing
         else:
             assert isinstance(xid, int)
             assert isinstance(request, tuple)
     try:
         wire.parse_connect(garbage)
-    except wire.WireError as error:
+    except WireError as error:
         assert error.xid is None  # noqa: PT017
 
 
@@ -217,7 +226,7 @@ CUT = [body for body, _ in UNDERSTOOD[:-1] if struct.unpack_from("!ii", body)[1]
 def test_a_request_cut_short_anywhere_is_refused(body: bytes) -> None:
     wire.parse(body)
     for size in range(8 if len(body) == 8 else len(body)):
-        with pytest.raises(wire.WireError):
+        with pytest.raises(WireError):
             wire.parse(body[:size])
 
 
@@ -228,7 +237,7 @@ def test_a_request_to_connect_is_understood_with_and_without_the_last_byte() -> 
     assert wire.parse_connect(body[:-1]) == asked._replace(read_only=None)
     assert wire.parse_connect(body[:-1] + b"\0") == asked._replace(read_only=False)
     for size in range(len(body) - 1):
-        with pytest.raises(wire.WireError):
+        with pytest.raises(WireError):
             wire.parse_connect(body[:size])
 
 
@@ -237,15 +246,15 @@ def test_a_request_to_connect_is_understood_with_and_without_the_last_byte() -> 
 
 def test_the_answer_to_connect_is_read_by_kazoo() -> None:
     answer = (10_000, -5, b"p" * 16)
-    framed = wire_answers.connect_answer(*answer, with_last_byte=True)
+    framed = wire.connect_answer(*answer, with_last_byte=True)
     assert struct.unpack_from("!i", framed)[0] == len(framed) - 4 == 37
     assert kazoo.Connect.deserialize(framed, 4)[0] == (0, 0, 10_000, -5, b"p" * 16, False)
-    assert wire_answers.connect_answer(*answer, with_last_byte=False)[4:] == framed[4:-1]
+    assert wire.connect_answer(*answer, with_last_byte=False)[4:] == framed[4:-1]
 
 
 @given(st.lists(st.text(st.characters(blacklist_categories=["Cs"]), max_size=300)))
 def test_names_of_any_length_are_read_by_kazoo(names: list[str]) -> None:
-    body = wire_answers.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
+    body = wire.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
     assert kazoo.GetChildren.deserialize(body, 0) == names
 
 
@@ -265,15 +274,15 @@ def test_names_of_any_length_are_read_by_kazoo(names: list[str]) -> None:
 )
 def test_long_lists_of_names_of_one_length_and_not_quite_are_read_by_kazoo(last: list[str]) -> None:
     for names in ([*["wxyz"] * 300, *last], [*last, *["wxyz"] * 300]):
-        body = wire_answers.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
+        body = wire.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
         assert kazoo.GetChildren.deserialize(body, 0) == names
         assert len(body) == 4 + sum(4 + len(name.encode()) for name in names)
 
 
 def test_half_of_a_surrogate_pair_is_written_as_a_question_mark() -> None:
-    assert wire_answers.reply(3, 4, Create("/a"), "/\ud800x")[20:] == packed("/?x")
+    assert wire.reply(3, 4, Create("/a"), "/\ud800x")[20:] == packed("/?x")
     names = ["/\ud800x", "/b"]
-    assert wire_answers.reply(3, 4, ask.GetEphemerals(""), names)[20:] == packed(["/?x", "/b"])
+    assert wire.reply(3, 4, ask.GetEphemerals(""), names)[20:] == packed(["/?x", "/b"])
 
 
 def test_envi_is_answered_from_a_deleted_folder(

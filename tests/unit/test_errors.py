@@ -14,7 +14,7 @@ import pytest
 
 import zkplan
 from zkplan import InvalidTask, InvariantViolated, NotSerialisable, errors
-from zkplan.basics.tracebacks import told_to_caller
+from zkplan.basics.public_calls import told_to_caller
 from zkplan.errors import (
     ForeignTask,
     PayloadTooLarge,
@@ -26,10 +26,10 @@ from zkplan.errors import (
     ZkplanError,
 )
 from zkplan.protocol.records import PlanRecord
-from zkplan.serialization import codec
-from zkplan.serialization.codec import Codec
-from zkplan.store.values import Values
 from zkplan.transport import Transport
+from zkplan.values import codec
+from zkplan.values.codec import Codec
+from zkplan.values.plan_values import Values
 
 CLASSES = {
     name: kind
@@ -116,7 +116,7 @@ def test_the_error_of_a_task_is_told_in_one_frame() -> None:
 
     with pytest.raises(ValueError, match="of the task") as told:
         told_to_caller(deep)()
-    assert [Path(name).name for name in frames_of(told.value)] == ["tracebacks.py"]
+    assert [Path(name).name for name in frames_of(told.value)] == ["public_calls.py"]
     assert isinstance(told.value.__cause__, TaskFailed)
 
 

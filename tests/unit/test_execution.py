@@ -9,17 +9,17 @@ from collections.abc import Callable
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.protocol import edges
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.options import TaskOptions
+from zkplan.protocol.core import edges
+from zkplan.protocol.core.load import Loaded
 from zkplan.protocol.records import Failure, TaskRecord
-from zkplan.runtime.failures import LOSSES_MAX, time_out
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.runtime.attempt_end import settle, settle_failure
+from zkplan.runtime.attempts import LOSSES_MAX, time_out
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import RESULT_BYTES_MAX, Runner
-from zkplan.runtime.settlement import settle, settle_failure
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.codec import FAILURE, LOG, TASK, VALUE
 
 from .attempts import (
     CODEC,

@@ -17,9 +17,9 @@ import dill.temp
 import pytest
 
 from zkplan.errors import NotSerialisable
-from zkplan.serialization.codec import Codec
-from zkplan.serialization.functions import dump_function, load_function
-from zkplan.serialization.global_names import global_names
+from zkplan.values.codec import Codec
+from zkplan.values.function_codec import dump_function, load_function
+from zkplan.values.pickle_by_value import global_names
 
 THREADS, ROUNDS = 4, 30
 #: Functions of all kinds of code.
@@ -59,8 +59,10 @@ def test_a_function_by_value_never_touches_the_standard_output(
 
 
 def test_a_relative_import_of_a_function_by_value_starts_at_its_package() -> None:
-    space: dict[str, Any] = {"__name__": "__main__", "__package__": "zkplan.serialization"}
-    exec("def work():\n    from .global_names import global_names\n    return global_names", space)
+    space: dict[str, Any] = {"__name__": "__main__", "__package__": "zkplan.values"}
+    exec(
+        "def work():\n    from .pickle_by_value import global_names\n    return global_names", space
+    )
     assert load_function(dump_function(space["work"]))() is global_names
 
 

@@ -19,20 +19,20 @@ from zkplan.errors import (
     TransactionRejected,
     ZooKeeperUnavailable,
 )
-from zkplan.protocol.active import list_active
-from zkplan.protocol.edges import Edge
+from zkplan.protocol.core.edges import Edge
+from zkplan.protocol.core.plan_indexes import list_active
+from zkplan.protocol.core.plans_and_queues import PlanLook, list_plans
+from zkplan.protocol.core.workers import WorkerRecord
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.look import PlanLook, list_plans
 from zkplan.protocol.records import Dead, Failure, PlanRecord
 from zkplan.protocol.requests import Applied, Create, ReadChildren, ReadData, Step
-from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
-from zkplan.protocol.worker_record import WorkerRecord
+from zkplan.protocol.transactions import Dependent, pending_bytes, pending_dependents
 from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
 from zkplan.runtime.steps import TOLD_MAX, Complaints, contained
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
-from zkplan.transport import wire
+from zkplan.transport import packets as wire
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.codec import FAILURE, LOG, TASK, VALUE, Codec
 
 from .hostile_bytes import PICKLES
 

@@ -9,9 +9,9 @@ import pytest
 
 from zkplan.errors import InvalidTask, PayloadUndecodable
 from zkplan.gates import argument, opened_condition, passed, sealed_condition, when
-from zkplan.protocol.gates import Condition, Seen
+from zkplan.protocol.features.gates import Condition, Seen
 from zkplan.protocol.requests import Check, Node
-from zkplan.serialization.codec import VALUE, Codec, load
+from zkplan.values.codec import VALUE, Codec, load
 
 
 def znode(data: bytes, version: int = 3) -> Seen:

@@ -13,7 +13,7 @@ import pytest
 from zkplan.errors import ServerRolledBack
 from zkplan.protocol.requests import ReadData
 from zkplan.transport import Transport, kazoo_client
-from zkplan.transport.rollback import RollbackWatch
+from zkplan.transport.opening import RollbackWatch
 
 WAIT_S = 10.0
 

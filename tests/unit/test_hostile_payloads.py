@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
+from zkplan.author.results import open_outcome
 from zkplan.errors import PayloadUndecodable
-from zkplan.inspection import task_details, task_info, unfinished
-from zkplan.protection.keys import new_key
-from zkplan.protection.ring import Ring
+from zkplan.protocol.fields import Unproven
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node
-from zkplan.protocol.unproven import Unproven
+from zkplan.runtime.attempts import VanishedWorkers, last_failure
 from zkplan.runtime.context import Context
-from zkplan.runtime.failures import VanishedWorkers, last_failure
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import Runner
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
-from zkplan.store.values import Values
-from zkplan.waiting.one_result import open_outcome
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
+from zkplan.values.keyring import Ring, new_key
+from zkplan.values.plan_values import Values
+from zkplan.views import task_details, task_info
+from zkplan.views import task_lists as unfinished
 
 from .attempts import SOURCE, THREADS, Edge, job_of
 

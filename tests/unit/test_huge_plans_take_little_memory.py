@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from zkplan.protocol.check import Report, check
+from zkplan.protocol.core.plans_and_queues import PlanLook
+from zkplan.protocol.features.plan_check import Report, check
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.look import PlanLook
 from zkplan.protocol.requests import Node, ReadChildren, ReadData, ReadMany, Request
-from zkplan.runtime import listing as listings
-from zkplan.runtime.listing import CANDIDATES_MAX, first_of
+from zkplan.runtime import plan_entries as listings
+from zkplan.runtime.plan_entries import CANDIDATES_MAX, first_of
 from zkplan.runtime.plan_view import STEAL_AFTER_S, STRANGE_MAX, PlanView
-from zkplan.transport.step_runner import run_step
-from zkplan.transport.wire import LONG_LIST, LongList, unpack_names
+from zkplan.transport.packets import LONG_LIST, LongList, unpack_names
+from zkplan.transport.transport import run_step
 
 from .listings import names, running, view
 

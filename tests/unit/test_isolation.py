@@ -12,20 +12,18 @@ from typing import Any
 import pytest
 
 import zkplan
+from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import InvalidTask, ZkplanError
-from zkplan.functions.task_spec import TaskSpec
-from zkplan.isolation import processes as processes_module
-from zkplan.isolation import wire
-from zkplan.isolation.adds import from_plain, to_plain
-from zkplan.isolation.machine import fair_share, memory_available
-from zkplan.isolation.processes import Processes
-from zkplan.isolation.slot import Slot
-from zkplan.protocol.adding import NewTask
-from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
-from zkplan.runtime.isolated import Work
+from zkplan.protocol.core.add import NewTask
+from zkplan.protocol.task_options import DEFAULT_OPTIONS, TaskOptions
+from zkplan.runtime import isolation as wire
+from zkplan.runtime import isolation_processes as processes_module
+from zkplan.runtime.isolation import Work, from_plain, to_plain
+from zkplan.runtime.isolation_processes import Processes, fair_share, memory_available
+from zkplan.runtime.isolation_slot import Slot
 from zkplan.runtime.job import Ended
-from zkplan.serialization.codec import TASK, Codec
-from zkplan.store.blob import Bytes
+from zkplan.values.blobs import Bytes
+from zkplan.values.codec import TASK, Codec
 from zkplan.worker import check_isolation
 
 from .attempts import CODEC, job_of
@@ -146,7 +144,7 @@ async def coroutine() -> None:
 
 
 def options_of(fn: Any, defaults: TaskOptions = DEFAULT_OPTIONS, **options: Any) -> TaskOptions:
-    from zkplan.functions.definition import Checked, check_spec
+    from zkplan.author.definition import Checked, check_spec
 
     return check_spec(TaskSpec(fn, **options), defaults, Checked())
 

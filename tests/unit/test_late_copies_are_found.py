@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from zkplan.errors import AccessDenied
-from zkplan.protocol.claim import Permits, claim, new_claim
-from zkplan.protocol.commit import commit
-from zkplan.protocol.edges import Edge
+from zkplan.protocol.core.claim import Permits, claim, new_claim
+from zkplan.protocol.core.commit import commit
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.edges import Edge
+from zkplan.protocol.core.load import Loaded
+from zkplan.protocol.core.publish import publish
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.part import Part
-from zkplan.protocol.publish import publish
 from zkplan.protocol.requests import (
     Applied,
     Create,
@@ -29,8 +29,8 @@ from zkplan.protocol.requests import (
     Refused,
     Step,
 )
-from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Dependent, Registration
-from zkplan.transport.step_runner import run_step
+from zkplan.protocol.transactions import NO_ALLOWANCE, Allowance, Dependent, Registration
+from zkplan.transport.transport import run_step
 
 PLAN, FIRST, SECOND = "0000000003", "0000000011", "0000000012"
 PATHS = Paths("/zkplan")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.errors import ZkplanError
-from zkplan.protocol.claim import Permits, claim
+from zkplan.protocol.core.claim import Permits, claim
+from zkplan.protocol.core.plans_and_queues import PlanLook
+from zkplan.protocol.features.limits import Limit, check_limit, size_from_bytes
 from zkplan.protocol.layout import PERMIT, Paths
-from zkplan.protocol.limits import Limit, check_limit, size_from_bytes
-from zkplan.protocol.look import PlanLook
 from zkplan.protocol.requests import (
     Applied,
     Create,
@@ -23,7 +23,7 @@ from zkplan.protocol.requests import (
     Refused,
     Send,
 )
-from zkplan.protocol.shared import Registration
+from zkplan.protocol.transactions import Registration
 from zkplan.runtime.plan_view import PlanView
 
 DB, API = "5000-0000000012.0.0~db", "5000-0000000013.0.0~api~db"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zkplan.runtime.candidates import Candidates
-from zkplan.runtime.listing import CANDIDATES_MAX, NEARLY_EMPTY, URGENT_MAX
+from zkplan.runtime.plan_candidates import Candidates
+from zkplan.runtime.plan_entries import CANDIDATES_MAX, NEARLY_EMPTY, URGENT_MAX
 from zkplan.runtime.plan_view import (
     LISTING_NAMES,
     REFRESH_MAX_S,

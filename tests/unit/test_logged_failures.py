@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.protocol.options import TaskOptions
-from zkplan.runtime.failures import MESSAGES, describe, for_log, time_out
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.runtime.attempt_end import settle
+from zkplan.runtime.attempts import MESSAGES, describe, for_log, time_out
 from zkplan.runtime.runner import Runner
-from zkplan.runtime.settlement import settle
 
 from .attempts import CODEC, PATHS, job_of, one_runner
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zkplan.transport.mailbox import Mailbox
+from zkplan.transport.transport import Mailbox
 
 ENDS_S = 20.0
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import click
 import pytest
 
-from zkplan.cli.durations import moment
+from zkplan.cli.common import moment
 
 CONTEXT, OPTION = click.Context(click.Command("it")), click.Option(["--since"])
 

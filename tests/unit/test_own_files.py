@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from zkplan.embedded import EmbeddedServer, address_of, announced, folder_access
-from zkplan.embedded.announced import Announcement
 from zkplan.embedded.database import FILES
-from zkplan.embedded.secret import Access
-from zkplan.testing import loopback
-from zkplan.transport.passing_folder import PassingFolder
+from zkplan.embedded.login import Access, Announcement
+from zkplan.testing import server_process as loopback
+from zkplan.transport.address_lease import PassingFolder
 
 STRANGER = 54321
 AT = ("127.0.0.1", 21)

@@ -6,11 +6,11 @@ import unicodedata
 from typing import Any
 
 from zkplan.basics.text import printable
-from zkplan.history.lines import lines
-from zkplan.history.state import PlanState
-from zkplan.protocol.history import Record
-from zkplan.protocol.telling import Told
+from zkplan.protocol.history.events import Told
+from zkplan.protocol.history.segments import Record
 from zkplan.service.histories import _row
+from zkplan.views.history_state import PlanState
+from zkplan.views.timeline_spans import lines
 
 from .in_node import MODULES, in_node
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.errors import PayloadUndecodable, StoredValueLost
-from zkplan.protocol.compaction import Cut, Oldest
 from zkplan.protocol.formats import HISTORY_PART as MAGIC
-from zkplan.protocol.history import GAP, Record, Span, merged_name, merged_to_bytes
-from zkplan.store import parts
-from zkplan.store.parts import Earlier, chain, parse_part, part_from_bytes, part_of
-from zkplan.store.reference import Reference
+from zkplan.protocol.history.compaction import Cut, Oldest
+from zkplan.protocol.history.segments import GAP, Record, Span, merged_name, merged_to_bytes
+from zkplan.values import store_maintenance as parts
+from zkplan.values.blobs import Reference
+from zkplan.values.store_maintenance import Earlier, chain, parse_part, part_from_bytes, part_of
 
 from .hostile_bytes import BODIES, NAMES
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from zkplan.protocol.features.task_place import Place, find_place
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.places import Place, find_place
 from zkplan.protocol.records import Dead, control_to_bytes, ready_to_bytes
 from zkplan.protocol.requests import Node, ReadMany
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from zkplan.author.task_specs import TaskSpec
+from zkplan.cli.run import read_plan_file, tasks_of
 from zkplan.errors import InvalidPlanFile
-from zkplan.functions.task_spec import TaskSpec
-from zkplan.plan_files.builder import tasks_of
-from zkplan.plan_files.reader import read_plan_file
 
 TOP = Path(__file__).parents[2]
 

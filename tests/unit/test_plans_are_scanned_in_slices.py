@@ -17,8 +17,8 @@ from zkplan.protocol.requests import (
     Refused,
     SetData,
 )
-from zkplan.runtime.plan_scan import SLICE, PlanScan
-from zkplan.transport.step_runner import run_step
+from zkplan.runtime.maintenance import SLICE, PlanScan
+from zkplan.transport.transport import run_step
 
 ALONE = (0, 1)
 

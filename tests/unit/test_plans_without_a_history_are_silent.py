@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from zkplan.protocol.history.events import Teller
 from zkplan.protocol.requests import Check, Create, Delete, Op, SetData
-from zkplan.protocol.telling import Teller
 
 ROOT = "/zkplan"
 SILENT, TOLD = "0000000001", "0000000002"

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from zkplan.testing import loopback
+from zkplan.testing import server_process as loopback
 
 ASK = (
-    "import sys; from zkplan.testing import loopback; "
+    "import sys; from zkplan.testing import server_process as loopback; "
     "loopback._PORTS = range(*map(int, sys.argv[1:])) or loopback._PORTS; "
     "print(loopback.free_port())"
 )

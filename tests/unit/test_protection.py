@@ -10,17 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.archive.picture import Znode
-from zkplan.archive.sealed import FileSeals
+from zkplan.author.export_file import FileSeals
+from zkplan.author.export_snapshot import Znode
 from zkplan.errors import InvalidSettings, InvariantViolated, PayloadRefused, PayloadUndecodable
-from zkplan.protection.guard import Guard
-from zkplan.protection.keys import AES, SECRET, SIGNING, Key, new_key, parse_keys, public_key
-from zkplan.protection.places import Places
-from zkplan.protection.ring import Ring, without_proof
+from zkplan.protocol.fields import Unproven
 from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Create, Multi, Node, ReadData, SetData
-from zkplan.protocol.shared import ask
-from zkplan.protocol.unproven import Unproven
+from zkplan.protocol.transactions import ask
+from zkplan.values.guard import Guard
+from zkplan.values.keyring import (
+    AES,
+    SECRET,
+    SIGNING,
+    Key,
+    Ring,
+    new_key,
+    parse_keys,
+    public_key,
+    without_proof,
+)
+from zkplan.values.sealed_places import Places
 
 KEYS = [new_key(f"k-{kind}", kind) for kind in (SECRET, AES, SIGNING)]
 PLAN = "/r/plan-0000000004"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from zkplan.protocol.edges import Edge
-from zkplan.protocol.load import Loaded
-from zkplan.runtime.candidates import Candidates
+from zkplan.protocol.core.edges import Edge
+from zkplan.protocol.core.load import Loaded
+from zkplan.runtime.ahead import Prefetch
+from zkplan.runtime.claimer import Loader
 from zkplan.runtime.claims import Claims
 from zkplan.runtime.job import Job
-from zkplan.runtime.loader import Loader
-from zkplan.runtime.prefetch import Prefetch
+from zkplan.runtime.plan_candidates import Candidates
 from zkplan.runtime.steps import Steps
-from zkplan.runtime.thread_pool import ThreadPool
+from zkplan.runtime.threads import ThreadPool
 
 from .attempts import claim
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.errors import InvariantViolated
-from zkplan.protocol.edges import Edge
+from zkplan.protocol.core.edges import Edge
+from zkplan.protocol.core.workers import WorkerRecord
 from zkplan.protocol.layout import (
     DEFAULT_QUEUE,
     PRIORITY_MAX,
@@ -26,7 +27,6 @@ from zkplan.protocol.layout import (
     parse_entry,
     rank_of,
 )
-from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.protocol.records import (
     Dead,
     Failure,
@@ -38,14 +38,14 @@ from zkplan.protocol.records import (
     queue_from_bytes,
     ready_to_bytes,
 )
-from zkplan.protocol.shared import (
+from zkplan.protocol.task_options import DEFAULT_OPTIONS, TaskOptions
+from zkplan.protocol.transactions import (
     Claim,
     Dependent,
     claim_facts,
     pending_bytes,
     pending_dependents,
 )
-from zkplan.protocol.worker_record import WorkerRecord
 
 from .hostile_bytes import NAMES
 

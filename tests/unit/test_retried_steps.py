@@ -14,7 +14,7 @@ from zkplan.protocol.requests import ReadData, Request, Step
 from zkplan.runtime.statistics import Counters
 from zkplan.runtime.steps import REST_FIRST_S, REST_MAX_S, Steps
 from zkplan.transport import Transport
-from zkplan.transport.step_runner import start_step
+from zkplan.transport.transport import start_step
 
 
 class Obstructed:

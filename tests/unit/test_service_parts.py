@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkplan.author.functions import NamedFunction
 from zkplan.errors import InvalidSettings
-from zkplan.functions.named import NamedFunction
 from zkplan.service import Tokens, new_token
+from zkplan.service.answers import Problem, cursor_of, parts_of
 from zkplan.service.app import create_app
-from zkplan.service.entrance import Entrance
-from zkplan.service.paging import cursor_of, parts_of
-from zkplan.service.problems import Problem
-from zkplan.service.rates import CALLERS_MAX, Rates
-from zkplan.service.watcher import WAITING_MAX, Event, Listener
+from zkplan.service.entrance import CALLERS_MAX, Entrance, Rates
+from zkplan.service.events import WAITING_MAX, Event, Listener
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "service.md"
 

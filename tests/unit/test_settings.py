@@ -17,14 +17,18 @@ from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.protocol.serialization import SASL, Auth
 
 import zkplan
+from zkplan.basics.settings import (
+    Handed,
+    Settings,
+    one_setting,
+    resolve,
+    take_handed,
+    with_password,
+)
+from zkplan.basics.settings_fields import BY_NAME, FIELDS
 from zkplan.errors import InvalidSettings
-from zkplan.settings import Settings, one_setting
-from zkplan.settings.fields import BY_NAME, FIELDS
-from zkplan.settings.handing import Handed, take_handed
-from zkplan.settings.login import with_password
-from zkplan.settings.resolve import resolve
-from zkplan.transport.complaints import ComplaintLogger
-from zkplan.transport.repairs import repair
+from zkplan.transport.kazoo_client import ComplaintLogger
+from zkplan.transport.kazoo_repairs import repair
 
 PROFILES = """\
 default = "team"

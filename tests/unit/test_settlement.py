@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from zkplan.protocol.edges import Edge
-from zkplan.protocol.ending import fail_again, fail_for_good
-from zkplan.protocol.options import TaskOptions
-from zkplan.protocol.part import Part
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.core.edges import Edge
+from zkplan.protocol.core.end_claims import fail_again, fail_for_good
 from zkplan.protocol.records import Dead, Failure, PlanRecord
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.runtime.attempt_end import End, HandBack, settle
 from zkplan.runtime.job import Ended, Job
-from zkplan.runtime.settlement import End, HandBack, settle
-from zkplan.serialization.codec import FAILURE
+from zkplan.values.codec import FAILURE
 
 from .attempts import CODEC, PATHS, job_of, note
 

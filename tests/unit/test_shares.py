@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkplan.errors import ZkplanError
-from zkplan.protocol.look import PlanLook
-from zkplan.protocol.options import TaskOptions
+from zkplan.protocol.core.plans_and_queues import PlanLook
 from zkplan.protocol.records import PlanRecord, Share
-from zkplan.runtime.candidates import GLANCE_S, Candidates
-from zkplan.runtime.shares import CATCH_UP_S, QUANTUM_S, Policy, Shares, check_policy
+from zkplan.protocol.task_options import TaskOptions
+from zkplan.runtime.plan_candidates import GLANCE_S, Candidates
+from zkplan.runtime.plan_shares import CATCH_UP_S, QUANTUM_S, Policy, Shares, check_policy
 
 from .listings import ALONE, names, plans
 

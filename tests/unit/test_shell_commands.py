@@ -17,16 +17,18 @@ from hypothesis import strategies as st
 
 import zkplan
 from tests.integ.support import notes, wait_until
+from zkplan.author.definition import define
+from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import InvalidTask, ShellFailed
-from zkplan.functions.definition import define
-from zkplan.functions.task_spec import TaskSpec
-from zkplan.protocol.options import DEFAULT_OPTIONS
 from zkplan.protocol.records import TaskRecord
-from zkplan.serialization.codec import TASK, Codec, task_options
-from zkplan.serialization.functions import describe_function
-from zkplan.shell_commands import command, process, stderr_log
-from zkplan.shell_commands.process import Group
-from zkplan.store.values import Values
+from zkplan.protocol.task_options import DEFAULT_OPTIONS
+from zkplan.runtime import output as stderr_log
+from zkplan.runtime import shell as command
+from zkplan.runtime import shell_process as process
+from zkplan.runtime.shell_process import Group
+from zkplan.values.codec import TASK, Codec, task_options
+from zkplan.values.function_codec import describe_function
+from zkplan.values.plan_values import Values
 
 shell = zkplan.shell
 HOSTILE = ["$(touch x)", "`touch x`", "; touch x", "a'b", 'a"b', "\\", "-n", "*", "", "a\nb", "é"]
@@ -53,7 +55,7 @@ def test_a_shell_gets_each_value_as_one_word_whatever_is_in_it(values: list[str]
 def test_no_value_is_run_wherever_its_placeholder_stands(
     value: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zkplan.shell_commands.template.Template.refuse_quoted", lambda _: None)
+    monkeypatch.setattr("zkplan.runtime.shell.Template.refuse_quoted", lambda _: None)
     shell(f"printf '%s' {form}", cwd=tmp_path, check=False)(value)
     assert list(tmp_path.iterdir()) == []
 

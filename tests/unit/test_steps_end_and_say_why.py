@@ -15,14 +15,15 @@ from zkplan.errors import (
     ResultNotKept,
     TransactionRejected,
 )
-from zkplan.protocol import control, removal
-from zkplan.protocol.adding import NewTask, read_finished
-from zkplan.protocol.author import Author
-from zkplan.protocol.claim import new_claim
-from zkplan.protocol.control import change_state
-from zkplan.protocol.ending import fail_again
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core.add import NewTask, read_finished
+from zkplan.protocol.core.claim import new_claim
+from zkplan.protocol.core.end_claims import fail_again
+from zkplan.protocol.core.plan_life import change_state
+from zkplan.protocol.core.publish import publish
+from zkplan.protocol.features import remove_plan as removal
+from zkplan.protocol.features.author import Author
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.publish import publish
 from zkplan.protocol.records import control_to_bytes
 from zkplan.protocol.requests import (
     Applied,
@@ -39,8 +40,8 @@ from zkplan.protocol.requests import (
     SetData,
     Step,
 )
-from zkplan.protocol.shared import NO_ALLOWANCE, Dependent, Registration
-from zkplan.transport.step_runner import run_step
+from zkplan.protocol.transactions import NO_ALLOWANCE, Dependent, Registration
+from zkplan.transport.transport import run_step
 
 PATH = "/zkplan/plan-0000000003"
 READY = f"{PATH}/ready"

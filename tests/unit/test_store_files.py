@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from zkplan.basics.settings_fields import INLINE_LIMIT_MAX
 from zkplan.errors import StoredValueLost, StoreUnavailable, ZkplanError
-from zkplan.settings.settings import INLINE_LIMIT_MAX
-from zkplan.store.files import Store
-from zkplan.testing.loopback import free_port
+from zkplan.testing.server_process import free_port
+from zkplan.values.store import Store
 
 
 @pytest.fixture(params=["file", "memory"])

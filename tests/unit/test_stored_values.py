@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from zkplan.serialization.codec import load
-from zkplan.store.blob import COMPRESSED_MIN, SAMPLE_BYTES, Bytes, Part, encode
-from zkplan.store.cache import Cache
-from zkplan.store.files import Store
-from zkplan.store.values import dumped, loaded
+from zkplan.values.blobs import COMPRESSED_MIN, SAMPLE_BYTES, Bytes, Cache, Part, encode
+from zkplan.values.codec import load
+from zkplan.values.plan_values import dumped, loaded
+from zkplan.values.store import Store
 
 numpy = pytest.importorskip("numpy", reason="pandas brings it: pip install zkplan[dask]")
 SIZE = 8 * 1024 * 1024

@@ -16,27 +16,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from zkplan.cli.stress import print_report, to_json
 from zkplan.errors import ZkplanError
-from zkplan.stress.harness import Report, Settings, takeovers
-from zkplan.stress.history import (
+from zkplan.testing.stress.run import Report, StressSettings, takeovers
+from zkplan.testing.stress.tasks import (
     Execution,
     HistoryDamaged,
     Kill,
     Recorder,
     StressHistory,
+    TaskLocks,
+    Workload,
+    digest_of,
+    locks_here,
+    random_graph,
     read_lines,
     recorder_here,
+    run_task,
+    value_of,
 )
-from zkplan.stress.locks import TaskLocks, locks_here
-from zkplan.stress.probe import run_task
-from zkplan.stress.report import print_report, to_json
-from zkplan.stress.validate.stress import Verdict
-from zkplan.stress.workload import Workload, digest_of, random_graph, value_of
+from zkplan.testing.stress.verdict import Verdict
 
 KEPT = Verdict("S3", "arguments were exactly the expected ones", [])
 BROKEN = Verdict("S4", "committed tasks never ran again", [f"task {task}" for task in range(8)])
 REPORT = Report(
-    settings=Settings(tasks=50, seed=7, history=Path("h.jsonl")),
+    settings=StressSettings(tasks=50, seed=7, history=Path("h.jsonl")),
     edges=90,
     executions=53,
     kills=2,
@@ -224,7 +228,7 @@ def test_sinks_are_the_tasks_nobody_depends_on() -> None:
 #: Holds the lock of a task, tells whether nobody else held it, and keeps it until its input ends.
 HOLDER = """
 import sys
-from zkplan.stress.locks import TaskLocks
+from zkplan.testing.stress.tasks import TaskLocks
 with TaskLocks(sys.argv[1]).hold(int(sys.argv[2])) as alone:
     sys.stdout.write(f"{alone}\\n")
     sys.stdout.flush()

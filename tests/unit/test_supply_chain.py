@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from zkplan.settings.profiles import _parsed
+from zkplan.basics.profiles import _parsed
 
 TOP = Path(__file__).resolve().parents[2]
 PROJECT = _parsed((TOP / "pyproject.toml").read_text())["project"]

@@ -11,26 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkplan.author.definition import EDGES_MAX, RECORD_BYTES_MAX, define
+from zkplan.author.options import DELAY_MAX_S
+from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import (
     ForeignTask,
     InvalidTask,
     NotSerialisable,
     PayloadTooLarge,
 )
-from zkplan.functions.definition import EDGES_MAX, RECORD_BYTES_MAX, define
-from zkplan.functions.option_checks import DELAY_MAX_S
-from zkplan.functions.task_spec import TaskSpec
 from zkplan.plan import Plan
-from zkplan.protocol.adding import NewTask
+from zkplan.protocol.core.add import NewTask
 from zkplan.protocol.layout import rank_of
-from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.protocol.records import TaskRecord
-from zkplan.serialization import codec as codecs
-from zkplan.serialization import functions
-from zkplan.serialization.codec import TASK, Codec
-from zkplan.store.values import Values
+from zkplan.protocol.task_options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.tasks import Task
 from zkplan.transport import Transport
+from zkplan.values import codec as codecs
+from zkplan.values import function_codec as functions
+from zkplan.values.codec import TASK, Codec
+from zkplan.values.plan_values import Values
 
 PATH = "/zkplan/plan-0000000003"
 CODEC = Codec()

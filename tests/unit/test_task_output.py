@@ -15,26 +15,16 @@ from typing import Any
 
 import pytest
 
-from zkplan.history.logs import (
-    Logs,
-    TaskLog,
-    attempts_told,
-    behind,
-    joined,
-    last_of,
-    whole,
-)
-from zkplan.history.reading import RecordFollower
-from zkplan.log import task_here
-from zkplan.protocol.compaction import PRINTED_BYTES_MAX, Cut, History
-from zkplan.protocol.history import Record, printed_bytes
-from zkplan.protocol.load import Loaded
-from zkplan.protocol.recorder import Recorder
+from zkplan.basics.log import task_here
+from zkplan.protocol.core.claim import tell_printed
+from zkplan.protocol.core.load import Loaded
+from zkplan.protocol.history.compaction import PRINTED_BYTES_MAX, Cut, History
+from zkplan.protocol.history.segments import Record, Recorder, printed_bytes
 from zkplan.protocol.requests import Applied, Printed, Reason, Refused
-from zkplan.protocol.running import tell_printed
-from zkplan.runtime.job import Job
+from zkplan.runtime.job import Job, Tail
 from zkplan.runtime.output import LiveOutput, captured
-from zkplan.runtime.tail import Tail
+from zkplan.views.history import RecordFollower
+from zkplan.views.task_logs import Logs, TaskLog, attempts_told, behind, joined, last_of, whole
 
 from .attempts import claim
 

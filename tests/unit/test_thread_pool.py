@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 
-from zkplan.protocol.load import Loaded
+from zkplan.protocol.core.load import Loaded
 from zkplan.runtime import threads
 from zkplan.runtime.job import Ended, Job
-from zkplan.runtime.thread_pool import ThreadPool
+from zkplan.runtime.threads import ThreadPool
 
 #: No test waits so long: it is how a hung one fails.
 PATIENCE_S = 20.0

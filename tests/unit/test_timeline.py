@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from zkplan.history.lines import lines
-from zkplan.history.spans import critical_path
-from zkplan.history.state import FAILED, PlanState, TaskState
-from zkplan.history.timeline import Line, timeline
+from zkplan.views.history_state import FAILED, PlanState, TaskState
+from zkplan.views.timeline import Line, timeline
+from zkplan.views.timeline_spans import critical_path, lines
 
 START = 1_700_000_000_000
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from zkplan.cli.top_picture import HEIGHT_MIN, WIDTH_MIN, picture
-from zkplan.inspection.held import LEFT, RUNNING, Held
-from zkplan.inspection.late import Late, late_things
-from zkplan.inspection.overview import Overview, PlanNow, QueueNow, TaskNow, WorkerNow
-from zkplan.protocol.control import PlanStatus
+from zkplan.cli.top_view import HEIGHT_MIN, WIDTH_MIN, picture
+from zkplan.protocol.core.plan_life import PlanStatus
+from zkplan.protocol.core.workers import WorkerRecord
+from zkplan.protocol.features.schedules import Definition, Schedule, Upcoming
 from zkplan.protocol.records import PlanRecord
-from zkplan.protocol.schedules import Definition, Schedule, Upcoming
-from zkplan.protocol.worker_record import WorkerRecord
+from zkplan.views.attention import Late, late_things
+from zkplan.views.overview import Overview, PlanNow, QueueNow, TaskNow, WorkerNow
+from zkplan.views.workers import LEFT, RUNNING, Held
 
 NOW = 1_800_000_000.0
 NASTY = ("plain", "名前" * 30, "\x1b[2J\nrow\tx", "x" * 300, "")

@@ -8,8 +8,7 @@ import pytest
 
 from zkplan.embedded.acl import authenticate, digest_identity, mended, permits, size_of
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.nodes import INT_MAX
-from zkplan.embedded.records import (
+from zkplan.embedded.operations import (
     OPEN_ACL,
     READ,
     Acl,
@@ -32,6 +31,7 @@ from zkplan.embedded.records import (
 )
 from zkplan.embedded.tree import Tree
 from zkplan.embedded.watches import Event
+from zkplan.embedded.znodes import INT_MAX
 
 
 def tree_with(*paths: str) -> Tree:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node
-from zkplan.embedded.records import (
+from zkplan.embedded.operations import (
     Acl,
     Create,
     Delete,
@@ -22,6 +21,7 @@ from zkplan.embedded.records import (
     TreeError,
 )
 from zkplan.embedded.tree import Tree
+from zkplan.embedded.znodes import CONTAINER_OWNER, TTL_OWNER, Node
 
 Rows = dict[int, tuple[int, str, Node]]
 SECRET = (Acl(31, "digest", "ann:hash"),)

@@ -15,14 +15,13 @@ from typing import Any, cast
 import pytest
 
 from zkplan import Client
-from zkplan.processes.line import LowerEnd, UpperEnd
-from zkplan.processes.output import Relay, show
-from zkplan.processes.signing_off import SigningOff
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import Relay, WatchedProcess, show
+from zkplan.processes.crew import SigningOff
+from zkplan.processes.worker import LowerEnd, UpperEnd
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Applied, Multi, Request, Step
 from zkplan.transport import Transport
-from zkplan.transport.step_runner import run_step
+from zkplan.transport.transport import run_step
 
 
 def test_a_process_that_ends_while_it_is_paused_is_no_error(
@@ -45,8 +44,8 @@ def test_a_process_that_ends_while_it_is_paused_is_no_error(
 STARTS_ONE_THAT_ENDS = """
 import os, sys
 from pathlib import Path
-from zkplan.processes.output import Relay, show
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import Relay, show
+from zkplan.processes.child import WatchedProcess
 process = WatchedProcess(["/bin/true"], Path(sys.argv[1]))
 {sees_its_end}
 try:

@@ -27,7 +27,7 @@ from zkplan.protocol.requests import (
     Refused,
     SetData,
 )
-from zkplan.transport import wire
+from zkplan.transport import packets as wire
 
 ACL = wire.pack_acl(OPEN_ACL_UNSAFE)
 PATHS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=20).map(

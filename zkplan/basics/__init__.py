@@ -1,1 +1,3 @@
-"""Small parts that every room uses: text for people, time, addresses of this machine, tracing."""
+"""What every room uses: text, time, files, settings and logs; and the version of zkplan."""
+
+__version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""When a cron expression is due in a time zone, across changes of summer time. Pure."""
+"""Compute when a cron expression is due in a time zone, across changes of summer time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether tasks are traced here: authors and workers ask this module, an integration sets it."""
+"""Say whether tasks are traced here. An integration switches it on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: one thin file per command; data on stdout, logs and progress on stderr.
+"""The command line: its commands and its exit codes; data on stdout, logs and progress on stderr.
 
 Exit codes: 0 ok, 1 a plan failed, 2 usage, 3 ZooKeeper unreachable or restored,
 4 timed out, 130 interrupted.
@@ -6,13 +6,21 @@ Exit codes: 0 ok, 1 a plan failed, 2 usage, 3 ZooKeeper unreachable or restored,
 
 from __future__ import annotations
 
+import gc
 import importlib
+import json
+import logging
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NoReturn
 
 import click
 
+from ..basics.log import CONTINUED, TASK_FIELDS, continued, exception_text, note_task
+from ..basics.text import printable
 from ..errors import (
     PlanCancelled,
     PlanFailed,
@@ -23,9 +31,6 @@ from ..errors import (
     ZkplanError,
     ZooKeeperUnavailable,
 )
-from ..log import continued
-from ..processes.garbage import spared_imports
-from .terminal import printable
 
 _SETTINGS = {
     "auto_envvar_prefix": "ZKPLAN",
@@ -37,6 +42,8 @@ COMMANDS = (
     *("server", "worker", "plan", "task", "queue", "limit", "top", "schedule", "run", "root"),
     *("serve", "config", "metrics", "stress", "demo"),
 )
+#: Commands that share a module.
+_ELSEWHERE = {"queue": "workers_queues_limits", "limit": "workers_queues_limits"}
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
 #: What a shell reports for Ctrl-C.
 EXIT_INTERRUPTED = 130
@@ -49,7 +56,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = f"{__name__}.{name}"
+        module = f"{__name__}.{_ELSEWHERE.get(name, name)}"
         if module not in sys.modules:
             with spared_imports():
                 importlib.import_module(module)
@@ -100,3 +107,100 @@ def main(args: list[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+# ---- What the commands write on a terminal: log lines of any logger, made printable.
+
+
+class PrintableFormatter(logging.Formatter):
+    """Printable log lines; each further line of a record is marked.
+
+    So what tasks and libraries log cannot forge a line of zkplan's either.
+    """
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _time_of(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        fields = _fields_of(record)
+        if "attempt" in fields:
+            fields["attempt"] += 1  # people count attempts from 1: see docs/start/reference.md
+        found = " ".join(f"{name}={value}" for name, value in fields.items())
+        line = super().formatMessage(record)
+        if not found:
+            return line
+        first, *more = line.split("\n")
+        return "\n".join([f"{first} [{found}]", *more])
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *more = super().format(record).split("\n")
+        rest = continued("\n".join(line.removeprefix(CONTINUED) for line in more))
+        return f"{printable(first)}\n{rest}" if more else printable(first)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each record, on one line: for programs that collect logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        value: dict[str, Any] = {
+            "time": _time_of(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields_of(record),
+        }
+        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+            record.exc_text = exception_text(record)
+        if record.exc_text:
+            lines = record.exc_text.split("\n")
+            value["traceback"] = "\n".join(line.removeprefix(CONTINUED) for line in lines)
+        return json.dumps(value, default=str)
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of the task that the record belongs to; none if it belongs to no task."""
+    note_task(record)
+    found = {name: record.__dict__[name] for name in TASK_FIELDS if name in record.__dict__}
+    return found if len(found) == len(TASK_FIELDS) else {}
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    """Date and time with the offset of the zone: those of several machines are compared."""
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+# ---- The garbage collector: it looks less often, and not at what the start has made.
+
+
+#: More new objects than that, and the youngest are looked at. Python's own number is 700.
+_YOUNGEST_MAX = 10_000
+#: The same for a command that reads much and ends soon.
+_OF_A_READER = 50_000
+
+
+@contextmanager
+def spared_imports() -> Iterator[None]:
+    """Around the imports of a command: what they make is looked at neither now nor later. To look
+    for garbage in it took an eighth of their time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+def spare_what_stays() -> None:
+    """Call it once all modules are imported. Classes and functions stay until the process ends: to
+    look at them again and again took a tenth of a worker's time where tasks are small."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNGEST_MAX, *gc.get_threshold()[1:])
+
+
+def spare_a_reader() -> None:
+    """For a command that decodes much, keeps little, and ends: to look at what it decodes took as
+    long as decoding it."""
+    gc.set_threshold(_OF_A_READER, *gc.get_threshold()[1:])

@@ -1,30 +1,142 @@
-"""What the commands share: options, output, logs."""
+"""What the commands share: options, durations, import paths, output and logs."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
+import os
+import re
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import wraps
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import click
 
-from ..basics.text import date_time, one_line, without_login
+from ..basics.settings import Settings, resolve, take_handed
+from ..basics.settings_fields import FIELDS, JSON, Field
+from ..basics.text import date_time, one_line, printable, summary_of, without_login
 from ..client import Client, connect_with
 from ..errors import PayloadUndecodable, ZkplanError
-from ..inspection.roots import hint_at_root, require_root
-from ..inspection.view import Why
 from ..plan import Plan
-from ..settings import Settings
-from ..settings.fields import FIELDS, Field
-from ..settings.handing import take_handed
-from ..settings.resolve import resolve
 from ..transport.addresses import require_data
-from .terminal import JsonFormatter, PrintableFormatter, printable
+from ..values.functions_by_name import AllowList, note_imports, registered
+from ..views.root_access import hint_at_root, require_root
+from ..views.why_facts import Why
+from . import JsonFormatter, PrintableFormatter
+
+_OF_DAY = re.compile(r"\d\d:\d\d(:\d\d)?")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """The callback of an option. Raises BadParameter."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no time: write 90s, 30m, 12h, 7d or 2w", ctx, param)
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+MOMENT = (
+    "A time ago (90s, 10m, 12h), the last time that the clock here showed it (03:12), or a date "
+    "and time (2026-11-25T03:12, also with a zone)."
+)
+
+
+def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """The callback of an option: a moment in seconds since 1970. Raises BadParameter."""
+    if value is None:
+        return None
+    try:
+        if _OF_DAY.fullmatch(value):
+            now = datetime.now()
+            at = datetime.fromisoformat(f"{now.date()}T{value}")
+            return (at if at <= now else at - timedelta(days=1)).timestamp()
+        return datetime.fromisoformat(value).timestamp()
+    except ValueError:
+        ago = seconds(ctx, param, value)
+        return None if ago is None else time.time() - ago
+
+
+# ---- Which functions a command may run: folders to import them from, and a list of those allowed.
+#
+# `zkplan worker` and `zkplan task replay` follow the same rules.
+
+
+import_path_option = click.option(
+    "--import-path",
+    "import_path",
+    multiple=True,
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False),
+    help="A folder to import functions from. Repeat the option for others. With serializer json "
+    "the current folder counts only if it is named so (--import-path .).",
+)
+allow_option = click.option(
+    "--allow",
+    multiple=True,
+    metavar="MODULE:PATTERN",
+    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
+    "commands). Repeat the option for others.",
+)
+kinds_option = click.option(
+    "--kinds",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module and run the kinds of tasks that it has functions for, with "
+    "@zkplan.kind. Repeat the option for others.",
+)
+
+
+def allowed_functions(
+    settings: Settings, allow: Sequence[str], kinds: Sequence[str]
+) -> AllowList | None:
+    """The functions that may run; None with serializer pickle, which has no list.
+
+    A wrong list is wrong usage: it is refused before anything starts.
+    """
+    if settings.serializer == JSON:
+        return AllowList(allow, may_be_empty=bool(kinds))
+    if allow:
+        raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
+    return None
+
+
+def set_import_path(settings: Settings, folders: Sequence[str]) -> None:
+    """Import from `folders`, and with serializer pickle from the current folder as well."""
+    here = os.getcwd()
+    if settings.serializer != JSON:
+        sys.path.insert(0, here)
+    elif not getattr(sys.flags, "safe_path", False) and sys.path[:1] in ([""], [here]):
+        del sys.path[0]  # `python -m zkplan` has put it there
+    sys.path[:0] = [os.path.abspath(folder) for folder in folders]
+
+
+def import_kinds(modules: Sequence[str]) -> None:
+    """Import the modules whose functions run kinds of tasks. Raises click.UsageError."""
+    for module in modules:
+        before = registered()
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # the module runs, and may raise anything
+            raise click.UsageError(
+                f"--kinds {module} cannot be imported: {summary_of(error)}"
+            ) from error
+        if registered() == before:
+            raise click.UsageError(f"--kinds {module} has no function with @zkplan.kind")
+    note_imports()
+
+
+# ---- What the commands share: options, output, logs.
+
 
 #: Rows of a table that are aligned together.
 ROWS_ALIGNED = 1000
@@ -85,7 +197,7 @@ output_option = option(
 def connection_options(function: F) -> F:
     """The options that say how to connect; the function gets `settings`, merged from all sources.
 
-    See `zkplan.settings`. Of a group with a subcommand, the subcommand has the settings.
+    See `zkplan.basics.settings`. Of a group with a subcommand, the subcommand has the settings.
     """
     return _with_settings(function, takes_default=True)
 

@@ -1,15 +1,345 @@
-"""`zkplan demo`: see a plan run on real input, and survive the death of a worker."""
+"""`zkplan demo`: run a plan on real input, kill a worker midway, and compare the results."""
 
 from __future__ import annotations
 
 import logging
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-from ..demo.run import Settings, run
-from ..settings import Settings as Connecting
+import zkplan
+
+from ..basics.settings import Settings
+from ..basics.text import count
+from ..errors import ZkplanError
+from ..processes.child import Relay
+from ..processes.crew import Crew
+from ..processes.worker import PageProcess, WorkerProcess, worker_command, worker_environment
+from ..protocol.layout import parse_claim
+from ..protocol.requests import Create, Delete, Multi, ReadChildren
+from ..testing.servers import Provided, client_on_own_root
+from ..values.connection import Connection
+from . import demo_tasks
 from .common import log_to_stderr, optional_connection_options
-from .running import zookeeper_for
+from .demo_tasks import Chunk, Execution, Summary
+from .stress import zookeeper_for
+
+#: Short, so that a takeover is seen soon. In production a longer one survives pauses of the
+#: machine.
+SESSION_TIMEOUT_S = 4.0
+_READY_S, _GRACE_S, _STOP_S = 30.0, 3.0, 5.0
+#: The worker is killed when this share of the tasks is done.
+_KILL_AFTER = 1 / 3
+_POLL_S = 0.02
+# Gives ZooKeeper time to read what a worker sent before it was stopped.
+_SETTLE_S = 0.05
+
+
+class DemoSettings(NamedTuple):
+    """What the command line decides; `timeout_s` bounds the run of the plan."""
+
+    workers: int
+    threads: int
+    kill: bool
+    timeout_s: float
+    page: bool = False
+
+
+class Killed(NamedTuple):
+    """The worker process that was killed `at` this monotonic time, while it had claimed `tasks`."""
+
+    pid: int
+    tasks: list[str]
+    at: float
+
+
+def run(zookeeper: Provided, connection: Settings, settings: DemoSettings) -> None:
+    """Show a plan run on that ZooKeeper. Leaves nothing behind there, however it ends.
+
+    Raises ZkplanError if the result differs from that of a single process or a worker breaks,
+    zkplan.WaitTimeout after `timeout_s`, and other errors of zkplan.
+    """
+    folder = demo_tasks.standard_library()
+    chunks = demo_tasks.split(demo_tasks.source_files(folder))
+    with ExitStack() as stack:
+        demo = _Demo(settings)
+        hosts = zookeeper.hosts
+        client, theirs = stack.enter_context(client_on_own_root(connection, "/zkplan-demo"))
+        version = "" if zookeeper.version == "unknown" else f"{zookeeper.version} "
+        demo.say(f"{zookeeper.what:<9} {version}at {hosts} ({zookeeper.how})")
+        crew = demo.crew(
+            worker_command(settings.threads, _GRACE_S),
+            replace(theirs, session_timeout=SESSION_TIMEOUT_S),
+        )
+        crew.start()
+        stack.callback(crew.stop, _STOP_S)
+        plan = client.create_plan("standard-library")
+        tasks = add_graph(plan, str(folder), chunks)
+        # The plan is a tree: each task but the last has one dependent.
+        demo.say(
+            f"Plan      {plan.path}: {count(sum(len(chunk.files) for chunk in chunks), 'file')} of "
+            f"the standard library of Python {platform.python_version()}, "
+            f"{count(len(tasks), 'task')}, {count(len(tasks) - 1, 'edge')}"
+        )
+        crew.wait_ready(_READY_S)
+        if settings.page:
+            page = PageProcess(theirs)
+            stack.callback(page.close)
+            demo.say(f"Page      {page.address}")
+            # What has finished is no part of a graph: it is worth opening before.
+            demo.wait_for_enter("open it, and press Enter to start the plan")
+        names = [f"{process.worker} (pid {process.pid})" for process in crew.processes]
+        demo.say(f"Workers   {len(names)} running: {', '.join(names)}")
+        found, took_s = demo.follow(plan, tasks, crew)
+        crew.stop(_STOP_S)  # After that the whole history is here.
+        demo.conclude(found, took_s, str(folder), chunks)
+        if settings.page:
+            demo.wait_for_enter("press Enter to end it, and to remove the plan")
+
+
+def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[zkplan.Task]:
+    """Add all tasks in one call: one for each chunk, and merges of at most FAN_IN parts.
+
+    There must be at least two chunks, or there is nothing to merge.
+    """
+
+    def spec(name: str, *call: object) -> zkplan.TaskSpec:
+        return zkplan.TaskSpec(demo_tasks.noted, call, name=name)
+
+    level = [spec(f"parse {name}", demo_tasks.analyse, folder, files) for name, files in chunks]
+    specs = list(level)
+    depth = 0
+    while len(level) > 1:
+        depth += 1
+        level = [
+            spec(f"merge {depth}.{number}", demo_tasks.merge, list(parts))
+            for number, parts in enumerate(demo_tasks.batches(level, demo_tasks.FAN_IN), start=1)
+        ]
+        specs += level
+    return plan.add_tasks(specs)
+
+
+class _Demo:
+    """Prints lines and tables to standard output, with a progress bar below them on a terminal.
+
+    If only standard error is a terminal, the bar is shown there. If neither is, there is no bar.
+    """
+
+    def __init__(self, settings: DemoSettings) -> None:
+        self._settings = settings
+        self._history: list[Execution] = []
+        self._killed: Killed | None = None
+        self._taken_over: set[str] = set()
+        self._out = Console(highlight=False)
+        bar = self._out if self._out.is_terminal else Console(stderr=True)
+        self._bar = Progress(
+            *(TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
+            console=bar,
+            transient=True,
+            disable=not bar.is_terminal,
+            # A line that belongs into a pipe must not be printed to the terminal that shows the
+            # bar.
+            redirect_stdout=False,
+        )
+
+    def say(self, line: str, style: str = "") -> None:
+        """Print one line. In a pipe it is not wrapped, however long it is."""
+        self._out.print(Text(line, style), soft_wrap=True)
+
+    def wait_for_enter(self, told: str) -> None:
+        """Wait for somebody at a terminal; where there is none, for nobody."""
+        if sys.stdin is not None and sys.stdin.isatty():
+            self.say(f"          {told}")
+            sys.stdin.readline()
+
+    def crew(self, command: Sequence[str], connection: Settings) -> Crew:
+        """Start the workers with `command`. None of them may end by itself."""
+        environment = worker_environment()
+
+        def note(line: str, _: str) -> None:
+            self._history += filter(None, [demo_tasks.execution_of(line)])
+
+        def fail(process: WorkerProcess) -> None:
+            raise ZkplanError(f"worker process {process.pid} ended by itself.{process.log_tail()}")
+
+        return Crew(
+            lambda: WorkerProcess(command, Relay(note), environment, settings=connection),
+            self._settings.workers,
+            fail,
+        )
+
+    def follow(
+        self, plan: zkplan.Plan, tasks: list[zkplan.Task], crew: Crew
+    ) -> tuple[Summary, float]:
+        """Mark the plan ready and follow it to its end. Returns the result and the seconds it
+        took."""
+        plan.mark_ready()
+        started = time.monotonic()
+        deadline = started + self._settings.timeout_s
+        self.say("Started   the plan is marked ready")
+        bar = self._bar.add_task("", total=len(tasks))
+        with self._bar:
+            while (status := plan.status()).tasks:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise zkplan.WaitTimeout(
+                        f"{status.tasks} tasks are not done after {self._settings.timeout_s:g} s: "
+                        "give it more time with --timeout"
+                    )
+                if status.dead:
+                    plan.wait(timeout=left_s)  # Raises the error that says why.
+                crew.tend()
+                done = len(tasks) - status.tasks
+                self._bar.update(bar, completed=done)
+                if self._settings.kill and not self._killed and done >= len(tasks) * _KILL_AFTER:
+                    self._kill_one(crew, plan.client, tasks, done)
+                self._tell_takeovers()
+                time.sleep(_POLL_S)
+            found: Summary = tasks[-1].result(timeout=self._settings.timeout_s)
+            took_s = time.monotonic() - started
+            self._tell_takeovers()
+        if self._settings.kill and not self._killed:
+            self.say("Killed    nobody: the plan was too quick for it", style="yellow")
+        if self._killed and not self._taken_over:
+            raise ZkplanError(f"no other worker ran {_some(self._killed.tasks)} after the kill")
+        return found, took_s
+
+    def _kill_one(
+        self, crew: Crew, client: Connection, tasks: list[zkplan.Task], done: int
+    ) -> None:
+        """Kill a worker that runs tasks with SIGKILL; kill none if none runs a task just now.
+
+        The worker is stopped before its claims are read. Otherwise it could commit them before the
+        kill arrives.
+        """
+        for process in crew.processes:
+            process.pause()
+            time.sleep(_SETTLE_S)
+            held = held_by(client, process.worker, tasks)
+            begun = {run.task for run in self._history if run.worker == process.worker}
+            if not begun.intersection(held):
+                process.resume()
+                continue
+            self._killed = Killed(process.pid, held, time.monotonic())
+            crew.kill(process, for_good=True)
+            self.say(
+                f"Killed    {process.worker} (pid {process.pid}) with SIGKILL after "
+                f"{count(done, 'task')}; it held {_some(held)}",
+                style="red",
+            )
+            self.say(f"          the others go on; its session ends after {SESSION_TIMEOUT_S:g} s")
+            return
+
+    def _tell_takeovers(self) -> None:
+        if self._killed is None:
+            return
+        missing = set(self._killed.tasks) - self._taken_over
+        for new in taken_over(self._history, missing, self._killed.pid, self._killed.at):
+            self._taken_over.add(new.task)
+            self.say(
+                f"Took over {new.task} after {new.at - self._killed.at:.1f} s: {new.worker}, "
+                f"attempt {new.attempt + 1}",
+                style="green",
+            )
+
+    def conclude(self, found: Summary, took_s: float, folder: str, chunks: Sequence[Chunk]) -> None:
+        """Show the result, and compare it with that of one process."""
+        self._table(
+            "Largest modules",
+            ("module", "lines", "functions", "classes"),
+            [(each.name, each.lines, each.functions, each.classes) for each in found.largest],
+        )
+        imported = demo_tasks.most_imported(found)
+        self._table("Most imported modules", ("module", "files that import it"), imported)
+        self.say(
+            f"Analysed  {count(found.files, 'file')}, {count(found.lines, 'line')}, "
+            f"{count(found.functions, 'function')}, {found.classes:,} classes; "
+            f"{count(len(found.unparsed), 'file')} did not parse"
+        )
+        started = time.monotonic()
+        alone = demo_tasks.merge([demo_tasks.analyse(folder, chunk.files) for chunk in chunks])
+        alone_s = time.monotonic() - started
+        if alone != found:
+            raise ZkplanError(
+                f"the plan's result differs from that of a single process:\n{found}\n{alone}"
+            )
+        self.say(f"Compared  a single process gets the same result in {alone_s:.1f} s")
+        self.say(f"Executed  {how_often(self._history)}")
+        self.say(
+            f"Done      {count(len({run.task for run in self._history}), 'task')}, "
+            f"{count(len(self._history), 'execution')}, "
+            f"{count(1 if self._killed else 0, 'worker')} killed, every result committed once, "
+            f"identical to the single-process run; in {took_s:.1f} s",
+            style="bold",
+        )
+
+    def _table(self, title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        table = Table(columns[0], title=title, title_justify="left", title_style="bold")
+        table.box = SIMPLE_HEAD
+        for column in columns[1:]:
+            table.add_column(column, justify="right")
+        for name, *numbers in rows:
+            table.add_row(name, *(f"{number:,}" for number in numbers))
+        self._out.print(table)
+
+
+def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> list[str]:
+    """The names of those of `tasks` that a stopped worker has claimed.
+
+    Commits that it sent before it was stopped may still be under way. ZooKeeper answers a write of
+    ours after them, so the claims that are left then will stay.
+    """
+    barrier = f"{client.root}/barrier"
+    client.transport.ask(Multi([Create(barrier), Delete(barrier)]))
+    claims = client.transport.ask(ReadChildren(client.paths.claims_of(worker))) or []
+    names = {task.number: task.name for task in tasks}
+    return sorted(names[claim.task] for claim in map(parse_claim, claims) if claim is not None)
+
+
+def taken_over(
+    history: Sequence[Execution], held: set[str], pid: int, since: float
+) -> list[Execution]:
+    """The first execution by another process of each task that process `pid` had claimed when it
+    was killed."""
+    first: dict[str, Execution] = {}
+    for execution in sorted(history, key=lambda execution: execution.at):
+        if execution.task in held and execution.pid != pid and execution.at >= since:
+            first.setdefault(execution.task, execution)
+    return list(first.values())
+
+
+def how_often(history: Sequence[Execution]) -> str:
+    """How many tasks were executed how often.
+
+    >>> runs = [Execution("a", 0, "w", 1, 0.0), Execution("b", 0, "w", 1, 0.0)]
+    >>> how_often([*runs, Execution("b", 1, "w", 2, 9.0)])
+    '1 task once, 1 task twice'
+    """
+    times = Counter(Counter(execution.task for execution in history).values())
+    words = {1: "once", 2: "twice"}
+    return ", ".join(
+        f"{count(tasks, 'task')} {words.get(number, f'{number} times')}"
+        for number, tasks in sorted(times.items())
+    )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+# ---- `zkplan demo`: see a plan run on real input, and survive the death of a worker.
 
 
 @click.command()
@@ -34,7 +364,7 @@ from .running import zookeeper_for
 )
 @optional_connection_options
 def demo(
-    workers: int, threads: int, kill: bool, timeout: float, page: bool, settings: Connecting
+    workers: int, threads: int, kill: bool, timeout: float, page: bool, settings: Settings
 ) -> None:
     """See a plan run, and survive the death of a worker.
 
@@ -46,6 +376,6 @@ def demo(
     failed, 3 no ZooKeeper, 4 timed out.
     """
     log_to_stderr(logging.WARNING)
-    wanted = Settings(workers, threads, kill and workers > 1, timeout, page)
+    wanted = DemoSettings(workers, threads, kill and workers > 1, timeout, page)
     with zookeeper_for("demo", settings) as (provided, connection):
         run(provided, connection, wanted)

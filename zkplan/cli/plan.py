@@ -1,4 +1,4 @@
-"""`zkplan plan ls|show|why|wait|pause|resume|…`: look at plans, control and move them."""
+"""`zkplan plan ls|show|why|wait|pause|resume|…`: look at plans, and control and move them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 import click
 
-from ..basics.text import count, date_time
+from ..author.archives import Archived
+from ..basics.settings import Settings
+from ..basics.text import count, date_time, printable
 from ..client import Client
 from ..errors import AccessDenied
-from ..inspection.find_plan import path_given
-from ..inspection.unattended import UNATTENDED
 from ..plan import Plan
-from ..protection.guard import reported
-from ..protocol.control import PlanStatus
+from ..protocol.core.plan_life import PlanStatus
+from ..protocol.core.plans_and_queues import refuse_hidden
 from ..protocol.fields import lasting_to_json
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
-from ..protocol.look import refuse_hidden
 from ..protocol.records import WEIGHT_MAX, Dead
-from ..retention.archived import Archived
-from ..settings import Settings
 from ..transport.addresses import folder_of, is_embedded
+from ..values.guard import reported
+from ..views.attention import UNATTENDED
+from ..views.find import path_given
 from . import EXIT_FAILED, EXIT_USAGE
 from .common import (
     connection_options,
@@ -38,10 +38,9 @@ from .common import (
     tell_none,
     wait_timeout_option,
 )
-from .gc import gc
-from .graph import graph
-from .history import history, timeline
-from .terminal import printable
+from .plan_graph import graph
+from .plan_history import history, timeline
+from .retention import gc
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),

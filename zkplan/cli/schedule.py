@@ -1,4 +1,4 @@
-"""`zkplan schedule add|ls|show|next|pause|resume|trigger|rm`: plans by the clock."""
+"""`zkplan schedule add|ls|show|next|pause|resume|trigger|rm`: start plans by the clock."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
+from ..author.functions import function_at
+from ..basics.settings import Settings
 from ..basics.text import age, date_time
-from ..functions.by_path import function_at
-from ..protocol.schedules import CATCH_UPS, OVERLAPS, Firing
+from ..protocol.features.schedules import CATCH_UPS, OVERLAPS, Firing
 from ..schedules import ScheduleInfo, infos
-from ..settings import Settings
 from .common import (
     connection_options,
     label_of,

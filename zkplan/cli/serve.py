@@ -1,4 +1,4 @@
-"""`zkplan serve`: the HTTP service of a root, and tokens for it."""
+"""`zkplan serve`: run the HTTP service of a root, and create tokens for it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from typing import Any
 
 import click
 
-from ..basics.loopback import is_loopback
+from ..basics.private import is_loopback
+from ..basics.settings import Settings, take_secrets_away, with_password
+from ..basics.settings_fields import JSON
 from ..client import Client, connect_with
 from ..errors import ZkplanError
-from ..settings import Settings
-from ..settings.environment import take_secrets_away
-from ..settings.login import with_password
-from ..settings.settings import JSON
-from .common import connection_options, log_options, open_client
-from .durations import seconds
-from .listening import end_unserved, read_address
+from .common import connection_options, log_options, open_client, seconds
+from .metrics import end_unserved, read_address
 
 #: Seconds that a request to ZooKeeper may stay without an answer, so that callers hear of it.
 PATIENCE_S = 5.0

@@ -1,4 +1,4 @@
-"""`zkplan server`: a ZooKeeper for one machine, in this process, until it is told to stop."""
+"""`zkplan server`: run a ZooKeeper for one machine in this process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..basics.loopback import is_loopback
-from ..transport.passing_folder import PassingFolder
+from ..basics.private import is_loopback
+from ..transport.address_lease import PassingFolder
 from . import EXIT_FAILED, end
 from .common import log_options
-from .listening import Place, metrics_options, read_address, why_not
-from .watching import watched_server
+from .metrics import Place, metrics_options, read_address, watched_server, why_not
 
 if TYPE_CHECKING:
     from ..embedded import EmbeddedServer
@@ -261,7 +260,7 @@ def _tls(
 
 def _where(data: Path | None, login_file: Path | None) -> str:
     """Where the logins stand that a client of another kind may use."""
-    from ..embedded.secret import LOGIN
+    from ..embedded.login import LOGIN
 
     files = [str(data / LOGIN)] if data else []
     files += [str(login_file)] if login_file else []

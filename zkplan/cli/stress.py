@@ -1,22 +1,141 @@
-"""`zkplan stress`: many workers on a random graph, killed if wished, and every promise checked."""
+"""`zkplan stress`: run many workers on a random graph, kill some, check every promise, and
+report."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.table import Table
 
-from ..inspection.progress import progress_bar
-from ..settings import Settings as Connecting
-from ..stress.harness import Settings, run
-from ..stress.report import print_report, to_json
-from . import EXIT_FAILED, EXIT_TIMED_OUT
+from ..basics.settings import Settings
+from ..basics.settings_fields import JSON
+from ..errors import AccessDenied, ZkplanError
+from ..testing.server_process import EmbeddedServerProcess, ServerDidNotStart, server_version
+from ..testing.servers import Provided, of_our_own
+from ..testing.stress.run import Report, StressSettings, run
+from ..transport.addresses import is_embedded, lease
+from ..views.task_lists import progress_bar
+from . import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_TIMED_OUT,
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+    end,
+    exit_code,
+)
 from .common import option, optional_connection_options, output_option
-from .running import zookeeper_for
+
+
+@contextmanager
+def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, Settings]]:
+    """The ZooKeeper of the settings, or an embedded server for the length of the block.
+
+    Beside it the settings to connect to it with.
+
+    However the block ends, the command ends with one line on stderr and its exit code; SIGTERM ends
+    it as Ctrl-C does, so that it cleans up.
+    """
+    # SIGINT too: a shell without job control starts what runs in its background with it ignored.
+    if settings.serializer == JSON:
+        end(f"zkplan {command} runs pickles: give --serializer pickle", EXIT_USAGE)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        hosts = settings.hosts
+        if settings.names_server and is_embedded(hosts):
+            with lease(hosts) as server:
+                yield of_our_own(server.hosts, hosts), replace(settings, hosts=server.hosts)
+        elif settings.names_server:
+            yield Provided(hosts, server_version(hosts), "given"), settings
+        else:
+            # The server runs in a process of its own. Here it would share the interpreter with the
+            # harness.
+            with EmbeddedServerProcess(is_open=False) as started:
+                told = of_our_own(started.hosts, f"started for zkplan {command}")
+                yield told, replace(settings, hosts=started.hosts)
+    except KeyboardInterrupt:
+        end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
+    except ServerDidNotStart as error:
+        end(str(error), EXIT_UNREACHABLE)
+    except ZkplanError as error:
+        # This is no usage error, so the run has failed, unless it was not allowed to begin.
+        code = exit_code(error)
+        is_failed = code == EXIT_USAGE and not isinstance(error, AccessDenied)
+        end(str(error), EXIT_FAILED if is_failed else code)
+
+
+# ---- Show the report of a stress run: as tables for people, as JSON for programs.
+
+
+_VIOLATIONS_SHOWN = 5
+
+
+def to_json(report: Report) -> str:
+    """The report as data for programs; times in seconds."""
+    facts = asdict(replace(report, verdicts=[]))
+    facts["settings"]["history"] = str(report.settings.history or "") or None
+    facts["verdicts"] = [each._asdict() | {"passed": each.passed} for each in report.verdicts]
+    return json.dumps({**facts, "rate": report.rate, "passed": report.passed}, indent=2)
+
+
+def print_report(report: Report, console: Console) -> None:
+    """The report as tables for people, then each violation (the first ones of a kind)."""
+    settings = report.settings
+    facts = Table(show_header=False, box=None)
+    manner = " of one command" if settings.supervised else ""
+    facts.add_row(
+        "workers", f"{settings.workers} processes{manner}, threads in each: {settings.threads}"
+    )
+    facts.add_row("tasks", f"{settings.tasks}, {report.edges} edges, seed {settings.seed}")
+    facts.add_row("executions", str(report.executions))
+    facts.add_row("workers killed", _kills(report))
+    facts.add_row("sessions lost", f"{report.lost_sessions} (not counting killed workers)")
+    facts.add_row("takeovers", _takeovers(report.takeovers))
+    facts.add_row("elapsed", f"{report.elapsed_s:.2f} s, submission {report.submitted_s:.2f} s")
+    facts.add_row("rate", f"{report.rate:.0f} tasks/s")
+    console.print(facts)
+    checks = Table("invariant", "check", "verdict")
+    for verdict in report.verdicts:
+        passed = "[green]passed[/]" if verdict.passed else "[bold red]FAILED[/]"
+        checks.add_row(verdict.invariant, verdict.promise, passed)
+    console.print(checks)
+    for verdict in report.verdicts:
+        for violation in verdict.violations[:_VIOLATIONS_SHOWN]:
+            console.print(f"FAILED  {verdict.promise}: {violation}", markup=False, style="red")
+        more = len(verdict.violations) - _VIOLATIONS_SHOWN
+        if more > 0:
+            console.print(f"        and {more} more like it", style="red")
+    if report.problem:
+        console.print(f"FAILED  {report.problem}", markup=False, style="red")
+
+
+def _kills(report: Report) -> str:
+    if report.kills or not report.settings.kill_every_s:
+        return str(report.kills)
+    return "none: it was over before the first kill; take more tasks, or a smaller --kill-every"
+
+
+def _takeovers(seconds: list[float]) -> str:
+    if not seconds:
+        return "none"
+    return f"{len(seconds)}, after {median(seconds):.1f} s (median), {seconds[-1]:.1f} s at most"
+
+
+# ---- `zkplan stress`: many workers on a random graph, killed if wished, and every promise
+# checked.
+
 
 #: A takeover waits until a session ends, so runs that kill workers use a short time-out.
 SESSION_TIMEOUT_KILLS_S = 4.0
@@ -67,7 +186,7 @@ _option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
 def stress(
     output: str,
     seed: int | None,
-    settings: Connecting,
+    settings: Settings,
     **options: Any,
 ) -> None:
     """Run many worker processes on a random graph, and check what zkplan promises.
@@ -85,7 +204,7 @@ def stress(
     session_s = settings.session_timeout
     if options["kill_every_s"] and "session_timeout" not in settings.origins:
         session_s = SESSION_TIMEOUT_KILLS_S
-    wanted = Settings(
+    wanted = StressSettings(
         seed=int.from_bytes(os.urandom(4), "big") if seed is None else seed,
         session_timeout_s=session_s,
         root=settings.root,

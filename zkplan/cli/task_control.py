@@ -1,4 +1,4 @@
-"""`zkplan task skip|cancel|retry|set`: decide about tasks, named or by a filter over a plan."""
+"""`zkplan task skip|cancel|retry|set`: decide about one task, or about all that match a filter."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from ..author.operator_actions import Decisions
+from ..basics.settings import Settings
 from ..basics.text import count
-from ..controls.decisions import Decisions
 from ..errors import UNREACHABLE, InvalidTask, ZkplanError
-from ..inspection.across import STATES
 from ..plan import Plan
-from ..settings import Settings
 from ..tasks import Task
+from ..views.find_tasks import STATES
 from . import EXIT_FAILED
 from .common import F, connection_options, label_of, open_client, output_option, print_rows
 

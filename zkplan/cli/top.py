@@ -1,4 +1,4 @@
-"""`zkplan top`: plans, queues, workers and what runs, as a live view or as one picture."""
+"""`zkplan top`: show plans, queues, workers and running tasks, live or as one picture."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from ..basics.settings import Settings
 from ..client import Client
-from ..inspection.overview import Overview
-from ..settings import Settings
+from ..views.overview import Overview
 from .common import connection_options, open_client, output_option, print_facts
 
 
@@ -50,14 +50,14 @@ def top(once: bool, over: float, interval: float, output: str, settings: Setting
         if output == "json":
             print_facts(_facts(seen), output)
         else:
-            from .top_picture import picture
+            from .top_view import picture
 
             for line in picture(seen, place, "", *shutil.get_terminal_size()):
                 click.echo(line.text.rstrip())
         return
     if not sys.stdout.isatty():
         raise click.UsageError("the live view needs a terminal: give --once, or -o json")
-    from .top_live import Live, keep_logs
+    from .top_view import Live, keep_logs
 
     last = keep_logs()
     with open_client(settings, needs_root=False) as client:

@@ -1,4 +1,4 @@
-"""`zkplan worker`: run workers until told to stop; `zkplan worker ls`: who is there."""
+"""`zkplan worker`: run workers until a signal stops them."""
 
 from __future__ import annotations
 
@@ -12,37 +12,34 @@ from typing import Literal, NoReturn
 
 import click
 
+from ..author.options import memory_bytes
+from ..basics.log import get_logger
+from ..basics.settings import Settings, take_secrets_away, with_password
+from ..basics.settings_fields import POLICIES
 from ..client import Client, connect_with
-from ..functions.option_checks import memory_bytes
-from ..isolation.processes import TASKS_PER_CHILD
-from ..log import get_logger
-from ..processes.garbage import spare_what_stays
-from ..processes.line import LowerEnd
-from ..processes.signing_off import SigningOff
+from ..processes.crew import SigningOff
+from ..processes.worker import LowerEnd
 from ..protocol.layout import DEFAULT_QUEUE
-from ..runtime.failures import MESSAGES
-from ..runtime.shares import check_policy
-from ..settings import Settings
-from ..settings.environment import take_secrets_away
-from ..settings.login import with_password
-from ..settings.settings import POLICIES
+from ..runtime.attempts import MESSAGES
+from ..runtime.isolation_processes import TASKS_PER_CHILD
+from ..runtime.plan_shares import check_policy
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
-from . import EXIT_FAILED
-from .common import connection_options, log_options, open_client
-from .imports import (
+from . import EXIT_FAILED, spare_what_stays
+from .common import (
     allow_option,
     allowed_functions,
+    connection_options,
     import_kinds,
     import_path_option,
     kinds_option,
+    log_options,
+    open_client,
     set_import_path,
 )
-from .listening import Place, metrics_options
-from .new_code import HangUp, Leaving, Successor, renew_on_change
-from .watching import trace_tasks, watched_processes, watched_worker
-from .worker_ls import list_workers
-from .worker_orders import drain, pause, resume
+from .metrics import Place, metrics_options, trace_tasks, watched_processes, watched_worker
+from .supervisor import HangUp, Leaving, Successor, renew_on_change
+from .workers_queues_limits import drain, list_workers, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
 #: A worker whose loop has broken ends within this time plus the session time-out. If nothing else

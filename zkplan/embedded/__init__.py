@@ -14,13 +14,12 @@ StorageError       the data folder cannot be used: StorageLocked (another server
 
 from __future__ import annotations
 
-from zkplan.embedded.announced import announced
 from zkplan.embedded.hosting import EmbeddedServer
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.lock import address_of
-from zkplan.embedded.secret import Access, folder_access
-from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
-from zkplan.embedded.tls import server_tls
+
+from .database import StorageDamaged, StorageError, StorageLocked, address_of
+from .hosting import server_tls
+from .login import Access, announced, folder_access
 
 __all__ = [
     "Access",

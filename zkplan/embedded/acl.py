@@ -1,4 +1,4 @@
-"""Who may do what: access control lists are mended, judged and shown as a ZooKeeper server does.
+"""Who may do what: access control lists are mended, judged and shown.
 
 Schemes: world, auth, digest and ip. Any other is malformed, as on a server without a provider for
 it. The answers are those of version 3.8.0 but for ip, which here knows IPv6 as later servers do.
@@ -12,15 +12,7 @@ import ipaddress
 import re
 from functools import lru_cache
 
-from zkplan.embedded.records import (
-    ADMIN,
-    NO_DATA,
-    OPEN_ACL,
-    READ,
-    Acl,
-    Identity,
-    InvalidAclError,
-)
+from .operations import ADMIN, NO_DATA, OPEN_ACL, READ, Acl, Identity, InvalidAclError
 
 #: A list of entries, or None: everybody may do everything.
 AclList = tuple[Acl, ...] | None

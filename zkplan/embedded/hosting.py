@@ -1,4 +1,4 @@
-"""Runs a server: in a thread of this process, or as all that a process does."""
+"""Run a server in a thread or as a process, with TLS and statistics."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
+from typing import NamedTuple
 
-from zkplan.embedded.limits import Limits, Settings
-from zkplan.embedded.listening import allow_descriptors
-from zkplan.embedded.secret import (
-    Access,
-    folder_access,
-    folder_login,
-    folder_secret,
-    new_login,
-    new_secret,
-)
-from zkplan.embedded.server import Server
-from zkplan.embedded.statistics import ServerStatistics, statistics_of
-from zkplan.embedded.storage import make_folder
-
-from ..basics.loopback import is_loopback
+from ..basics.private import is_loopback
+from .connection import allow_descriptors
+from .limits import Limits, Settings
+from .login import Access, folder_access, folder_login, folder_secret, new_login, new_secret
+from .server import Server
+from .storage import make_folder
+from .words import Subject
 
 DURABILITIES = ("durable", "fast")
 
@@ -288,3 +281,61 @@ def _forget_all_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all_after_fork)
+
+
+# ---- What a running server has done and holds, for those who watch it.
+
+
+class ServerStatistics(NamedTuple):
+    """A server at one moment. What ends in `_max` is where it refuses more.
+
+    `tree_bytes` are those of data, paths and access lists. `answers` requests were answered after
+    `answer_s` seconds in all, the slowest after `slowest_s`; each took its share of a commit.
+    """
+
+    znodes: int
+    znodes_max: int
+    tree_bytes: int
+    tree_bytes_max: int
+    connections: int
+    connections_max: int
+    sessions: int
+    ephemerals: int
+    watches: int
+    received: int
+    sent: int
+    answers: int
+    answer_s: float
+    slowest_s: float
+
+
+def statistics_of(server: Subject) -> ServerStatistics:
+    """On the thread of the server's loop."""
+    limits, tree, traffic = server.settings.limits, server.tree, server.traffic
+    _, _, watches = tree.watches.counts()
+    return ServerStatistics(
+        *(tree.node_count, limits.znodes, tree.znodes.bytes, limits.tree_bytes),
+        *(len(server.peers()), limits.connections, len(server.sessions)),
+        *(tree.ephemeral_count, watches, server.service.received, traffic.sent),
+        *(traffic.timed, traffic.sum_ms / 1000, traffic.max_ms / 1000),
+    )
+
+
+# ---- TLS of the server's end: its certificate, and whom it asks for one.
+
+
+def server_tls(
+    certificate: str | Path, key: str | Path, client_ca: str | Path | None = None
+) -> ssl.SSLContext:
+    """TLS 1.2 or later with this certificate (and those of its authorities), files in PEM.
+
+    With `client_ca`, only clients with a certificate of that authority can connect; they have to
+    log in besides. Raises OSError (ssl.SSLError is one) for files that cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(client_ca)
+    return context

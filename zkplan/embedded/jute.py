@@ -1,4 +1,4 @@
-"""The pieces ZooKeeper's messages are made of: strings, buffers, lists, ACLs and Stats as bytes.
+"""The pieces of ZooKeeper's messages: strings, buffers, lists, ACLs and Stats as bytes.
 
 Every reader takes the bytes and where to start and returns the value and where the next one starts.
 It raises WireError, or struct.error where the bytes end too early (wire.py turns that into a
@@ -14,7 +14,7 @@ import struct
 from collections.abc import Collection
 from typing import Final
 
-from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl, Stat
+from .operations import NO_DATA, OPEN_ACL, Acl, Stat
 
 INT: Final = struct.Struct("!i")
 LONG: Final = struct.Struct("!q")

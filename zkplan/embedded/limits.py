@@ -1,4 +1,4 @@
-"""What one server is started with, and what it refuses before it is in danger, with the reasons."""
+"""What a server refuses before it is in danger, and the settings it starts with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server in an event loop: sockets around a Service, and a commit for each group of requests.
+"""The server in an event loop: load, serve, and commit each group of requests.
 
 The order is the promise: requests are applied to the tree in memory as they come; everything that
 tells of them (answers, events, reads) is held; the group is committed to disk; only then is what
@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import time
+from collections.abc import Hashable
 from typing import Any
 
-from zkplan.embedded.announced import Announcement
-from zkplan.embedded.connection import Connection
-from zkplan.embedded.limits import Settings
-from zkplan.embedded.listening import listening_socket
-from zkplan.embedded.loading import load
-from zkplan.embedded.peer import Peer
-from zkplan.embedded.secret import Access
-from zkplan.embedded.service import Service
-from zkplan.embedded.sessions import Sessions
-from zkplan.embedded.storage import Saved, Storage
-from zkplan.embedded.storage_errors import StorageError
-from zkplan.embedded.words import Traffic, answer_stranger, answer_word
-
-from ..basics.loopback import is_loopback
-from ..log import get_logger
+from ..basics.log import get_logger
+from ..basics.private import is_loopback
+from .acl import Who
+from .connection import Connection, listening_socket
+from .database import StorageDamaged, StorageError, remedy
+from .limits import Settings
+from .login import Access, Announcement
+from .service import Service
+from .sessions import Peer, Sessions
+from .storage import Saved, Storage
+from .tree import Tree
+from .words import Traffic, answer_stranger, answer_word
 
 # Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
@@ -317,3 +316,41 @@ class Server:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+# ---- What a server starts with: the tree and the sessions of its data folder, or new ones.
+
+
+def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
+    """Open the data folder, which whoever calls has to close. Raises StorageError.
+
+    Gives the tree instead of the saved nodes; without a data folder there is no storage.
+    """
+    data, limits = settings.data, settings.limits
+    if data is None:
+        tree = Tree(limits, system_nodes=True, identities=_identities)
+        return None, tree, Saved(0, 0, [], [])
+    storage = Storage(data, settings.sync)
+    # A million new objects, and no garbage among them: to look for some would take long.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        saved = storage.load()
+        is_new = not saved.nodes
+        tree = Tree(limits, system_nodes=is_new, track_changes=True, identities=_identities)
+        if not is_new:
+            try:
+                tree.restore(saved.zxid, saved.nodes)
+            except ValueError as error:
+                raise StorageDamaged(f"{data} holds no tree: {error}. {remedy(data)}") from error
+        return storage, tree, saved._replace(nodes=[])
+    except BaseException:
+        storage.close()
+        raise
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _identities(watcher: Hashable) -> Who:
+    return watcher.identities  # type: ignore[attr-defined,no-any-return]

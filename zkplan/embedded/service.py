@@ -1,4 +1,4 @@
-"""A whole server but for its sockets and its disk: requests of connections in, frames out.
+"""A whole server without sockets and disk: requests in, frames out.
 
 Pure: the time is told by `tell_time`, frames for connections are collected in `out`, and what has
 to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server.py) lets nothing of
@@ -8,18 +8,16 @@ to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, get_args
 
-from zkplan.embedded import acl, wire, wire_answers
-from zkplan.embedded import requests as ask
-from zkplan.embedded.jute import MARSHALLING
-from zkplan.embedded.limits import Limits
-from zkplan.embedded.peer import Peer
-from zkplan.embedded.reading import Reads
-from zkplan.embedded.records import LimitError, MultiFailed, NoAuthError, Op, TreeError
-from zkplan.embedded.sessions import PASSWORD_BYTES, Session, Sessions
-from zkplan.embedded.tree import Tree
+from . import acl, wire
+from . import operations as ask
+from .jute import MARSHALLING, WireError
+from .limits import Limits
+from .operations import Acl, LimitError, MultiFailed, NoAuthError, Op, TreeError
+from .sessions import PASSWORD_BYTES, Peer, Session, Sessions
+from .tree import Tree
 
 # Error codes that are no TreeError's.
 UNIMPLEMENTED = -6
@@ -92,7 +90,7 @@ class Service:
             self._peers[session.id] = peer
             answer = session.timeout_ms, session.id, session.password
         with_last_byte = request.read_only is not None
-        self._send(peer, wire_answers.connect_answer(*answer, with_last_byte=with_last_byte))
+        self._send(peer, wire.connect_answer(*answer, with_last_byte=with_last_byte))
         if session is None:
             self._close(peer)
 
@@ -160,7 +158,7 @@ class Service:
         self.received += 1
         try:
             xid, request = wire.parse(frame)
-        except wire.WireError as error:
+        except WireError as error:
             self._refuse_frame(peer, error)
             return
         kind = type(request)
@@ -175,16 +173,16 @@ class Service:
         try:
             answer = handler(peer, request)
         except TreeError as error:
-            reply = wire_answers.error_reply(xid, self.tree.zxid, error.code)
+            reply = wire.error_reply(xid, self.tree.zxid, error.code)
         except MultiFailed as error:
             assert isinstance(request, ask.Multi)
-            codes = wire_answers.refusal_codes(len(request.ops), error.index, error.error.code)
-            reply = wire_answers.multi_error(xid, self.tree.zxid, codes)
+            codes = wire.refusal_codes(len(request.ops), error.index, error.error.code)
+            reply = wire.multi_error(xid, self.tree.zxid, codes)
         else:
-            reply = wire_answers.reply(xid, self.tree.zxid, request, answer)
+            reply = wire.reply(xid, self.tree.zxid, request, answer)
             # Not of a write: it is done.
             if len(reply) > self.limits.answer_bytes and kind in self._reads:
-                reply = wire_answers.error_reply(xid, self.tree.zxid, LimitError.code)
+                reply = wire.error_reply(xid, self.tree.zxid, LimitError.code)
         # Events first: whoever reads an answer has been told of every change that it may show.
         self._send_events()
         self._send(peer, reply)
@@ -192,30 +190,30 @@ class Service:
     def _handle_rare(self, peer: Peer, xid: int, request: ask.Request) -> None:
         if isinstance(request, ask.Ping):
             # Its answer has the xid of pings, whatever the client sent.
-            self._send(peer, wire_answers.error_reply(wire.PING_XID, self.tree.zxid, 0))
+            self._send(peer, wire.error_reply(wire.PING_XID, self.tree.zxid, 0))
         elif isinstance(request, ask.AddAuth):
             identity = acl.authenticate(request.scheme, request.auth, peer.address)
             if identity is not None and len(peer.identities) < self.limits.identities:
                 if identity not in peer.identities:
                     peer.identities += (identity,)
                 peer.is_let_in = peer.is_let_in or identity in self._let_in
-                self._send(peer, wire_answers.error_reply(xid, 0, 0))
+                self._send(peer, wire.error_reply(xid, 0, 0))
             else:
-                self._send(peer, wire_answers.error_reply(xid, 0, AUTH_FAILED))
+                self._send(peer, wire.error_reply(xid, 0, AUTH_FAILED))
                 self._close(peer)
         elif isinstance(request, ask.CloseSession) and peer.session is not None:
             self._end_session(peer.session)
-            self._send(peer, wire_answers.error_reply(xid, self.tree.zxid, 0))
+            self._send(peer, wire.error_reply(xid, self.tree.zxid, 0))
             self._close(peer)
             self.disconnected(peer)
         elif isinstance(request, ask.Unsupported):
             # As a real server: an answer that is not of its log, and the end of the connection.
-            self._send(peer, wire_answers.error_reply(xid, -1, UNIMPLEMENTED))
+            self._send(peer, wire.error_reply(xid, -1, UNIMPLEMENTED))
             self._close(peer)
 
     def _refuse_stranger(self, peer: Peer, xid: int, request: ask.Request) -> None:
         # As where an access list refuses: a client knows what is missing, and may log in yet.
-        self._send(peer, wire_answers.error_reply(xid, self.tree.zxid, NoAuthError.code))
+        self._send(peer, wire.error_reply(xid, self.tree.zxid, NoAuthError.code))
         if self._now_ms >= self._tell_again_ms:
             self._tell_again_ms = self._now_ms + _TOLD_EVERY_MS
             logger.warning(
@@ -226,13 +224,13 @@ class Service:
                 getattr(request, "path", ""),
             )
 
-    def _refuse_frame(self, peer: Peer, error: wire.WireError) -> None:
+    def _refuse_frame(self, peer: Peer, error: WireError) -> None:
         if error.xid is None:
             self._close(peer)
             return
         if error.takes_zxid:
             self.tree.advance()
-        self._send(peer, wire_answers.error_reply(error.xid, self.tree.zxid, MARSHALLING))
+        self._send(peer, wire.error_reply(error.xid, self.tree.zxid, MARSHALLING))
 
     def _send(self, peer: Peer, frame: bytes) -> None:
         peer.sent += 1
@@ -247,7 +245,7 @@ class Service:
     def _send_events(self) -> None:
         for event in self.tree.watches.take_events():
             watcher: Any = event.watcher
-            self._send(watcher, wire_answers.event(event.kind, event.path))
+            self._send(watcher, wire.event(event.kind, event.path))
 
     # One method for each kind of request; what it returns is encoded, what it raises is refused.
 
@@ -260,3 +258,125 @@ class Service:
         return self.tree.multi(
             request.ops, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )
+
+
+# ---- Reads: each answered from the tree, and refused where its answer would be too large.
+#
+# A small request may ask for any multiple of the tree: children with long names, one large node a
+# thousand times. So an answer is measured before it becomes bytes, by a bound that costs little;
+# and before a watch is armed, since whoever is refused does not expect its event.
+
+
+# At most what stands around the content of an answer: headers, counts, a Stat.
+_AROUND_BYTES = 128
+_ERROR_BYTES = 13
+# A character has up to four bytes, a text its length before it.
+_CHARACTER_BYTES, _LENGTH_BYTES = 4, 4
+
+_Read = ask.GetData | ask.GetChildren
+
+
+class Reads:
+    """The reads of one server; an answer above `answer_bytes` is refused with LimitError."""
+
+    def __init__(self, tree: Tree, answer_bytes: int) -> None:
+        self._tree = tree
+        self._answer_bytes = answer_bytes
+        #: One for each kind of request: its answer is given, or a TreeError raised.
+        self.handlers: dict[type, Callable[[Peer, Any], Any]] = {
+            ask.GetData: self.get_data,
+            ask.Exists: self.exists,
+            ask.GetChildren: self.get_children,
+            ask.GetAcl: self.get_acl,
+            ask.MultiRead: self.multi_read,
+            ask.Sync: lambda _, request: request.path,
+            ask.GetEphemerals: self.get_ephemerals,
+            ask.CountDescendants: lambda peer, request: tree.count_descendants(
+                request.path, peer.identities
+            ),
+            ask.WhoAmI: lambda peer, _: peer.identities,
+        }
+
+    def get_data(self, peer: Peer, request: ask.GetData) -> Any:
+        return self._tree.get(request.path, peer if request.watch else None, peer.identities)
+
+    def exists(self, peer: Peer, request: ask.Exists) -> Any:
+        return self._tree.exists(request.path, peer if request.watch else None)
+
+    def get_children(self, peer: Peer, request: ask.GetChildren) -> Any:
+        path, watcher = request.path, peer if request.watch else None
+        if self._is_tree_small():
+            return self._tree.children(path, watcher, peer.identities)
+        answer = self._tree.children(path, None, peer.identities)
+        self._judge_texts(path, answer[0])
+        if watcher is not None:
+            self._tree.watches.arm_child(path, watcher)
+        return answer
+
+    def get_acl(self, peer: Peer, request: ask.GetAcl) -> Any:
+        answer = self._tree.get_acl(request.path, peer.identities)
+        self._judge(request.path, _size_of_acl(answer[0]))
+        return answer
+
+    def multi_read(self, peer: Peer, request: ask.MultiRead) -> Any:
+        answers: list[Any] = []
+        size = 0
+        # Each is done and measured once: a list of networks or of children is long, a request to
+        # read it short.
+        known: dict[_Read, tuple[Any, int]] = {}
+        for read in request.reads:
+            found = known.get(read)
+            if found is None:
+                found = known[read] = self._read(peer, read)
+            answers.append(found[0])
+            size += found[1]
+            self._judge(read.path, size)
+        return answers
+
+    def _read(self, peer: Peer, read: _Read) -> tuple[Any, int]:
+        """Its answer or refusal, and how many bytes that has at most."""
+        try:
+            if isinstance(read, ask.GetData):
+                found = self._tree.get(read.path, None, peer.identities)
+                return found, len(found[0]) + _AROUND_BYTES
+            listed = self._tree.children(read.path, None, peer.identities)
+            return listed, _size_of_texts(listed[0]) + _AROUND_BYTES
+        except TreeError as error:
+            return error, _ERROR_BYTES
+
+    def get_ephemerals(self, peer: Peer, request: ask.GetEphemerals) -> Any:
+        prefix = "" if request.prefix.strip() in {"", "/"} else request.prefix
+        owned = self._tree.ephemerals(peer.session_id)
+        paths = sorted(path for path in owned if path.startswith(prefix))
+        self._judge_texts(request.prefix, paths)
+        return paths
+
+    def _is_tree_small(self) -> bool:
+        # To measure ten thousand names takes a good part of the time of the whole answer. All paths
+        # of a tree like this fit into one: each has a character at least, and a length before it.
+        bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.znodes.bytes
+        return bytes_at_most + _AROUND_BYTES <= self._answer_bytes
+
+    def _judge_texts(self, path: str, texts: Sequence[str]) -> None:
+        # First by a bound: each look at all of a huge list costs as much as half of the answer.
+        at_most = _CHARACTER_BYTES * sum(map(len, texts)) + _LENGTH_BYTES * len(texts)
+        if at_most + _AROUND_BYTES > self._answer_bytes:
+            self._judge(path, _size_of_texts(texts))
+
+    def _judge(self, path: str, size: int) -> None:
+        if size + _AROUND_BYTES > self._answer_bytes:
+            raise LimitError(path)
+
+
+def _size_of_texts(texts: Sequence[str]) -> int:
+    if all(map(str.isascii, texts)):
+        return sum(map(len, texts)) + _LENGTH_BYTES * len(texts)
+    return sum(_size_of_text(text) for text in texts)
+
+
+def _size_of_text(text: str) -> int:
+    return _LENGTH_BYTES + len(text) * (1 if text.isascii() else _CHARACTER_BYTES)
+
+
+def _size_of_acl(entries: Iterable[Acl]) -> int:
+    return sum(4 + _size_of_text(entry.scheme) + _size_of_text(entry.id) for entry in entries)

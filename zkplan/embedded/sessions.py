@@ -1,4 +1,4 @@
-"""Sessions: created, attached to again by id and password, touched, expired, all at a given time.
+"""Sessions: create, attach, touch, expire; and the peer at the other end of a connection.
 
 Pure: the caller passes the time in (milliseconds of a clock that never goes back) and the source
 of passwords. A session expires once its whole time-out has passed since it was last heard of, and
@@ -12,6 +12,8 @@ import heapq
 import hmac
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
+
+from .operations import Identity
 
 PASSWORD_BYTES = 16
 # As a real server with a server number of 0 would: the time in the upper bits, room to count below.
@@ -167,3 +169,37 @@ class Sessions:
     def _within_bounds(self, timeout_ms: int) -> int:
         low, high = self._bounds
         return min(max(timeout_ms, low), high)
+
+
+# ---- The other end of one connection, as the service knows it.
+
+
+class Peer:
+    """One connection: who it has proven to be, its session, and what it has done so far."""
+
+    __slots__ = (
+        "address",
+        "identities",
+        "is_let_in",
+        "last_request",
+        "leaving",
+        "port",
+        "received",
+        "sent",
+        "session",
+        "session_id",
+        "unsent_bytes",
+    )
+
+    def __init__(self, address: str, port: int) -> None:
+        self.address = address
+        self.port = port
+        self.identities: tuple[Identity, ...] = (Identity("ip", address),)
+        self.is_let_in = False  # whether it may ask anything besides
+        self.session: Session | None = None
+        self.session_id = 0  # stays when the session has ended
+        self.leaving = False  # no request is answered any more
+        self.unsent_bytes = 0  # of frames for it that wait for the commit
+        self.received = 0
+        self.sent = 0
+        self.last_request = "NA"

@@ -1,4 +1,4 @@
-"""What a server must not forget, in SQLite: one transaction for each group of requests.
+"""Store what a server must not forget: one transaction for each group of requests.
 
 A commit that returned is on disk (`sync=True`), or with the operating system (`sync=False`: it
 survives the death of the process, not that of the machine). A commit that raised ends the use of
@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from zkplan.basics.own_files import PRIVATE_FOLDER, NotOurs, check_own, is_trusted
-from zkplan.embedded import database, lock, log_check, rows
-from zkplan.embedded.answered import Answered
-from zkplan.embedded.nodes import Node
 from zkplan.embedded.sessions import SavedSession
-from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
+
+from ..basics.private import PRIVATE_FOLDER, NotOurs, check_own, is_trusted
+from . import database, integrity
+from .database import StorageDamaged, StorageError, StorageLocked
+from .integrity import Answered
+from .znodes import Node
 
 Changes = Sequence[tuple[int, str, Node | None]]
 SessionChanges = Sequence[tuple[int, SavedSession | None]]
@@ -61,7 +62,7 @@ class Storage:
         self._path = folder / database.DATABASE
         try:
             make_folder(folder)
-            self._lock = lock.FolderLock(folder)
+            self._lock = database.FolderLock(folder)
         except StorageError:
             raise
         except NotOurs as error:
@@ -97,7 +98,7 @@ class Storage:
             self._failure = str(error)
             self._is_open_elsewhere = database.is_locked(error)
             raise database.unreadable(self._path, error) from error
-        except rows.RowDamaged as error:
+        except integrity.RowDamaged as error:
             self._failure = str(error)
             raise StorageDamaged(
                 f"{self._path} is damaged: {error}. {database.remedy(self.folder)}"
@@ -122,38 +123,38 @@ class Storage:
         read = self._connection.execute
         problems = [row[0] for row in read("PRAGMA quick_check(3)")]
         if problems != ["ok"]:
-            raise rows.RowDamaged("; ".join(map(str, problems)))
+            raise integrity.RowDamaged("; ".join(map(str, problems)))
         states = read("SELECT * FROM state").fetchall()
         if len(states) != 1 or states[0] != _state_row(*states[0][1:-1]):
-            raise rows.RowDamaged("the row of the server's state does not match its checksum")
+            raise integrity.RowDamaged("the row of the server's state does not match its checksum")
         _, self._zxid, self._last_session, self._nodes, self._sessions, flushed, _ = states[0]
-        if flushed and (what := log_check.damage_in(self.folder / f"{database.DATABASE}-wal")):
-            raise rows.RowDamaged(what)
+        if flushed and (what := integrity.damage_in(self.folder / f"{database.DATABASE}-wal")):
+            raise integrity.RowDamaged(what)
         if what := self._answered.missing_after(self._zxid, flushed=bool(flushed)):
-            raise rows.RowDamaged(what)
+            raise integrity.RowDamaged(what)
         sessions = [
             _session(row)
             for row in read("SELECT id, password, timeout_ms, crc FROM sessions ORDER BY id")
         ]
         if len(sessions) != self._sessions:
-            raise rows.RowDamaged(f"{len(sessions)} sessions, of {self._sessions} written")
+            raise integrity.RowDamaged(f"{len(sessions)} sessions, of {self._sessions} written")
         nodes = self._load_nodes()
         return Saved(self._zxid, self._last_session, nodes, sessions)
 
     def _load_nodes(self) -> list[tuple[int, str, Node]]:
         read = self._connection.execute
         contents = {
-            row[0]: rows.unpack_content(row)
+            row[0]: integrity.unpack_content(row)
             for row in read("SELECT number, mzxid, data, crc FROM contents")
         }
         self._large = set(contents)
-        unpack = rows.NodeReader(contents).unpack
+        unpack = integrity.NodeReader(contents).unpack
         select = "SELECT number, path, data, fields, acl, crc FROM nodes ORDER BY number"
         nodes = [(row[0], row[1], unpack(row)) for row in read(select)]
         if len(nodes) != self._nodes:
-            raise rows.RowDamaged(f"{len(nodes)} nodes, of {self._nodes} written")
+            raise integrity.RowDamaged(f"{len(nodes)} nodes, of {self._nodes} written")
         if contents:
-            raise rows.RowDamaged(f"data without a node: {min(contents)}")
+            raise integrity.RowDamaged(f"data without a node: {min(contents)}")
         self._highest = nodes[-1][0] if nodes else -1
         return nodes
 
@@ -198,25 +199,25 @@ class Storage:
 
     def _save_nodes(self, changes: Changes) -> None:
         """Numbers above the highest are appended, others replaced: no row is looked for twice."""
-        new: list[rows.NodeRow] = []
+        new: list[integrity.NodeRow] = []
         old: list[tuple[object, ...]] = []
         gone: list[tuple[int]] = []
         small: list[tuple[int]] = []  # those whose data was large
-        contents: list[rows.ContentRow] = []
+        contents: list[integrity.ContentRow] = []
         highest = self._highest
         for number, path, node in changes:
             if node is None:
                 if number <= highest:
                     gone.append((number,))
                 continue  # else: created and deleted within this group, so it was never written
-            row = rows.pack_node(number, path, node)
+            row = integrity.pack_node(number, path, node)
             if number > highest:
                 new.append(row)
             else:
                 old.append((*row[1:], number))
             if number > highest or node.mzxid > self._zxid:
-                if rows.is_large(node):
-                    contents.append(rows.pack_content(number, node.mzxid, node.data))
+                if integrity.is_large(node):
+                    contents.append(integrity.pack_content(number, node.mzxid, node.data))
                 elif number in self._large:
                     small.append((number,))
         many = self._connection.executemany
@@ -333,7 +334,7 @@ def _state_row(*values: int) -> tuple[int, ...]:
     try:
         return 1, *values, crc32(_STATE.pack(*values))
     except struct.error as error:
-        raise rows.RowDamaged("the server's state is no row of numbers") from error
+        raise integrity.RowDamaged("the server's state is no row of numbers") from error
 
 
 def _session_row(session: SavedSession) -> tuple[int, bytes, int, int]:
@@ -348,7 +349,7 @@ def _session(row: tuple[int, bytes, int, int]) -> SavedSession:
             return session
     except (TypeError, struct.error):
         pass  # a damaged row may hold values of any type
-    raise rows.RowDamaged(f"the row of session {number:#x} does not match its checksum")
+    raise integrity.RowDamaged(f"the row of session {number:#x} does not match its checksum")
 
 
 _alive: weakref.WeakSet[Storage] = weakref.WeakSet()

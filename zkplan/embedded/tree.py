@@ -1,4 +1,4 @@
-"""The znode tree of a ZooKeeper server in memory: versions, sequences, ephemerals, watches, multi.
+"""The znode tree in memory: versions, sequences, ephemerals, watches, multi.
 
 Pure: no I/O, no clock, no threads. Whoever calls passes the time in, serialises the calls and
 delivers the events. Answers, errors and Stats are those of a real server (3.8), down to the order
@@ -19,8 +19,11 @@ from typing import overload
 
 from zkplan.embedded.acl import Who, shown
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.nodes import Node, is_session
-from zkplan.embedded.records import (
+from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED, Watches
+from zkplan.embedded.writes import Writes, require
+from zkplan.embedded.znodes import Row, Znodes
+
+from .operations import (
     ADMIN,
     READ,
     Acl,
@@ -34,13 +37,11 @@ from zkplan.embedded.records import (
     Op,
     SetAcl,
     SetData,
+    SetWatches,
     Stat,
     TreeError,
 )
-from zkplan.embedded.requests import SetWatches
-from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED, Watches
-from zkplan.embedded.writes import Writes, require
-from zkplan.embedded.znodes import Row, Znodes
+from .znodes import Node, is_session
 
 _LIMITS = Limits()
 

@@ -1,4 +1,4 @@
-"""Watches: who is told of which change of which path, once or for good, and the events of it.
+"""Watches: whom a change of a path is reported to.
 
 A watcher stands for one connection to a server. Like the server, this keeps one table for data
 (armed by `get` and `exists`) and another for children, and a deletion tells a watcher that is in
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from zkplan.embedded.acl import AclList, Who, permits
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.records import READ, LimitError, NoWatcherError
+
+from .operations import READ, LimitError, NoWatcherError
 
 CREATED = "created"
 DELETED = "deleted"

@@ -1,4 +1,4 @@
-"""The four-letter words: what an administrator asks with `echo srvr | nc HOST PORT`.
+"""The four-letter words.
 
 The texts are those of a real server 3.8, since tools parse them. Its version is the one whose
 behaviour this server has; `envi` says which server it is.
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from zkplan.embedded.limits import Settings
-from zkplan.embedded.peer import Peer
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.tree import Tree
+
+from .sessions import Peer
 
 VERSION = "3.8.0-zkplan, built on 2026-11-20 00:00 UTC"
 

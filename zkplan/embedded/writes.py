@@ -1,4 +1,4 @@
-"""The writes a server knows: each judges all its preconditions, in the server's order, then acts.
+"""The writes: each checks its preconditions in the server's order, then acts.
 
 The order decides which error a requester is told where several are due, and so what it learns of
 nodes that it may not read. It is that of ZooKeeper 3.8.0, which a test compares.
@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 
 from zkplan.embedded.acl import Who, mended, permits
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
-from zkplan.embedded.records import (
+from zkplan.embedded.watches import Watches
+from zkplan.embedded.znodes import Znodes
+
+from .operations import (
     ADMIN,
     CREATE,
     DELETE,
@@ -37,8 +39,7 @@ from zkplan.embedded.records import (
     SetData,
     Stat,
 )
-from zkplan.embedded.watches import Watches
-from zkplan.embedded.znodes import Znodes
+from .znodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
 
 # The server's own nodes and the root: deleting them is a bad argument, whether they exist or not.
 _UNDELETABLE = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"})

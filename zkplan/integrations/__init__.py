@@ -1,1 +1,1 @@
-"""Interfaces that people already use, over zkplan. Each module is imported only when it is used."""
+"""Interfaces that people already use, over zkplan. Each module needs a package of its own."""

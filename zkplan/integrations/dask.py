@@ -1,4 +1,4 @@
-"""A Dask scheduler: each task of a Dask graph is a task of a plan, run by the workers of a root."""
+"""Run Dask graphs as plans."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dask.local import nested_get
 from dask.order import order
 from dask.sizeof import sizeof
 
-from ..basics.durations import Duration
+from ..author.task_specs import TaskSpec
+from ..basics.log import get_logger
+from ..basics.public_calls import Duration
 from ..client import Client
 from ..errors import InvalidTask, PlanError, PlanFailed, PlanNotFound, ZkplanError
-from ..functions.task_spec import TaskSpec
-from ..log import get_logger
 from ..plan import Plan
 from ..protocol.layout import PRIORITY_MAX
-from ..serialization.functions import NAME_CHARS_MAX
 from ..tasks import Task
+from ..values.function_codec import NAME_CHARS_MAX
 
 logger = get_logger("zkplan.plan")
 

@@ -1,4 +1,4 @@
-"""`zkplan.Executor`: the interface of `concurrent.futures`, run by the workers of a root."""
+"""Run calls of concurrent.futures as tasks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from ..author.completion import Completed
+from ..author.results import open_outcome
+from ..author.task_specs import TaskSpec
+from ..basics.log import get_logger
 from ..client import Client
 from ..errors import ClientClosed, PlanDrained, PlanNotFound, ResultNotKept, ZkplanError
-from ..functions.task_spec import TaskSpec
-from ..log import get_logger
 from ..plan import Plan
 from ..tasks import Task
-from ..waiting.one_result import open_outcome
-from ..waiting.plan_tasks import Completed
 
 logger = get_logger("zkplan.plan")
 

@@ -1,4 +1,4 @@
-"""A joblib backend: each batch of calls is a task, run by the workers of a root."""
+"""Run batches of joblib as tasks."""
 
 from __future__ import annotations
 

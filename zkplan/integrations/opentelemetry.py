@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span for each attempt at a task, below its author's, linked to what it takes."""
+"""Trace each attempt of a task as an OpenTelemetry span."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..basics import tracing
-from ..basics.version import __version__
+from ..basics import __version__, tracing
+from ..basics.log import get_logger
 from ..errors import PayloadUndecodable, ZkplanError
-from ..log import get_logger
 from ..protocol.records import Failure
-from ..runtime.failures import MESSAGES, for_log
+from ..runtime.attempts import MESSAGES, for_log
 from ..runtime.job import Ended, Job
-from ..serialization.by_name import EACH
-from ..serialization.failures import FAILED
-from ..serialization.functions import describe_function, name_of_function, trace_of
-from ..serialization.kinds import kind_of_function
+from ..values.codec import FAILED
+from ..values.function_codec import describe_function, name_of_function, trace_of
+from ..values.functions_by_name import EACH, kind_of_function
 
 try:
     from opentelemetry import context as contexts

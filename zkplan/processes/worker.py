@@ -1,18 +1,20 @@
-"""Start `zkplan worker` as a process, and read what it reports."""
+"""Start `zkplan worker` or `zkplan serve` as a process, and read what it reports."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..settings import Settings
-from ..settings.handing import Handed
-from .line import UpperEnd
-from .output import Relay
-from .watched import WatchedProcess, same_imports
+from ..basics.log import get_logger
+from ..basics.settings import Handed, Settings
+from ..errors import ZkplanError
+from .child import Relay, WatchedProcess, same_imports
 
 
 class WorkerProcess(WatchedProcess):
@@ -96,3 +98,166 @@ def worker_environment() -> dict[str, str]:
     """
     kept = {name: value for name, value in same_imports().items() if not name.startswith("ZKPLAN_")}
     return kept | {"PYTHONUNBUFFERED": "1"}
+
+
+# ---- A line from each worker process to its supervisor: it reports registrations, and each
+# notices the other's end.
+#
+# The line is a socket pair. The lower end has nothing to read until the supervisor is gone, however
+# it died: then the kernel closes the upper end.
+
+
+logger = get_logger("zkplan.processes")
+
+#: The environment variable that holds the descriptor of the lower end.
+_LINE_FD = "ZKPLAN_SUPERVISOR_FD"
+#: In place of an ID, which is never so short: the worker was drained from elsewhere.
+_DRAINED = b"drained"
+
+
+class UpperEnd:
+    """The supervisor's end of the line to one process."""
+
+    def __init__(self) -> None:
+        self._upper, self._lower = socket.socketpair()
+        self._upper.setblocking(False)
+        self._begun = b""
+        #: The last ID under which the worker of that process registered; empty before the first.
+        self.worker = ""
+        #: Whether that worker was drained from elsewhere, so that nobody replaces its process.
+        self.drained = False
+
+    @property
+    def to_pass(self) -> int:
+        """The descriptor that the process must inherit."""
+        return self._lower.fileno()
+
+    def environment(self) -> dict[str, str]:
+        """What the process must find in its environment."""
+        return {_LINE_FD: str(self.to_pass)}
+
+    def was_passed(self) -> None:
+        """Close our copy of the lower end, once the process has its own."""
+        self._lower.close()
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when the process reports something or ends."""
+        return self._upper.fileno()
+
+    def listen(self) -> None:
+        """Read all reports, also those of a process that has ended meanwhile."""
+        if self._upper.fileno() < 0:
+            return
+        try:
+            while told := self._upper.recv(4096):
+                *names, self._begun = (self._begun + told).split(b"\n")
+                for name in names:
+                    self.drained = self.drained or name == _DRAINED
+                    self.worker = self.worker if name == _DRAINED else name.decode()
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Nobody is at the other end any more."""
+        self._upper.close()
+
+
+class LowerEnd:
+    """The worker's end of the line. Without a supervisor it does nothing."""
+
+    def __init__(self) -> None:
+        # No process that this one or its tasks start may inherit the variable or the descriptor.
+        number = os.environ.pop(_LINE_FD, None)
+        self._lower = None if number is None else socket.socket(fileno=int(number))
+        if self._lower is not None:
+            self._lower.set_inheritable(False)
+
+    def tell_ready(self, worker: str) -> None:
+        """Report that the worker is registered under this ID."""
+        if self._lower is not None:
+            # A broken pipe: the supervisor is gone, which is noticed below. A full pipe: it has not
+            # read for hundreds of lost sessions. So short a message is sent as a whole or not at
+            # all.
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                self._lower.send(f"{worker}\n".encode(), socket.MSG_DONTWAIT)
+
+    def tell_drained(self) -> None:
+        """Report that the worker ends because somebody drained it from elsewhere."""
+        if self._lower is not None:
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                self._lower.send(_DRAINED + b"\n", socket.MSG_DONTWAIT)
+
+    def hand_on(self) -> dict[str, str]:
+        """What this process must find in its environment when it runs a program in its place."""
+        if self._lower is None:
+            return {}
+        self._lower.set_inheritable(True)
+        return {_LINE_FD: str(self._lower.fileno())}
+
+    def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
+        """Call `leave` on a thread of its own when the supervisor is gone.
+
+        Otherwise this process would run on beside those of the next supervisor, and nobody would
+        replace it.
+        """
+        if self._lower is not None:
+            given = [self._lower, leave]
+            threading.Thread(target=_leave_after, args=given, daemon=True).start()
+
+
+def _leave_after(lower: socket.socket, leave: Callable[[], None]) -> None:
+    try:
+        while lower.recv(1):
+            pass
+    except ConnectionResetError:
+        pass  # it went with something unread
+    logger.warning("the supervisor of this worker process is gone: the worker drains")
+    leave()
+
+
+# ---- Start `zkplan serve` as a process, for the page of a root, and learn its address.
+
+
+_PAGE_START_S, _PAGE_LOOK_S = 30.0, 0.1
+_PAGE_STOP_S = 3.0
+_PAGE_SAYS = "serving at "
+
+
+class PageProcess(WatchedProcess):
+    """See WatchedProcess. It listens on a free port of loopback; `address` has a token
+    for this run."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises ZkplanError if it does not start, as without the packages of zkplan[service]."""
+        self.address = ""
+        self._said = threading.Event()
+        handed = Handed(settings)
+        try:
+            super().__init__(
+                [sys.executable, "-m", "zkplan", "serve", "--listen", "127.0.0.1:0"],
+                Relay(self._note),
+                worker_environment() | handed.environment(),
+                pass_fds=[handed.to_pass],
+            )
+        finally:
+            handed.was_passed()
+        try:
+            until = time.monotonic() + _PAGE_START_S
+            while (
+                not self._said.wait(_PAGE_LOOK_S) and self.is_running() and time.monotonic() < until
+            ):
+                pass
+            if not self.address:
+                raise ZkplanError(f"the service of the page does not start.{self.log_tail()}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _note(self, line: str, _: str) -> None:
+        if line.startswith(_PAGE_SAYS):
+            self.address = line.removeprefix(_PAGE_SAYS).strip()
+            self._said.set()
+
+    def close(self) -> None:
+        """End it."""
+        self.end(_PAGE_STOP_S)

@@ -1,2 +1,1 @@
-"""The steps of docs/internals/protocol.md as generators without I/O: they yield requests, get
-answers."""
+"""The protocol as generators without I/O: a step yields requests and gets answers."""

@@ -1,4 +1,4 @@
-"""Named points at which a test may delay, stop or kill this process. Unarmed, they do nothing.
+"""Points where a test may delay, stop or kill the process; without a test they do nothing.
 
 The environment arms them, in worker processes too:
 `ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS`, `stop`

@@ -1,4 +1,9 @@
-"""The fields of records: JSON to values that may become part of a path, a sum or a date."""
+"""The fields of records: checked JSON values, and the stand-in for data whose seal is wrong.
+
+With keys every read is opened before a step sees it (`zkplan.values`). What cannot be opened
+becomes an `Unproven`: bytes that no parser of zkplan takes, and that say why. So a step that knows
+nothing of keys meets a damaged record, and uses nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,54 @@ import json
 import math
 from typing import Any
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadRefused, PayloadUndecodable
 from . import formats
 from .layout import DEFAULT_QUEUE, parse_lane, parse_queue
-from .unproven import SEALED, require_proven
+
+#: The answer to those who have no key.
+NO_SECRET = "it is sealed with a secret, and none is configured here: give its file (secret-files)"
+
+
+class Unproven(bytes):
+    """Stands for data that were refused. `error` says what was refused, where, and why."""
+
+    error: PayloadUndecodable
+
+    def __new__(cls, error: PayloadUndecodable) -> Unproven:
+        # Neither JSON, nor digits, nor an envelope, and not empty: empty data have a meaning.
+        made = super().__new__(cls, b"\0 refused")
+        made.error = error
+        return made
+
+    @property
+    def is_forged(self) -> bool:
+        """Whether no holder of a known key has sealed it; if not, the key is unknown here."""
+        return isinstance(self.error, PayloadRefused)
+
+
+def require_proven(data: bytes) -> None:
+    """Raises PayloadRefused, or PayloadUndecodable, if `data` were refused when they were read."""
+    if isinstance(data, Unproven):
+        raise data.error
+
+
+def require_known_key(path: str, data: bytes) -> None:
+    """As `require_opened`, but data that nobody with a known key has sealed are let pass: they say
+    nothing of the keys of those who read what is written beside them."""
+    if not (isinstance(data, Unproven) and data.is_forged):
+        require_opened(path, data)
+
+
+def require_opened(path: str, data: bytes) -> None:
+    """For who writes anew what he has read: raises PayloadUndecodable where nobody could read it
+    here, with another key or with none."""
+    require_proven(data)
+    if data.startswith(formats.SEALED):
+        raise PayloadUndecodable(f"{path} is not used: {NO_SECRET}")
+
+
+# ---- The fields of records: JSON to values that may become part of a path, a sum or a date.
+
 
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
@@ -29,7 +78,7 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         require_proven(data)
         if data.startswith(formats.SEALED):
-            raise PayloadUndecodable(f"{what}: {SEALED}") from None
+            raise PayloadUndecodable(f"{what}: {NO_SECRET}") from None
         formats.require_magic(data, formats.SEALED)
         raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from ..errors import OtherFormat
 
 #: Of the tree: names, records and what they mean. It stands in the record of each plan.
-TREE = 2
+TREE = 3
 #: What each kind of payload begins with: letters of its own, and its number in one digit. A new
 #: letter of an event is no new format of the history: those who do not know it pass it over.
-ENVELOPE = b"e2"
+ENVELOPE = b"e3"
 SEALED = b"z3"
 HISTORY = b"h1"
 BLOB = b"zkb1"

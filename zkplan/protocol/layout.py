@@ -1,4 +1,4 @@
-"""Names and paths of znodes. What has parts, such as an entry or a claim, is parsed here alone.
+"""Names and paths of znodes: built and parsed here, and nowhere else.
 
 Fixed names, such as `ready` below a plan or a task, stand where they are used.
 """

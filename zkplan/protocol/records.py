@@ -1,4 +1,4 @@
-"""The records in znodes, to and from bytes: plan, task, failure, dead letter."""
+"""The records in znodes: plan, task, failure, dead letter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .fields import (
 )
 from .formats import TREE, require_format
 from .layout import DEFAULT_QUEUE, PRIORITY_MAX, PRIORITY_MIN, parse_lane
-from .options import DEFAULT_OPTIONS, TaskOptions
+from .task_options import DEFAULT_OPTIONS, TaskOptions
 
 #: The largest weight of a plan; the least is 1.
 WEIGHT_MAX = 1000
@@ -145,7 +145,7 @@ class TaskRecord(NamedTuple):
 def sources_in(definition: bytes) -> bytes:
     """What stands behind the envelope of a definition: SOURCE_BYTES for each position.
 
-    `TaskRecord.positions` says how many these are. See `protocol.sources`.
+    `TaskRecord.positions` says how many these are. See `protocol.core.edges`.
     """
     positions = int.from_bytes(definition[ENVELOPE_BYTES : ENVELOPE_BYTES + 4], "big")
     size = positions * SOURCE_BYTES

@@ -1,4 +1,4 @@
-"""The requests that a step of the protocol may yield, and the answers that it gets.
+"""The requests that a step may yield, and the answers it gets.
 
 A step is a generator: it yields one of these requests and is sent the answer. It never touches a
 socket, so the same step runs on ZooKeeper and in the simulation.

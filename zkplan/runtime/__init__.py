@@ -1,1 +1,1 @@
-"""The inside of a worker: one loop that owns all state, and the stages that it drives."""
+"""The inside of a worker: one loop owns all state, and stages do the work."""

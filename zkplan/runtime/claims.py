@@ -1,4 +1,5 @@
-"""The claims that this worker holds: how many more it may make, and how it hands them back.
+"""Hold the claims of a worker: how many more it may make, which results it keeps, how it hands
+back.
 
 All stages of the worker share these counts. A claim is counted from the transaction that makes it
 until it is settled.
@@ -7,26 +8,26 @@ until it is settled.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ..basics.log import get_logger
 from ..basics.text import count
-from ..log import get_logger
-from ..protocol.ending import ENDINGS_PER_MULTI, hand_back
-from ..protocol.load import Loaded
-from ..protocol.part import Part
+from ..errors import ZkplanError
+from ..protocol.core.commit_part import Part
+from ..protocol.core.end_claims import ENDINGS_PER_MULTI, hand_back
+from ..protocol.core.load import Loaded
 from ..protocol.requests import Step
-from ..protocol.shared import Claim
-from . import capacity
+from ..protocol.transactions import Claim
+from .ahead import Prefetch
 from .job import CANCELLED, REMOVED, SILENCE, TAKEN, Job
-from .kept_results import KeptResults
 from .output import PRINTED_ROOM, note_printed
-from .prefetch import Prefetch
-from .shares import Shares
+from .plan_shares import Shares
 from .statistics import Counters
 from .steps import Steps
-from .thread_pool import ThreadPool
+from .threads import ThreadPool
 
 #: What was to come of a claim that is gone.
 UNSTARTED = "it is not run here"
@@ -53,7 +54,7 @@ class Claims:
     ) -> None:
         self._steps, self._pool, self._kept, self._prefetch = steps, pool, kept, prefetch
         self._counters, self.shares = counters, shares
-        self.capacity = capacity.Capacity(pool.count)
+        self.capacity = Capacity(pool.count)
         #: By the path of its claim, what has been loaded and is not settled.
         self.jobs: dict[str, Job] = {}
         #: Entries in the claim under way; claims whose tasks are being loaded; claims that commits
@@ -195,12 +196,12 @@ class Claims:
     def hand_back_stalled(self, now: float) -> None:
         """If long tasks occupy all slots, hand back what was claimed ahead, so that others can run
         it."""
-        if not self._pool.waiting() or now - self.capacity.last_end <= capacity.STALLED_S:
+        if not self._pool.waiting() or now - self.capacity.last_end <= STALLED_S:
             return
         jobs = self._pool.take_waiting()
         if jobs:
             many = count(len(jobs), "claim")
-            logger.info("%s %s for %g s: handed back", many, HANDED_BACK, capacity.STALLED_S)
+            logger.info("%s %s for %g s: handed back", many, HANDED_BACK, STALLED_S)
         self.capacity.stalled(now)
         self.hand_back(jobs)
 
@@ -211,3 +212,141 @@ class Claims:
             if job.claim.plan != plan:
                 self._pool.put(job)
         self.hand_back([job for job in waiting if job.claim.plan == plan])
+
+
+# ---- Decide how many tasks a worker claims: enough for its slots, but not those others could run.
+#
+# Pure. Short tasks are claimed before slots are free, so that claiming and loading overlap with
+# running. Three things limit that: long tasks, large values, and commits that are behind.
+
+
+#: The most claims beyond a worker's slots, if its tasks are short. With the next limit this stays
+#: below 1 000 ephemerals in one session, which endanger a server.
+AHEAD_MAX = 160
+#: How many seconds of work may wait here, which another worker could be doing meanwhile.
+AHEAD_S = 0.05
+#: How many bytes the arguments and results of tasks claimed ahead may take, by the average so far.
+AHEAD_BYTES_MAX = 8 * 1024 * 1024
+#: Results that wait for a commit or are in one. Each one above this limit means one claim less.
+#: Three commits of small results are about 600 tasks.
+UNCOMMITTED_MAX = 640
+#: The same limit in bytes. Above it nothing is claimed.
+UNCOMMITTED_BYTES_MAX = 4 * 1024 * 1024
+#: Claims that wait behind long tasks are handed back after this long, so that others can run them.
+STALLED_S = 0.2
+#: Where little is runnable, tasks that take longer than this are not claimed ahead: publishing one,
+#: and claiming it elsewhere, takes about as long.
+SHARE_WORTH_S = 0.004
+#: The weight of the newest task in the averages.
+_NEWEST = 0.1
+
+
+class Capacity:
+    """Calculates with averages over the tasks that ended lately on one worker."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._task_s = 1.0
+        #: The average of logarithms, so that a few tasks that waited for a processor do not make
+        #: all look long.
+        self._task_log_s = 0.0
+        self._task_bytes = 0.0
+        #: What follows from the averages, where more is runnable and where it is not: it is asked
+        #: for many times between two tasks that end. None: they have changed.
+        self._ahead: tuple[int, int] | None = None
+        #: When a task ended, or more began: monotonic.
+        self.last_end = 0.0
+
+    def ended(self, seconds: float, size: int, now: float) -> None:
+        """Note how long a task has run, and how many bytes its arguments and its result had."""
+        self.last_end = now
+        self._task_s += _NEWEST * (seconds - self._task_s)
+        self._task_log_s += _NEWEST * (math.log(max(seconds, 1e-6)) - self._task_log_s)
+        self._task_bytes += _NEWEST * (size - self._task_bytes)
+        self._ahead = None
+
+    def stalled(self, now: float) -> None:
+        """Claim nothing ahead until short tasks have ended here: it would only be handed back."""
+        self.last_end = now
+        self._task_s = max(self._task_s, STALLED_S)
+        self._ahead = None
+
+    @property
+    def are_long(self) -> bool:
+        """Whether the tasks that ended lately took so long that another worker had better run some
+        of them than wait for all.
+        """
+        return self._task_log_s >= math.log(SHARE_WORTH_S)
+
+    def free(self, held: int, uncommitted: int, uncommitted_bytes: int, *, plenty: bool) -> int:
+        """How many more tasks to claim; 0 or less: none.
+
+        `held` claims still need a slot, `uncommitted` ones have a result that is not committed.
+        `plenty` says that more is runnable than this worker takes, or that no other is there to
+        run it: then claiming ahead leaves nobody idle.
+        """
+        if uncommitted_bytes >= UNCOMMITTED_BYTES_MAX:
+            return 0
+        ahead = self._ahead or self._claimed_ahead()
+        free = self.threads + ahead[not plenty] - held
+        return free if uncommitted <= UNCOMMITTED_MAX else free - (uncommitted - UNCOMMITTED_MAX)
+
+    def _claimed_ahead(self) -> tuple[int, int]:
+        ahead = 0
+        if self._task_s < STALLED_S:
+            by_time = AHEAD_S * self.threads / max(self._task_s, 1e-6)
+            by_size = AHEAD_BYTES_MAX / max(self._task_bytes, 1.0)
+            ahead = int(min(AHEAD_MAX, by_time, by_size))
+        self._ahead = ahead, 0 if self.are_long else ahead
+        return self._ahead
+
+
+# ---- Keep results that a full server refuses, and commit them as soon as there is room.
+#
+# This uses up no attempt. Room comes from tasks whose commit deletes more than it adds. Dependents
+# are added after their dependencies, and their commits delete their arguments. So meanwhile this
+# worker prefers the newest tasks.
+
+
+#: The most results that are kept here, and the most bytes. Beyond that a task is handed back and
+#: runs again later.
+KEPT_MAX = 400
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+#: Seconds before a result is tried again: the first delay, doubled each time up to the second.
+KEPT_REST_FIRST_S, KEPT_REST_MAX_S = 0.5, 10.0
+
+
+class KeptResults:
+    """Which results one worker keeps; only the loop's thread calls it."""
+
+    def __init__(self) -> None:
+        #: By the path of the claim: the size of the result, and for how long it rested last.
+        self._kept: dict[str, tuple[int, float]] = {}
+        #: Whether the server has refused a result that is not committed yet. No property: the loop
+        #: asks ten times for each task of a chain.
+        self.is_met = False
+
+    def keep(self, claim: Claim, size: int, error: ZkplanError) -> float | None:
+        """Keep a result of `size` bytes that ZooKeeper had no room for.
+
+        Returns after how many seconds to try again, or None if too many are kept already.
+        """
+        if not self._kept:
+            logger.warning("this worker keeps results until ZooKeeper has room for them: %s", error)
+        if claim.path not in self._kept and self._is_full(size):
+            return None
+        _, rested_s = self._kept.get(claim.path, (0, 0.0))
+        rest_s = min(KEPT_REST_MAX_S, max(KEPT_REST_FIRST_S, 2 * rested_s))
+        self._kept[claim.path] = size, rest_s
+        self.is_met = True
+        return rest_s
+
+    def settled(self, claim: Claim) -> None:
+        """Forget `claim`: it was committed, lost, or handed back."""
+        if self._kept.pop(claim.path, None) is not None and not self._kept:
+            self.is_met = False
+            logger.warning("this worker keeps no results any more: all of them are settled")
+
+    def _is_full(self, size: int) -> bool:
+        kept = sum(other for other, _ in self._kept.values())
+        return len(self._kept) >= KEPT_MAX or kept + size > KEPT_BYTES_MAX

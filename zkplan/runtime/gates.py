@@ -1,4 +1,4 @@
-"""Watch the gates: the znodes that tasks wait for, and open a gate when its condition holds.
+"""Watch the znodes that tasks wait for, and open a gate when its condition holds.
 
 Two workers of a root watch all gates; they are chosen by their places among the living, so that
 another follows where one dies. One watch is kept for each znode, however many gates wait for it.
@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from ..errors import PayloadUndecodable, ZkplanError
 from ..gates import argument, opened_condition, too_late
-from ..protocol.fields import to_json
-from ..protocol.gates import (
+from ..protocol.features.gates import (
     OPENED_PER_MULTI,
     Condition,
     Opened,
@@ -30,11 +29,12 @@ from ..protocol.gates import (
     read_gates,
     tell,
 )
+from ..protocol.fields import to_json
 from ..protocol.layout import Paths, parse_gate
 from ..protocol.requests import Op, Step
-from ..protocol.shared import GROUP_BYTES_MAX, or_error
-from ..serialization.codec import Codec
-from .clearing import HEAD_START_S
+from ..protocol.transactions import GROUP_BYTES_MAX, or_error
+from ..values.codec import Codec
+from .lost_claims import HEAD_START_S
 from .membership import Membership
 from .steps import Steps
 

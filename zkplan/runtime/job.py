@@ -1,23 +1,24 @@
-"""A claimed task on its way through a worker, and how an attempt at it ended."""
+"""A claimed task on its way through a worker, what it prints, and how its attempt ended."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..basics.log import TASK_FIELDS
+from ..basics.text import one_line
 from ..basics.tracing import TaskSpan
-from ..log import TASK_FIELDS
-from ..protocol.adding import NewTask
-from ..protocol.load import Loaded
-from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
-from ..protocol.part import Part
+from ..protocol.core.add import NewTask
+from ..protocol.core.commit_part import Part
+from ..protocol.core.load import Loaded
 from ..protocol.records import Failure, PlanRecord
-from ..protocol.requests import NO_FACT, Fact
-from ..protocol.shared import Claim
-from .passing import Begun, end_lines, label_of, pass_on
-from .tail import Tail
+from ..protocol.requests import NO_FACT, Fact, Printed
+from ..protocol.task_options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.transactions import Claim
 
 #: Why a function should stop. Only silence may pass; after the others its worker gives it up.
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
@@ -99,7 +100,7 @@ class Job:
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What each record of this attempt has: see `zkplan.log`."""
+        """What each record of this attempt has: see `zkplan.basics.log`."""
         claim = self.claim
         numbers = int(claim.plan), int(claim.task), claim.n
         return dict(zip(TASK_FIELDS, (*numbers, self.worker), strict=True))
@@ -182,7 +183,7 @@ class Ended:
     #: Why this worker cannot run it; no attempt is used up.
     cannot_run: str = ""
     #: What the worker's log may say of the failure, or of why it cannot run.
-    #: Empty: see `failures.for_log`.
+    #: Empty: see `attempts.for_log`.
     shown: str = ""
     #: ZooKeeper has no room for what it logs; no attempt is used up.
     server_full: bool = False
@@ -196,3 +197,141 @@ class Ended:
     not_before: float = 0.0
     #: The function stopped because its result was not wanted: no attempt is used up.
     stopped: bool = False
+
+
+# ---- The last of what one attempt has printed: how much of it is told, and when.
+
+
+#: A running task is told of after so many seconds; then each time that it has run a tenth longer,
+#: within these bounds.
+PRINTED_FIRST_S, PRINTED_EVERY_MIN_S, PRINTED_EVERY_MAX_S, PRINTED_EVERY_SHARE = 2.0, 2.0, 15.0, 0.1
+#: While it runs, besides what is kept of an attempt anyway: so many bytes for each second.
+PRINTED_BYTES_PER_S = 16
+#: Less room than that is not worth a request.
+PRINTED_BYTES_MIN = 64
+#: Characters that are encoded at a time: a text of 100 MB is not copied as a whole.
+_TAIL_CHARS = 64 * 1024
+
+
+class Tail:
+    """The last bytes of what one attempt has printed, at most `most`. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._kept, self._lock = most, bytearray(), threading.Lock()
+        #: How many bytes were printed.
+        self._end = 0
+        #: Up to this byte they are told.
+        self._told = 0
+        #: From this byte on they are told without a gap.
+        self._whole_from = 0
+        #: How many bytes were told while the task ran.
+        self._live_bytes = 0
+        #: After so many seconds of its run it is told of again.
+        self._due_s = PRINTED_FIRST_S
+        #: Whether that is under way.
+        self._is_under_way = False
+
+    def add(self, text: str) -> None:
+        """What was just printed."""
+        for start in range(0, len(text), _TAIL_CHARS):
+            data = text[start : start + _TAIL_CHARS].encode(errors="backslashreplace")
+            with self._lock:
+                self._end += len(data)
+                self._kept += data
+                if len(self._kept) > 2 * self._most + len(data):
+                    del self._kept[: -self._most]
+
+    def rest(self, room: int) -> Printed | None:
+        """What the end of the attempt tells, at most `room` bytes: the last of it, as far as that
+        was not told; None if there is nothing."""
+        with self._lock:
+            start = max(0, self._end - min(room, self._most))
+            if self._whole_from <= start:
+                start = max(start, self._told)
+            return self._from(start)
+
+    def live(self, ran_s: float) -> Printed | None:
+        """What is told now that the task has run for so long; None if nothing is. `told` says what
+        came of it, and until then nothing more is."""
+        with self._lock:
+            room = int(self._most + PRINTED_BYTES_PER_S * ran_s) - self._live_bytes
+            is_due = ran_s >= self._due_s and not self._is_under_way
+            if not is_due or self._told == self._end or room < PRINTED_BYTES_MIN:
+                return None
+            self._due_s = ran_s + min(
+                PRINTED_EVERY_MAX_S, max(PRINTED_EVERY_MIN_S, PRINTED_EVERY_SHARE * ran_s)
+            )
+            printed = self._from(max(self._told, self._end - min(room, self._most)))
+            self._is_under_way = printed is not None
+            return printed
+
+    def told(self, printed: Printed, is_told: bool | None) -> None:
+        """Whether what `live` gave is in the history."""
+        with self._lock:
+            self._is_under_way = False
+            if is_told:
+                if printed.at > self._told:
+                    self._whole_from = printed.at
+                self._told = printed.end
+                self._live_bytes += self._told - printed.at
+
+    def _from(self, start: int) -> Printed | None:
+        data = self._kept[len(self._kept) - (self._end - start) :] if start < self._end else b""
+        cut = 0
+        while cut < len(data) and data[cut] & 0xC0 == 0x80:
+            cut += 1  # the rest of a character
+        return Printed(start + cut, data[cut:].decode()) if data[cut:] else None
+
+
+# ---- What tasks print goes on to the terminal of their worker in whole lines, each with its task.
+
+
+#: Characters after which a line without an end is passed on, such as that of a progress bar.
+PRINTED_LINE_MAX = 8192
+_terminal_lock = threading.Lock()
+
+#: The streams that a task writes to, by their `id`, and the line that it has begun in each.
+Begun = dict[int, tuple[Any, Any]]
+
+
+def label_of(plan: str, task: str, name: str) -> str:
+    """What stands before each line.
+
+    >>> label_of("0000000004", "0000000007", "load")
+    '[plan-0000000004/task-0000000007 load] '
+    """
+    path = f"plan-{plan}/task-{task}"
+    return f"[{path} {one_line(name)}] " if name and name != f"task-{task}" else f"[{path}] "
+
+
+def pass_on(begun: Begun, label: str, out: Any, data: Any) -> int:
+    """Write the lines to `out` that `data`, text or bytes, completes. Returns its length.
+
+    Each goes in one write: lines of tasks that run at the same time are never mixed.
+    """
+    given: Any = data if isinstance(data, str) else bytes(data)
+    end: Any = "\n" if isinstance(given, str) else b"\n"
+    with _terminal_lock:
+        before = begun[id(out)][1] if id(out) in begun else given[:0]
+        whole, found, rest = (before + given).rpartition(end)
+        if len(rest) > PRINTED_LINE_MAX:
+            whole, found, rest = before + given, end, rest[:0]
+        begun[id(out)] = out, rest
+    if found:
+        out.write(_labelled(label, whole, end))
+    return len(data)
+
+
+def end_lines(begun: Begun, label: str) -> None:
+    """The attempt has ended: write the lines that it has begun."""
+    with _terminal_lock:
+        left = [(out, rest) for out, rest in begun.values() if rest]
+        begun.clear()
+    for out, rest in left:
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            out.write(_labelled(label, rest, "\n" if isinstance(rest, str) else b"\n"))
+
+
+def _labelled(label: str, whole: Any, end: Any) -> Any:
+    before: Any = label if isinstance(whole, str) else label.encode()
+    return end.join(before + line for line in whole.split(end)) + end

@@ -1,4 +1,4 @@
-"""What a worker knows of limits, and when it tries to take a permit.
+"""Know which limits have free permits, and when to try for one.
 
 A limit is read and watched only while entries that name it wait here. When a permit becomes free,
 all workers that wait are told. The worker that gave it back takes it again at once, unless it holds
@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..backoff import CHANCE
-from ..protocol.claim import Permits
+from ..protocol.core.claim import Permits
+from ..protocol.features.limits import Limit, read_limit
 from ..protocol.layout import PERMIT, Paths, limit_path
-from ..protocol.limits import Limit, read_limit
 from ..protocol.requests import Step
 from .membership import Membership
 from .steps import Steps

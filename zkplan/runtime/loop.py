@@ -1,4 +1,4 @@
-"""One worker's loop: a single thread owns all state, and starts whatever is due.
+"""Run one worker: a single thread owns all state and starts whatever is due.
 
 Steps of the protocol run in the background. Answers, watches and ended tasks arrive in the loop's
 inbox as functions to call. So its state needs no locks, and every decision sees a consistent state.
@@ -11,56 +11,54 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from queue import Empty
 from typing import TYPE_CHECKING
 
 from ..backoff import Backoff
+from ..basics.log import get_logger
 from ..errors import ServerRolledBack, ZkplanError
-from ..log import get_logger
+from ..protocol.core.workers import WorkerState
+from ..protocol.history.segments import Recorder
 from ..protocol.layout import Paths
-from ..protocol.recorder import Recorder
 from ..protocol.requests import Delete, Multi
-from ..protocol.shared import Registration
-from ..protocol.worker_record import WorkerState
-from ..retention.collector import Collector
-from ..store.end import Sweeper
-from ..store.values import Values
+from ..protocol.transactions import Registration
 from ..transport import Transport
-from ..transport.mailbox import Empty, Mailbox
-from .abandoned import AbandonedFunctions
-from .bounds import RootBounds
-from .candidates import Candidates
-from .capacity import STALLED_S
-from .claimer import Claimer
-from .claims import Claims
-from .clearing import Clearing
-from .committer import Committer
-from .delays import Promotion
-from .failures import VanishedWorkers
+from ..transport.transport import Mailbox
+from ..values.plan_values import Values
+from ..values.store_maintenance import Sweeper
+from .ahead import Prefetch
+from .attempt_end import Settler
+from .attempts import VanishedWorkers
+from .claimer import Claimer, Loader
+from .claims import STALLED_S, Claims, KeptResults
+from .committer import Committer, Publisher
+from .delays_and_deadlines import PlanTimes, Promotion
 from .gates import GateWatch
-from .isolated import Isolation
+from .isolation import Isolation
 from .job import Ended, Job
-from .kept_results import KeptResults
 from .limits import Limits
-from .loader import Loader
-from .maintenance import Duty, Heartbeat, IdlePoll, IndexScan, PlanCheck
+from .lost_claims import Clearing
+from .maintenance import (
+    AbandonedFunctions,
+    Duty,
+    Heartbeat,
+    IdlePoll,
+    IndexScan,
+    PlanCheck,
+    PlanScan,
+)
 from .membership import Membership
 from .output import LiveOutput
-from .plan_scan import PlanScan
-from .plan_times import PlanTimes
+from .plan_candidates import Candidates
+from .plan_shares import Policy, Shares
 from .poller import Poller
-from .prefetch import Prefetch
-from .publisher import Publisher
+from .retention import Collector, RootBounds, Tidying, Written
 from .runner import Runner
 from .schedules import Schedules
-from .settler import Settler
-from .shares import Policy, Shares
-from .shutdown import PATIENT_S, Shutdown
-from .statistics import Counters
+from .shutdown import PATIENT_S, Shutdown, Wear
+from .statistics import Counters, Vitals
 from .steps import Steps
-from .thread_pool import ThreadPool
-from .tidying import Tidying, Written
-from .vitals import Vitals
-from .wear import Wear
+from .threads import ThreadPool
 
 if TYPE_CHECKING:
     from ..plan import Plan

@@ -1,29 +1,31 @@
-"""Maintenance: what a worker does besides running tasks. Each duty has its own clock."""
+"""Keep a worker in order: heartbeat, idle poll, checks of plans, and a scan for plans that no
+index names."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..backoff import CHANCE, Backoff
+from ..basics.log import get_logger
 from ..basics.text import count
-from ..log import get_logger
-from ..protocol.active import Ended, Scanned
-from ..protocol.check import Report, check
+from ..protocol.core.plan_indexes import Ended, Scanned, find_unindexed
+from ..protocol.core.plans_and_queues import list_plans, read_queues
+from ..protocol.core.workers import report
+from ..protocol.features.plan_check import Report, check
 from ..protocol.layout import Paths
-from ..protocol.queues import read_queues
 from ..protocol.records import taken_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
-from ..protocol.shared import Registration
-from .candidates import Candidates
+from ..protocol.transactions import Registration
 from .claims import Claims
 from .job import LOST, TAKEN
 from .membership import Membership
-from .plan_scan import PlanScan
+from .plan_candidates import Candidates
 from .plan_view import PlanView
 from .steps import Steps
+from .threads import ThreadPool
 
 logger = get_logger("zkplan.worker")
 
@@ -235,3 +237,87 @@ class IndexScan:
         step = self.scan.next_slice(self.membership.share, self.candidates)
         what = "plans of other clients are not looked for"
         self.steps.start_contained(step, scanned, what, instead=Scanned([], []))
+
+
+# ---- Scan for plans that are ready but not in the index, a few plans at a time.
+
+
+#: Plans in one slice: about 20 ms of work for a server and a worker.
+SLICE = 500
+
+
+class PlanScan:
+    """Reads the plans of one root in slices, newest first, round after round.
+
+    Plans that have ended for good are read only once: 20 000 of them cost nothing later.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        #: The version of the root's children at the last listing.
+        self._seen = -1
+        self._plans: set[str] = set()
+        #: Plans that have ended, until they are removed.
+        self.ended: dict[str, Ended] = {}
+        #: The plans left in this round; the next one is last.
+        self._round: list[str] = []
+
+    def next_slice(self, share: tuple[int, int], active: Container[str]) -> Step[Scanned]:
+        """Put missing plans of the next slice of this share (place, number of workers) into the
+        index."""
+        root = yield ReadData(self._paths.root)
+        if root is None:
+            return Scanned([], [])
+        if root.cversion != self._seen:
+            listed = yield from list_plans(self._paths)
+            # New plans come first, because another client may just have made them. Plans that were
+            # removed meanwhile are simply missing.
+            self._round += [plan for plan in listed if plan not in self._plans]
+            self._plans = set(listed)
+            self.ended = {plan: self.ended[plan] for plan in self.ended.keys() & self._plans}
+            self._seen = root.cversion
+        place, count = share
+        chosen = list[str]()
+        if not self._round:
+            self._round = sorted(self._plans - self.ended.keys())
+        while self._round and len(chosen) < SLICE:
+            plan = self._round.pop()
+            if int(plan) % count == place and plan not in active and plan not in self.ended:
+                chosen.append(plan)
+        if not chosen:
+            return Scanned([], [])
+        return (yield from find_unindexed(self._paths, chosen))
+
+    def learn(self, found: Scanned) -> None:
+        """Take the result of a slice."""
+        self.ended.update((plan.number, plan) for plan in found.ended)
+
+
+# ---- Abandoned functions: a worker reports how many still run that it has given up.
+
+
+#: Seconds between two looks. One that ends at once is not reported.
+ABANDONED_PERIOD_S = 1.0
+
+
+@dataclass(eq=False)
+class AbandonedFunctions:
+    """A maintenance duty. Claims do not show these functions, so others would take the worker for
+    idle. It costs a request only where the number has changed."""
+
+    steps: Steps
+    membership: Membership
+    pool: ThreadPool
+    at: float = 0.0
+    _reported: tuple[Registration | None, int] = (None, 0)
+
+    def run(self, now: float) -> None:
+        self.at = now + ABANDONED_PERIOD_S
+        me, said, number = self.membership.me, self.membership.said, self.pool.abandoned
+        before = self._reported[1] if self._reported[0] is me else 0
+        if me is None or said is None or number == before:
+            return
+        self._reported = me, number
+        says = said._replace(id=me.worker, state=self.membership.state, abandoned=number)
+        what = f"worker {me.worker} cannot report its {number} abandoned functions"
+        self.steps.start_contained(report(me.paths, says), lambda done: None, what, instead=False)

@@ -1,4 +1,4 @@
-"""Membership: this worker's registration, the other workers, and whether ZooKeeper answers."""
+"""Register the worker, know the others, and notice when ZooKeeper does not answer."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
+from ..basics.log import get_logger
 from ..errors import TransactionRejected, ZooKeeperUnavailable
-from ..log import get_logger
+from ..protocol.core.workers import WorkerRecord, WorkerState, register, unregister, worker_state
+from ..protocol.fields import Unproven
 from ..protocol.layout import Paths
-from ..protocol.membership import register, unregister
 from ..protocol.requests import Node, Step
-from ..protocol.shared import Registration
-from ..protocol.unproven import Unproven
-from ..protocol.worker_record import WorkerRecord, WorkerState, worker_state
+from ..protocol.transactions import Registration
 from ..transport import Transport
-from ..transport.complaints import why
+from ..transport.kazoo_client import why
 from ..transport.kazoo_private import thread_has_ended
 from ..transport.server_clock import ServerClock
 from .steps import Complaints, Steps

@@ -1,4 +1,4 @@
-"""What the functions of tasks print and log: the last of it is kept, and told while they run."""
+"""Capture what tasks print and log: keep the end of it, show it while they run, and bound it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..log import task_here
-from ..protocol.running import tell_printed
-from ..protocol.shared import REQUEST_BYTES_MAX
+from ..basics.log import task_here
+from ..protocol.core.claim import tell_printed
+from ..protocol.transactions import REQUEST_BYTES_MAX
 
 if TYPE_CHECKING:
     from .job import Job
     from .steps import Steps
-    from .thread_pool import ThreadPool
+    from .threads import ThreadPool
 
 #: Seconds between two looks at what has been printed.
-PERIOD_S = 1.0
+LIVE_PERIOD_S = 1.0
 #: What the end of an attempt and what it has printed may take together, with some to spare for the
 #: operations of its transaction, and for its failure.
 PRINTED_ROOM = REQUEST_BYTES_MAX - 24 * 1024
@@ -42,7 +42,7 @@ class LiveOutput:
     at: float = 0.0
 
     def run(self, now: float) -> None:
-        self.at = now + PERIOD_S if self.keeps() else float("inf")
+        self.at = now + LIVE_PERIOD_S if self.keeps() else float("inf")
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.pool.running):
             tail = job.output
@@ -180,3 +180,54 @@ _HANDLER.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 #: The `extra` of records whose text is kept with the task already: it came through the pipe of its
 #: process.
 KEPT_ALREADY = {_KEPT_ALREADY: True}
+
+
+# ---- What a command writes to stderr, line by line in the worker's log, as far as that is
+# bearable.
+
+
+#: A command logs at most so many lines; a longer line is cut into parts of so many bytes.
+LINES_MAX, LINE_BYTES_MAX = 1000, 2000
+
+
+class StderrLog:
+    """The lines of one command. Not thread-safe."""
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        name: str,
+        what: str = "its stderr",
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        """`extra` are fields of its records."""
+        self._logger, self._name, self._what, self._extra = logger, name, what, extra
+        self._partial, self._lines = b"", 0
+
+    def add(self, data: bytes) -> None:
+        if self._lines > LINES_MAX:
+            return
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            self._tell(line)
+        while len(self._partial) > LINE_BYTES_MAX:
+            self._tell(self._partial[:LINE_BYTES_MAX])
+            self._partial = self._partial[LINE_BYTES_MAX:]
+
+    def close(self) -> None:
+        """Log the last line if it has no end."""
+        if self._partial:
+            self._tell(self._partial)
+            self._partial = b""
+
+    def _tell(self, line: bytes) -> None:
+        self._lines += 1
+        if self._lines == LINES_MAX + 1:
+            self._logger.warning(
+                "%s: only the first %d lines of %s are logged",
+                *(self._name, LINES_MAX, self._what),
+                extra=self._extra,
+            )
+        elif self._lines <= LINES_MAX:
+            text = line[:LINE_BYTES_MAX].decode(errors="replace")
+            self._logger.info("%s: %s", self._name, text, extra=self._extra)

@@ -1,4 +1,4 @@
-"""What a worker knows of one plan, and which runnable entries it tries to claim, and when.
+"""Know one plan: which of its runnable tasks this worker tries to claim, and when.
 
 Pure: time is an argument. Workers that list the same entries must not all try the first ones. So
 each prefers its own share, by task number. It takes from another share only if its own is empty and
@@ -13,17 +13,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from ..protocol.core.plans_and_queues import PlanLook, Signs
 from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, kind_in, parse_entry
-from ..protocol.look import PlanLook, Signs
 from ..protocol.records import PlanRecord, State
-from .left_to_others import AVOID_MAX_S, LeftToOthers, longer
-from .listing import (
+from .plan_entries import (
+    AVOID_MAX_S,
     CANDIDATES_MAX,
     NEARLY_EMPTY,
+    LeftToOthers,
     Names,
     first_of,
     has_limits,
     last_of_others,
+    longer,
     rank_in,
     share_of,
     urgent_of,

@@ -1,5 +1,4 @@
-"""Poll: list the active plans, and the runnable tasks of plans that may have some for this
-worker."""
+"""List the active plans, and the runnable tasks of those that may have work for this worker."""
 
 from __future__ import annotations
 
@@ -9,19 +8,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ..backoff import CHANCE
-from ..protocol.active import list_active
+from ..protocol.core.plan_indexes import list_active
+from ..protocol.core.plans_and_queues import PlanLook, Signs, look, read_signs
 from ..protocol.layout import Paths, queue_path
-from ..protocol.look import PlanLook, Signs, look, read_signs
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
-from .candidates import Candidates
-from .claims import Claims
-from .failures import VanishedWorkers
+from .attempts import VanishedWorkers
+from .claims import Claims, KeptResults
+from .delays_and_deadlines import PlanTimes
 from .job import CANCELLED, REMOVED
-from .kept_results import KeptResults
 from .limits import Limits
 from .membership import Membership
-from .plan_times import PlanTimes
+from .plan_candidates import Candidates
 from .plan_view import PlanView
 from .statistics import Counters
 from .steps import Steps

@@ -1,4 +1,4 @@
-"""Run a task that stands once more, here, with its recorded arguments; commit nothing."""
+"""Run a task again, here, with its recorded arguments; commit nothing."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any
 
-from ..connection import Connection
 from ..errors import TaskError
 from ..plan import Plan
-from ..protocol.load import Reading, read_names
-from ..protocol.places import find_place
+from ..protocol.core.edges import outcome_in
+from ..protocol.core.load import Reading, read_names
+from ..protocol.features.task_place import find_place
 from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
-from ..protocol.shared import Claim
-from ..protocol.sources import outcome_in
-from ..serialization.by_name import AllowList
-from ..serialization.codec import FAILURE, VALUE, task_options
-from ..serialization.failures import dump_failure
-from ..store.values import Values
+from ..protocol.transactions import Claim
 from ..tasks import Task
-from .context import Context, running
+from ..values.codec import FAILURE, VALUE, dump_failure, task_options
+from ..values.connection import Connection
+from ..values.functions_by_name import AllowList
+from ..values.plan_values import Values
+from .context import Context, PlanWithin, running
 from .job import Job
-from .plan_within import PlanWithin
 
 #: Calls the function with its arguments; a debugger may do so in another way.
 Call = Callable[..., Any]

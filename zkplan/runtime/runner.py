@@ -1,4 +1,4 @@
-"""Run: decode a claimed task, call its function, and seal the result."""
+"""Run a claimed task: decode it, call its function, and seal the result."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backoff import CHANCE, Backoff
 from ..basics import tracing
+from ..basics.log import get_logger, task_here
 from ..errors import (
     PayloadTooLarge,
     PayloadUndecodable,
@@ -22,26 +23,21 @@ from ..errors import (
     TaskCancelled,
     TransactionRejected,
 )
-from ..log import get_logger, task_here
 from ..protocol import failpoints
+from ..protocol.core.claim import mark_started
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.requests import Fact
-from ..protocol.running import mark_started
-from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.functions import is_json
-from ..store.values import Values
+from ..protocol.transactions import REQUEST_BYTES_MAX
 from ..transport import Transport
 from ..transport.server_clock import ServerClock
-from .before_call import before_call, ended_by, is_last_attempt
-from .context import Context, running
-from .coroutines import EventLoop
-from .failures import VanishedWorkers, describe
-from .forks import leave_fork
-from .isolated import IsolatedAttempts, Isolation
-from .job import Ended, Job
-from .plan_within import returned
-from .run_ahead import RunAhead
-from .tail import Tail
+from ..values.function_codec import is_json
+from ..values.plan_values import Values
+from .ahead import RunAhead
+from .attempts import VanishedWorkers, before_call, describe, ended_by, is_last_attempt
+from .context import Context, returned, running
+from .isolation import IsolatedAttempts, Isolation
+from .job import Ended, Job, Tail
+from .threads import EventLoop, leave_fork
 
 if TYPE_CHECKING:
     from ..plan import Plan

@@ -1,4 +1,4 @@
-"""Fire schedules: any worker does, the one whose share it is first. The server's clock decides."""
+"""Fire schedules: one worker starts each, and the server's clock decides when."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import zlib
 from dataclasses import dataclass, field
 
 from ..basics.cron import Cron
+from ..basics.log import get_logger
 from ..errors import PayloadUndecodable, PlanError, ZkplanError
-from ..log import get_logger
-from ..protocol.control import change_state
-from ..protocol.layout import Paths
-from ..protocol.requests import ReadChildren, ReadData, Step
-from ..protocol.schedules import (
+from ..protocol.core.plan_life import change_state
+from ..protocol.features.schedules import (
     Firing,
     Schedule,
     fire,
     goes_on,
+    jitter_s,
     pass_over,
     read_schedule,
+    record_of,
     reread,
+    turn,
 )
-from ..protocol.shared import or_error
-from ..schedules.due import jitter_s, record_of, turn
+from ..protocol.layout import Paths
+from ..protocol.requests import ReadChildren, ReadData, Step
+from ..protocol.transactions import or_error
 from .membership import Membership
 from .steps import Steps
 

@@ -1,17 +1,18 @@
-"""Shutdown: drain the worker, hand back its claims, sign off, and never wait for ever."""
+"""Drain a worker and sign it off, on request or once lost functions hold too many of its
+threads."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
+from ..basics.log import get_logger
 from ..basics.text import count
-from ..log import get_logger
+from .attempt_end import Settler
 from .claims import Claims
 from .membership import Membership
-from .settler import Settler
 from .steps import Steps
-from .thread_pool import ThreadPool
+from .threads import ThreadPool
 
 #: How long a worker without claims waits for ZooKeeper to sign off.
 SIGN_OFF_S = 2.0
@@ -89,3 +90,39 @@ class Shutdown:
         # ended jobs, is in neither for a moment. To end then would drop its result.
         claims = self.claims
         return bool(claims.jobs or claims.held or claims.uncommitted)
+
+
+# ---- Wear: a worker ends once too many functions that it has given up hold its threads.
+
+
+#: How long the other tasks of such a worker have.
+WORN_OUT_GRACE_S = 30.0
+#: Seconds for which so many must hold their threads: a process or a command takes a while to end.
+WORN_AFTER_S = 10.0
+
+
+class Wear:
+    """Looks whether the threads that nothing ends have become too many. Only a new process is rid
+    of them."""
+
+    def __init__(self, pool: ThreadPool, shutdown: Shutdown, most: int | None) -> None:
+        """`most` is `max_abandoned` of the worker; with None it goes on with fewer slots."""
+        self._pool, self._shutdown, self._most = pool, shutdown, most
+        self._since = float("inf")
+        self.is_worn_out = False
+
+    def look(self, now: float) -> None:
+        """Begin to drain if it is so."""
+        if self._most is None or self._shutdown.begun:
+            return
+        self._since = min(self._since, now) if self._pool.abandoned >= self._most else float("inf")
+        if now < self._since + WORN_AFTER_S:
+            return
+        self.is_worn_out = True
+        logger.error(
+            "%d functions that were given up (timed out, cancelled) have not returned, and hold as "
+            "many threads, the limit (max_abandoned): this worker claims nothing more, and ends. "
+            "Give the calls that hang a time-out of their own",
+            self._most,
+        )
+        self._shutdown.begin(WORN_OUT_GRACE_S)

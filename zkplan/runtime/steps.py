@@ -1,4 +1,4 @@
-"""Run steps of the protocol in the background of a worker's loop, and retry them.
+"""Run steps of the protocol in the background of the loop, and retry those that others block.
 
 While a worker lives, nobody else may settle its claims. So if somebody else's znodes or access
 lists stop a step that settles a claim, the step is retried after a delay. By then an operator may
@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from ..basics.log import get_logger
 from ..errors import ZkplanError
-from ..log import get_logger
 from ..protocol.requests import Step
-from ..protocol.shared import or_error
+from ..protocol.transactions import or_error
 from ..transport import Transport
 from .statistics import Counters
 

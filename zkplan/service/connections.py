@@ -1,4 +1,4 @@
-"""The connections of a service: how many there may be, whose they are, and which are ended.
+"""The connections of a service: how many it accepts, whose they are, and which it closes.
 
 A stranger is a connection whose last request had no token that counts, or that has sent none yet.
 Anybody can make strangers, so a new one takes the place of the oldest: it is never refused, and
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from .seldom import Seldom
+from ..basics.log import get_logger
 from .tokens import Caller
 
 #: The most connections, where the system lets the process have as many.
@@ -275,3 +275,31 @@ def _allowed() -> int:
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
     return min(CONNECTIONS_MAX, soft - min(OTHERS_MAX, soft // 2))
+
+
+# ---- Lines of the log that strangers can cause: each kind at most once in ten seconds, and
+# counted.
+
+
+#: Seconds between two lines of one kind.
+APART_S = 10.0
+log = get_logger("zkplan.service")
+
+
+class Seldom:
+    """Keeps who asks often from filling the disk. Used by one event loop."""
+
+    def __init__(self) -> None:
+        #: For each kind, when its last line was written, and how many were left out since.
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def info(self, kind: str, text: str) -> None:
+        """Write the line, or count it. Kinds are few: none comes from a request."""
+        now = time.monotonic()
+        last, left_out = self._kinds.get(kind, (float("-inf"), 0))
+        if now - last < APART_S:
+            self._kinds[kind] = last, left_out + 1
+            return
+        self._kinds[kind] = now, 0
+        more = f" ({left_out} more of this kind in the last {now - last:.0f} s)" if left_out else ""
+        log.info("%s%s", text, more)

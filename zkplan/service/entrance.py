@@ -1,21 +1,21 @@
-"""The entrance: each request passes it before any of it is read. Host, origin, token, rate."""
+"""The entrance: every request passes it first. It checks host, origin, token, rate and size."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..history.by import CHARS_MAX, acting
-from ..log import get_logger
-from .connections import Connection, origin_of
-from .options import Options
-from .problems import Problem
-from .rates import Rates
-from .seldom import Seldom
+from ..basics.log import get_logger
+from ..values.connection import CHARS_MAX, acting
+from .answers import Problem
+from .connections import Connection, Seldom, origin_of
 from .tokens import ANYBODY, Caller, Tokens, time_text
 
 #: Whether the service lives: answered to everybody, by whatever name, and at any rate.
@@ -204,3 +204,137 @@ def _in_histories(caller: Caller | None) -> str:
     if caller is None or not caller.id:
         return ""
     return f"{caller.name[: CHARS_MAX - 20]} (token {caller.id})"
+
+
+# ---- What a service is told when it starts.
+
+
+#: The static files of the page.
+PAGE = Path(__file__).parent / "page"
+
+
+@dataclass(frozen=True)
+class Options:
+    """`body_max` is in bytes. `rate` is how many requests a second one token, or one address
+    without a token, may send, 0 for any number; `burst` as many at once. `looks` is how often a
+    second, at most, the service looks for what has changed. `host_names` are what a request
+    may name as its host; empty for any. `proxies` are addresses and networks of proxies, which are
+    believed when they say whom a request comes from.
+    """
+
+    body_max: int = 16 * 1024 * 1024
+    rate: float = 100.0
+    burst: float = 400.0
+    looks: float = 2.0
+    host_names: frozenset[str] = field(default_factory=frozenset)
+    proxies: tuple[str, ...] = ()
+    page: Path = PAGE
+
+
+# ---- How many requests each caller may send: a bucket that fills as time goes by.
+
+
+#: Buckets of so many callers are kept; who has not asked for longest begins anew.
+CALLERS_MAX = 10_000
+
+
+class Rates:
+    """`rate` requests a second for each caller, `burst` at once; any number if `rate` is 0."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, max(1.0, burst)
+        #: How many requests each caller has left, and when that was.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str, now: float | None = None) -> float:
+        """Take one; returns 0, or in how many seconds there is one."""
+        if self._rate <= 0:
+            return 0.0
+        now = time.monotonic() if now is None else now
+        left, when = self._left.pop(caller, (self._burst, now))
+        left = min(self._burst, left + (now - when) * self._rate)
+        taken = left >= 1
+        self._left[caller] = (left - taken, now)
+        if len(self._left) > CALLERS_MAX:
+            self._left.popitem(last=False)
+        return 0.0 if taken else (1 - left) / self._rate
+
+
+# ---- Bodies of requests: as large as the service takes, each and all of them together, and
+# refused before they are in memory.
+
+
+#: How many of the largest bodies are in memory at most: in all, and of one token.
+AT_ONCE, OF_TOKEN = 16, 4
+
+
+class Bodies:
+    """Passes bodies of at most `most` bytes on, and answers 413 to larger ones. Those that are in
+    memory count until they are answered: who sends too much at once is told to wait (429)."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app, self._most = app, most
+        #: The bytes in memory, by caller.
+        self._held: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        told = Headers(scope=scope).get("content-length", "")
+        if told.isascii() and told.isdecimal() and int(told[:20]) > self._most:
+            await self._refused().response()(scope, receive, send)
+            return
+        got, has_begun = 0, False
+        key: str = scope["state"]["key"]
+
+        async def counted() -> Message:
+            nonlocal got
+            message = await receive()
+            if message["type"] == "http.request":
+                more = len(message.get("body", b""))
+                got += more
+                self._held[key] += more
+                if got > self._most:
+                    raise self._refused()
+                if (
+                    self._held[key] > OF_TOKEN * self._most
+                    or self._held.total() > AT_ONCE * self._most
+                ):
+                    raise self._crowded()
+            return message
+
+        async def noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, counted, noted)
+        except Problem as problem:
+            if has_begun:
+                raise
+            await problem.response()(scope, receive, send)
+        finally:
+            self._held[key] -= got
+            if not self._held[key]:
+                del self._held[key]
+
+    def _crowded(self) -> Problem:
+        return Problem(
+            429,
+            "too-many-bodies",
+            f"bodies of more than {OF_TOKEN * self._most} bytes of this token are under way, or "
+            f"{AT_ONCE * self._most} of all",
+            "Send one after the other.",
+            headers={"Connection": "close", "Retry-After": "5"},
+        )
+
+    def _refused(self) -> Problem:
+        return Problem(
+            413,
+            "body-too-large",
+            f"the body has more than {self._most} bytes",
+            "Send it in several requests; the service takes more with --body-max.",
+            headers={"Connection": "close"},  # the rest of it is not read
+        )

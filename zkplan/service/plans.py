@@ -1,37 +1,162 @@
-"""Routes of plans: list, create, show, why, remove."""
+"""Routes of plans: list, create, show, explain, pause, resume, cancel, retry and remove them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
 
 from ..client import Client
 from ..errors import PlanNotFound, ZkplanError
-from ..inspection.deadlock import status_of
-from ..inspection.together import together
-from ..protocol.active import list_active
-from ..protocol.control import PlanStatus, status
-from ..protocol.failed import list_failed
+from ..plan import Plan
+from ..protocol.core.plan_indexes import list_active, list_failed
+from ..protocol.core.plan_life import PlanStatus, status
+from ..protocol.core.plans_and_queues import plan_records
+from ..protocol.features.limits import SIZE_MAX
 from ..protocol.layout import number_of
-from ..protocol.look import plan_records
-from ..protocol.records import PlanRecord
-from .asked import ClientOf, PlanOf, idempotency_key_header, needs, record_of
-from .etags import NotModified, Tagged
-from .fields import given_in
-from .paging import Cursor, Limit, Page, cursor_of, parts_of
-from .plan_models import (
-    Changed,
-    PlanDetails,
-    PlanIn,
-    PlanOut,
-    PlanState,
-    ProgressOut,
-    plan_out,
+from ..protocol.records import WEIGHT_MAX, PlanRecord
+from ..values.connection import together
+from ..views.deadlock import status_of
+from .answers import (
+    Cursor,
+    IfMatch,
+    Limit,
+    NotModified,
+    Page,
+    Problem,
+    Tagged,
+    cursor_of,
+    demand,
+    documented,
+    parts_of,
 )
-from .problems import Problem, documented
-from .why_models import WhyOut, why_out
+from .parameters import (
+    ClientOf,
+    Label,
+    MomentIn,
+    PlanOf,
+    Priority,
+    Strict,
+    TaskOptionsIn,
+    WhyOut,
+    given_in,
+    idempotency_key_header,
+    needs,
+    record_of,
+    why_out,
+)
+
+PlanState = Literal["defining", "running", "paused", "cancelled", "done", "failed"]
+Weight = Annotated[int, Field(ge=1, le=WEIGHT_MAX)]
+
+
+class PlanIn(TaskOptionsIn):
+    """A new plan. Options of tasks are the defaults for its tasks."""
+
+    name: Label | None = None
+    key: Label | None = None
+    if_exists: Literal["return", "raise", "replace_finished"] = "return"
+    on_failure: Literal["hold", "cascade"] = "hold"
+    retention: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    weight: Weight = 1
+    max_running: Annotated[int, Field(ge=1, le=SIZE_MAX)] | None = None
+    not_before: MomentIn | None = None
+    deadline: MomentIn | None = None
+    history: bool = True
+
+
+class PlanShareIn(Strict):
+    """What may be changed of a plan; what is left out stays."""
+
+    weight: Weight | None = None
+    priority: Priority | None = None
+
+
+class PlanShareOut(BaseModel):
+    """The share of a plan in the workers."""
+
+    weight: int
+    priority: int
+
+
+class PlanOut(BaseModel):
+    """A plan in numbers. `tasks` counts the unfinished ones, `added` all that ever were. `ended` is
+    when it was done, or ended with failed tasks (`failed`), and null before. `retried` counts how
+    often it has run again after its end.
+
+    `readable` is false if its record is of another format, or sealed with a key that the service
+    has not got.
+    """
+
+    number: int
+    path: str
+    name: str
+    state: PlanState
+    tasks: int
+    runnable: int
+    dead: int
+    outcomes: int
+    added: int
+    finished: int
+    skipped: int
+    created: float
+    ended: float | None
+    key: str
+    not_before: float | None
+    deadline: float | None
+    reason: str
+    retried: int
+    weight: int
+    priority: int
+    on_failure: Literal["hold", "cascade"] = "hold"
+    serializer: Literal["pickle", "json"] = "pickle"
+    retention: float | None = None
+    readable: bool = True
+
+
+class ProgressOut(BaseModel):
+    """The tasks of a plan, counted by state."""
+
+    added: int
+    finished: int
+    running: int
+    runnable: int
+    delayed: int
+    waiting: int
+    dead: int
+    gated: int
+    skipped: int
+
+
+class PlanDetails(PlanOut):
+    """A plan, with its tasks counted by state."""
+
+    progress: ProgressOut
+
+
+class Changed(BaseModel):
+    """What a change did: `changed` is false where there was nothing to do."""
+
+    changed: bool
+    count: int = 0
+
+
+def plan_out(found: PlanStatus, record: PlanRecord | None) -> PlanOut:
+    """The plan as it is shown."""
+    facts = {name: getattr(found, name) for name in PlanStatus._fields}
+    if record is not None:
+        facts |= {"on_failure": record.on_failure, "serializer": record.serializer}
+        if record.retention is not None and record.retention != float("inf"):
+            facts["retention"] = record.retention
+    number = int(found.path.rpartition("-")[2])
+    return PlanOut(**facts, number=number, finished=found.finished, readable=record is not None)
+
+
+# ---- Routes of plans: list, create, show, why, remove.
+
 
 router = APIRouter(tags=["plans"], responses=documented(404, 422))
 Sort = Literal["number", "-number", "name", "-name"]
@@ -165,3 +290,64 @@ def why_plan(plan: PlanOf) -> WhyOut:
 def remove_plan(plan: PlanOf) -> Changed:
     """Cancel it, and delete it with all that belongs to it. `count`: the tasks that were left."""
     return Changed(changed=True, count=plan.remove())
+
+
+# ---- Routes that change a plan: ready, pause, resume, cancel, retry, set.
+
+
+actions_router = APIRouter(tags=["plans"], responses=documented(404, 409, 422))
+
+
+def _now(plan: Plan) -> PlanOut:
+    return plan_out(plan.status(), record_of(plan))
+
+
+def _action(role: Any, name: str, text: str, act: Callable[[Plan], object]) -> None:
+    def route(plan: PlanOf) -> PlanOut:
+        act(plan)
+        return _now(plan)
+
+    actions_router.add_api_route(
+        f"/plans/{{plan}}/{name}",
+        route,
+        methods=["POST"],
+        dependencies=[needs(role)],
+        name=f"{name}_plan",
+        operation_id=f"{name}_plan",
+        summary=f"{name.capitalize()} a plan",
+        description=text,
+    )
+
+
+_action("author", "ready", "Let it run. Tasks may be added before and after.", Plan.mark_ready)
+_action("operate", "pause", "Claim no more of its tasks. Running ones go on.", Plan.pause)
+_action("operate", "resume", "Let a paused plan run again.", Plan.resume)
+_action("operate", "cancel", "Stop it for good.", Plan.cancel)
+
+
+@actions_router.post("/plans/{plan}/retry", dependencies=[needs("operate")])
+def retry_plan(plan: PlanOf) -> Changed:
+    """Make all dead tasks runnable again, with all their attempts. `count` says how many."""
+    many = plan.retry()
+    return Changed(changed=many > 0, count=many)
+
+
+@actions_router.get("/plans/{plan}/share", dependencies=[needs("read")], responses=NotModified)
+def show_share(plan: PlanOf, tagged: Tagged) -> PlanShareOut:
+    """Its weight and its priority."""
+    return tagged(_share(plan))
+
+
+@actions_router.post(
+    "/plans/{plan}/set", dependencies=[needs("operate")], responses=documented(412)
+)
+def set_plan(plan: PlanOf, wanted: PlanShareIn, if_match: IfMatch = None) -> PlanOut:
+    """Change its weight or its priority. The tag for If-Match is that of its share."""
+    demand(if_match, _share(plan))
+    plan.set(**given_in(wanted))
+    return _now(plan)
+
+
+def _share(plan: Plan) -> PlanShareOut:
+    seen = plan.status()
+    return PlanShareOut(weight=seen.weight, priority=seen.priority)

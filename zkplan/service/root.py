@@ -1,4 +1,5 @@
-"""Routes of what is of the whole root: overview, queues, limits."""
+"""Routes of the whole root: overview, queues, limits, workers, and what the caller's token
+allows."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
+from ..author.operator_actions import find_worker, tell_worker
 from ..client import Client
-from ..inspection.overview import Overview
-from ..protocol.limits import PERIODS_S, SIZE_MAX, LimitStatus, Permit
-from .asked import ClientOf, needs
-from .etags import IfMatch, NotModified, Tagged, demand
-from .fields import Strict
-from .plan_models import Changed
-from .problems import Problem, documented
+from ..protocol.core.workers import WorkerRecord, WorkerState
+from ..protocol.features.limits import PERIODS_S, SIZE_MAX, LimitStatus, Permit
+from ..views.find_tasks import task_names
+from ..views.overview import Overview
+from ..views.workers import Held, held_tasks
+from .answers import IfMatch, NotModified, Problem, Tagged, demand, documented
+from .parameters import ClientOf, Strict, needs
+from .plans import Changed
+from .tokens import ROLES, Caller, Role
 
 router = APIRouter(tags=["root"], responses=documented(404, 409, 422))
 LimitName = Annotated[
@@ -225,3 +229,124 @@ def remove_limit(client: ClientOf, name: LimitName, if_match: IfMatch = None) ->
     if if_match is not None:
         demand(if_match, _setting(client, name))
     return Changed(changed=client.remove_limit(name))
+
+
+# ---- Routes of workers: who lives, what each holds, and orders for them.
+
+
+workers_router = APIRouter(tags=["workers"], responses=documented(404, 409, 422))
+WorkerId = Annotated[
+    str, Path(min_length=1, max_length=200, description="Its ID, or the beginning.")
+]
+
+
+class WorkerOut(BaseModel):
+    """A living worker. `claims` counts its tasks, `slots` how many it runs at a time, `abandoned`
+    the functions that it has given up and that still hold a thread."""
+
+    id: str
+    host: str
+    pid: int
+    slots: int
+    started: float
+    claims: int
+    queues: list[str]
+    version: str
+    isolation: str
+    state: Literal["running", "paused", "draining"]
+    abandoned: int
+
+
+class HeldOut(BaseModel):
+    """A task that a worker holds: `running`, `claimed ahead`, or `left behind` by a lost worker."""
+
+    plan: int
+    number: int
+    name: str | None
+    attempt: int
+    since: float
+    queue: str
+    state: Literal["running", "claimed ahead", "left behind"]
+
+
+class WorkerDetails(WorkerOut):
+    """A worker with the tasks that it holds, the oldest claim first."""
+
+    held: list[HeldOut]
+
+
+class Workers(BaseModel):
+    """The living workers, by ID."""
+
+    items: list[WorkerOut]
+
+
+def _out(worker: WorkerRecord) -> WorkerOut:
+    facts = {name: getattr(worker, name) for name in WorkerOut.model_fields}
+    return WorkerOut(**facts | {"queues": list(worker.queues)})
+
+
+@workers_router.get("/workers", dependencies=[needs("read")])
+def list_workers(client: ClientOf) -> Workers:
+    """The workers that are registered under the root."""
+    return Workers(items=[_out(worker) for worker in client.workers()])
+
+
+@workers_router.get("/workers/{worker}", dependencies=[needs("read")])
+def show_worker(client: ClientOf, worker: WorkerId) -> WorkerDetails:
+    """One worker, and the tasks that it holds."""
+    found = find_worker(client, worker)
+    held = client.transport.run(held_tasks(client.paths)).claims
+    mine = [each for each in held if each.worker == found.id]
+    names = task_names(client, [(each.plan, each.task) for each in mine])
+    shown = [_held(each, names.get((each.plan, each.task))) for each in mine]
+    return WorkerDetails(**_out(found).model_dump(), held=shown)
+
+
+def _held(held: Held, name: str | None) -> HeldOut:
+    shown = {key: getattr(held, key) for key in ("attempt", "since", "queue", "state")}
+    return HeldOut(plan=int(held.plan), number=int(held.task), name=name, **shown)
+
+
+@workers_router.post("/workers/{worker}/drain", dependencies=[needs("operate")])
+def drain_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
+    """Have it finish what runs, hand back the rest, and end. It hears of it within seconds."""
+    return _told(client, worker, "draining")
+
+
+@workers_router.post("/workers/{worker}/pause", dependencies=[needs("operate")])
+def pause_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
+    """Have it claim nothing more until it is resumed."""
+    return _told(client, worker, "paused")
+
+
+@workers_router.post("/workers/{worker}/resume", dependencies=[needs("operate")])
+def resume_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
+    """Let a paused worker claim again."""
+    return _told(client, worker, "running")
+
+
+def _told(client: Client, worker: str, state: WorkerState) -> WorkerOut:
+    return _out(tell_worker(client, worker, state)._replace(state=state))
+
+
+# ---- The route that tells a caller what its token allows.
+
+
+caller_router = APIRouter(tags=["root"], responses=documented())
+
+
+class CallerOut(BaseModel):
+    """Who asks: the name that its token was given, its roles, and the root that is served."""
+
+    name: str
+    roles: list[Role]
+    root: str
+
+
+@caller_router.get("/caller", dependencies=[needs("read")])
+async def show_caller(request: Request, client: ClientOf) -> CallerOut:
+    """What the token of this request allows."""
+    caller: Caller = request.state.caller
+    roles = [role for role in ROLES if caller.may(role)]
+    return CallerOut(name=caller.name, roles=roles, root=client.root)

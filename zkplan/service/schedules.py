@@ -1,4 +1,4 @@
-"""Routes of schedules: list, set, show, pause, resume, trigger, remove."""
+"""Routes of schedules: list, set, show, pause, resume, trigger and remove them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
+from ..author.functions import NamedFunction
 from ..client import Client
 from ..errors import InvalidTask
-from ..functions.named import NamedFunction
 from ..schedules import Schedule, ScheduleInfo, find, infos
-from .asked import ClientOf, needs, record_of
-from .etags import NotModified, Tagged
-from .fields import Strict
-from .plan_models import Changed, PlanOut, plan_out
-from .problems import documented
+from .answers import NotModified, Tagged, documented
+from .parameters import ClientOf, Strict, needs, record_of
+from .plans import Changed, PlanOut, plan_out
 from .task_models import FunctionTaskIn
 
 router = APIRouter(tags=["schedules"], responses=documented(404, 409, 422))

@@ -1,4 +1,4 @@
-"""Tokens: who may ask what. Their file holds digests alone, of which no token can be made."""
+"""Tokens: who may do what. The token file holds only digests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from ..basics.log import get_logger
+from ..basics.private import BYTES_MAX, read_private
 from ..errors import InvalidSettings
-from ..log import get_logger
-from ..settings.private import BYTES_MAX, read_private
 
 Role = Literal["read", "operate", "author", "work"]
 ROLES: tuple[Role, ...] = get_args(Role)

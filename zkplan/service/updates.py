@@ -1,33 +1,139 @@
-"""The route of updates: several tasks of a plan are changed together, or not at all."""
+"""The route of updates: it changes several tasks of a plan together, or none of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
 
+from ..author.task_specs import TaskSpec
 from ..errors import UpdateRefused
-from ..functions.task_spec import TaskSpec
-from ..leases import Add, Complete, Decide
-from ..leases.operations import Operation
 from ..plan import Plan
-from .adding import specs_of
-from .asked import CallerOf, PlanOf, check_held, idempotency_key_header, may
-from .problems import MEDIA_TYPE, Problem, documented
-from .task_models import AddedTask
-from .tokens import Caller, Role
-from .update_models import (
-    AddIn,
-    CompleteIn,
-    MoveIn,
-    OperationIn,
-    SkipIn,
-    UpdatedOut,
-    UpdateIn,
-    UpdateProblem,
+from .answers import MEDIA_TYPE, Problem, ProblemBody, documented
+from .lease_updates import OPERATIONS_MAX, Operation
+from .leases import Add, Complete, Decide
+from .parameters import (
+    NUMBER_MAX,
+    CallerOf,
+    PlanOf,
+    Priority,
+    Strict,
+    check_held,
+    idempotency_key_header,
+    may,
 )
+from .task_models import AddedTask, FunctionTaskIn, KindTaskIn
+from .tasks import specs_of
+from .tokens import Caller, Role
+from .work import ClaimIdIn
+
+Number = Annotated[int, Field(ge=0, le=NUMBER_MAX, description="The number of a task.")]
+Expect = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z]{1,20}(\.[0-9]{1,10}){0,3}$",
+        description="A `version` of the task, or the beginning of one: `dead`, `running.3`.",
+    ),
+]
+
+
+class AddIn(Strict):
+    """Add a task. Later ones of the update may refer to it by its `id`."""
+
+    do: Literal["add"]
+    new: FunctionTaskIn | KindTaskIn
+
+
+class UpdateCompleteIn(Strict):
+    """Commit a result under a claim, as `/v1/leases/complete` does."""
+
+    do: Literal["complete"]
+    id: ClaimIdIn
+    value: Any = None
+
+
+class _OfTask(Strict):
+    task: Number
+    expect: Expect | None = None
+
+
+class UpdateSkipIn(_OfTask):
+    """Let the task not run: those that take its result get the value."""
+
+    do: Literal["skip"]
+    value: Any = None
+
+
+class CancelIn(_OfTask):
+    """Let the task fail for good."""
+
+    do: Literal["cancel"]
+
+
+class RetryIn(_OfTask):
+    """Make a dead task runnable again; a delayed one runs now."""
+
+    do: Literal["retry"]
+
+
+class MoveIn(_OfTask):
+    """Give a task that has not started another priority."""
+
+    do: Literal["move"]
+    priority: Priority
+
+
+class CheckIn(Strict):
+    """Change nothing, but demand that the task is as it is expected."""
+
+    do: Literal["check"]
+    task: Number
+    expect: Expect
+
+
+OperationIn = Annotated[
+    AddIn | UpdateCompleteIn | UpdateSkipIn | CancelIn | RetryIn | MoveIn | CheckIn,
+    Field(discriminator="do"),
+]
+
+
+class UpdateIn(Strict):
+    """Operations on tasks of one plan: all of them, or none."""
+
+    operations: Annotated[list[OperationIn], Field(min_length=1, max_length=OPERATIONS_MAX)]
+
+
+class UpdatedOut(BaseModel):
+    """The tasks that were added, in order. `repeated`: an earlier request of the same key did
+    it."""
+
+    tasks: list[AddedTask]
+    repeated: bool
+
+
+class RefusalOut(BaseModel):
+    """Why an operation does not fit. `index` is its place in `operations`; `expected` and `found`
+    are versions of the task or states of it, `why` says it for people, `todo` what to do."""
+
+    index: int
+    task: int | None
+    expected: str
+    found: str
+    why: str
+    todo: str
+
+
+class UpdateProblem(ProblemBody):
+    """Nothing was written. `refusals` has every operation that does not fit."""
+
+    refusals: list[RefusalOut] = Field(default_factory=list)
+
+
+# ---- The route of updates: several tasks of a plan are changed together, or not at all.
+
 
 _REFUSED: dict[int | str, dict[str, Any]] = {
     409: {
@@ -57,7 +163,9 @@ def update_tasks(
     409: `refusals` names every operation that does not fit, and nothing was written.
     """
     _refuse_lacking(caller, wanted.operations)
-    check_held(caller, [each.id for each in wanted.operations if isinstance(each, CompleteIn)])
+    check_held(
+        caller, [each.id for each in wanted.operations if isinstance(each, UpdateCompleteIn)]
+    )
     adds = [(i, each) for i, each in enumerate(wanted.operations) if isinstance(each, AddIn)]
     places = [f"operations[{index}].new" for index, _ in adds]
     specs = iter(specs_of(plan, [each.new for _, each in adds], None, places))
@@ -99,9 +207,9 @@ def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
     match sent:
         case AddIn():
             return Add(next(specs))
-        case CompleteIn():
+        case UpdateCompleteIn():
             return Complete(sent.id, sent.value)
-        case SkipIn():
+        case UpdateSkipIn():
             return Decide(sent.task, sent.do, sent.expect or "", sent.value)
         case MoveIn():
             return Decide(sent.task, sent.do, sent.expect or "", priority=sent.priority)

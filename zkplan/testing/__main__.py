@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from zkplan.testing.loopback import LOOPBACK, is_free
 from zkplan.testing.server_process import ServerDidNotStart
 from zkplan.testing.servers import ZooKeeperServer
+
+from .server_process import LOOPBACK, is_free
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

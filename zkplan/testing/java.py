@@ -1,4 +1,5 @@
-"""Find Java and the jars of a ZooKeeper server on this machine.
+"""Find Java and the jars of ZooKeeper on this machine. `dev.py` loads this file before anything is
+installed.
 
 It imports only the standard library: `dev.py` loads this file before anything is installed.
 """

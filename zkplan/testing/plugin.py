@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures that give a test a server, a root of its own and a client.
+"""The pytest plugin: fixtures that give a test a server, a root of its own, and a client.
 
 `zkplan_client` is on zkplan's own server, which needs Python only, or on the ZooKeeper that
 ZKPLAN_TEST_HOSTS names, and brings a worker. The fixtures named `zookeeper_` are for tests of a
@@ -55,7 +55,7 @@ def zkplan_hosts(request: pytest.FixtureRequest) -> str:
 
     A project that wants another server overrides it.
     """
-    from zkplan.testing.provide import HOSTS_VARIABLE
+    from .servers import HOSTS_VARIABLE
 
     given = os.environ.get(HOSTS_VARIABLE)
     if given:
@@ -81,7 +81,7 @@ def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterato
     The one ZKPLAN_TEST_HOSTS names, else one started here (Java and the jars of Debian's package or
     of ZOOKEEPER_HOME), else a container. It is shared: a test must not stop it.
     """
-    from zkplan.testing.provide import NoZooKeeper, provided_embedded, provided_zookeeper
+    from .servers import NoZooKeeper, provided_embedded, provided_zookeeper
 
     provide = provided_embedded if zookeeper_kind == "embedded" else provided_zookeeper
     try:
@@ -98,8 +98,9 @@ def zookeeper_server(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterat
 
     Sessions may be as short as 1 s.
     """
-    from zkplan.testing.embedded_process import EmbeddedServerProcess
     from zkplan.testing.servers import ZooKeeperServer
+
+    from .server_process import EmbeddedServerProcess
 
     made: ServerProcess
     if zookeeper_kind == "embedded":
@@ -144,7 +145,7 @@ def _root_remover(zkplan_hosts: str) -> Iterator[KazooClient]:
 @pytest.fixture
 def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> Iterator[str]:
     """A root path of this test alone (`/t-my_test-3f2a91bc`): not created, removed afterwards."""
-    from zkplan.testing.znodes import remove_tree
+    from .servers import remove_tree
 
     name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name)[:60].strip("-")
     root = f"/t-{name}-{uuid.uuid4().hex[:8]}"
@@ -179,8 +180,9 @@ def zkplan_client(
     Both are ended after the test; running tasks have a few seconds to end.
     """
     from zkplan.client import connect_with
-    from zkplan.settings import Settings, one_setting
     from zkplan.worker import Worker
+
+    from ..basics.settings import Settings, one_setting
 
     settings = Settings(
         hosts=zkplan_hosts,

@@ -1,17 +1,34 @@
-"""ZooKeeper servers on loopback that a test or a demonstration starts, kills and restarts."""
+"""ZooKeeper servers for tests: from Java on this machine, from a container, or one that is
+given."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from zkplan.testing.java import NO_JAVA, find_java, find_zookeeper
-from zkplan.testing.loopback import LOOPBACK, free_port, server_version
-from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError, NotEmptyError
+
+from ..basics.log import get_logger
+from ..basics.settings import Settings, with_password
+from ..client import Client, connect_with
+from .java import NO_JAVA, find_java, find_zookeeper
+from .server_process import (
+    LOOPBACK,
+    EmbeddedServerProcess,
+    ServerDidNotStart,
+    ServerProcess,
+    free_port,
+    server_status,
+    server_version,
+)
 
 _LEADER_DEADLINE_S = 60.0
 # ZooKeeper's own default is 20 ticks, which with short ticks would cut ordinary session timeouts.
@@ -177,3 +194,165 @@ class ZooKeeperEnsemble:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# ---- Remove a whole tree of znodes, pipelined, because a test of many tasks leaves many znodes.
+
+
+_IN_FLIGHT_MAX = 500
+_ANSWER_TIMEOUT_S = 30.0
+# A worker that a test left running may create znodes meanwhile; each pass takes what came since.
+_PASSES_MAX = 5
+
+
+def remove_tree(client: KazooClient, root: str) -> None:
+    """Delete `root` and all below it. Does nothing if it does not exist.
+
+    Raises kazoo's NotEmptyError where others keep creating znodes, and its connection errors.
+    """
+    for _ in range(_PASSES_MAX):
+        if client.exists(root) is None:
+            return
+        tree = level = [root]
+        while level:
+            listed = _ask_each(client.get_children_async, level)
+            level = [f"{parent}/{name}" for parent, names in listed for name in names]
+            tree = tree + level
+        # One client's writes are applied in the order they were sent, so children go first.
+        list(_ask_each(client.delete_async, tree[::-1]))
+    if client.exists(root) is not None:
+        client.delete(root)
+
+
+def _ask_each(ask: Callable[[str], Any], paths: list[str]) -> Iterator[tuple[str, Any]]:
+    """Each path with its answer, many under way at a time; none for one that was refused."""
+    for start in range(0, len(paths), _IN_FLIGHT_MAX):
+        asked = [(path, ask(path)) for path in paths[start : start + _IN_FLIGHT_MAX]]
+        for path, answer in asked:
+            with suppress(NoNodeError, NotEmptyError):
+                yield path, answer.get(timeout=_ANSWER_TIMEOUT_S)
+
+
+# ---- Provide a ZooKeeper for tests and runs: a given one, one started here, or a container.
+
+
+HOSTS_VARIABLE = "ZKPLAN_TEST_HOSTS"
+CONTAINER_IMAGE = "zookeeper:3.9"
+NO_ZOOKEEPER = (
+    f"{NO_JAVA}; or set {HOSTS_VARIABLE}=host:port to a ZooKeeper for tests, or start Docker "
+    "with the Python package testcontainers installed"
+)
+_CONTAINER_DEADLINE_S = 60.0
+
+logger = get_logger("zkplan.testing")
+
+
+class Provided(NamedTuple):
+    """A ZooKeeper that serves requests, and how it was found."""
+
+    hosts: str
+    version: str
+    how: str
+    #: For people: "ZooKeeper", or "Server" where it is zkplan's own.
+    what: str = "ZooKeeper"
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.version} at {self.hosts} ({self.how})"
+
+
+def of_our_own(hosts: str, how: str) -> Provided:
+    """A server of zkplan's own: the version that it tells is only that of its protocol."""
+    return Provided(hosts, "of zkplan's own,", how, "Server")
+
+
+@contextmanager
+def client_on_own_root(settings: Settings, name: str) -> Iterator[tuple[Client, Settings]]:
+    """A client on a new root, `name` with an ending, which is removed at the end; and its settings.
+
+    No other worker takes its tasks, and its workers take those of no other user of the machine.
+    """
+    root = f"{name}-{uuid.uuid4().hex[:8]}"
+    settings = replace(with_password(settings), root=root)
+    if not (settings.secret or settings.secret_files):
+        settings = replace(settings, secret=secrets.token_hex(32).encode())
+    with connect_with(settings) as client:
+        try:
+            yield client, settings
+        finally:
+            try:
+                remove_tree(client.transport.client, root)
+            except Exception as error:  # Whatever the error is, it must not hide how the run ended.
+                logger.warning("could not remove %s from ZooKeeper: %s", root, error)
+
+
+class NoZooKeeper(RuntimeError):
+    """There is no ZooKeeper for tests. The message says how to get one."""
+
+
+@contextmanager
+def provided_zookeeper(tick_time_ms: int = 2000) -> Iterator[Provided]:
+    """A ZooKeeper for the length of the block: ZKPLAN_TEST_HOSTS, else Java and jars, else Docker.
+
+    One that was started for the block is ended after it; one of Java has ticks of that length, and
+    a session ends at the first tick after its time-out. Raises NoZooKeeper where there is none and
+    ServerDidNotStart where one is installed but does not serve.
+    """
+    hosts = os.environ.get(HOSTS_VARIABLE)
+    if hosts:
+        yield Provided(hosts, server_version(hosts), f"given in {HOSTS_VARIABLE}")
+    elif find_zookeeper() is not None:
+        with ZooKeeperServer(tick_time_ms=tick_time_ms) as server:
+            yield Provided(server.hosts, server.version, "started here, with Java")
+    elif docker_answers():
+        with _container() as hosts:
+            yield Provided(hosts, server_version(hosts), f"container {CONTAINER_IMAGE}")
+    else:
+        raise NoZooKeeper(NO_ZOOKEEPER)
+
+
+@contextmanager
+def provided_embedded(tick_time_ms: int = 500) -> Iterator[Provided]:
+    """zkplan's own server in a process of its own, for the length of the block.
+
+    What it has answered survives kill -9, but no power cut: it never waits for the disk.
+    """
+    with EmbeddedServerProcess(tick_time_ms=tick_time_ms, durability="fast") as server:
+        yield of_our_own(server.hosts, "started here, with Python")
+
+
+def docker_answers() -> bool:
+    """Whether testcontainers is installed and a Docker engine answers."""
+    try:
+        import docker
+        import testcontainers.core.container  # noqa: F401
+    except ImportError:
+        return False
+    try:
+        client = docker.from_env()
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except docker.errors.DockerException:
+        return False
+
+
+@contextmanager
+def _container() -> Iterator[str]:
+    from testcontainers.core.container import DockerContainer
+
+    container = (
+        DockerContainer(CONTAINER_IMAGE)
+        .with_env("ZOO_4LW_COMMANDS_WHITELIST", "srvr")
+        .with_env("ZOO_MAX_CLIENT_CNXNS", "0")
+        .with_env("ZOO_CFG_EXTRA", "minSessionTimeout=1000")
+        .with_exposed_ports(2181)
+    )
+    with container:
+        hosts = f"{container.get_container_host_ip()}:{container.get_exposed_port(2181)}"
+        deadline = time.monotonic() + _CONTAINER_DEADLINE_S
+        while "Mode" not in server_status(hosts):
+            if time.monotonic() > deadline:
+                raise ServerDidNotStart(f"{CONTAINER_IMAGE} at {hosts} served no request in time")
+            time.sleep(0.1)
+        yield hosts

@@ -1,4 +1,4 @@
-"""The one door to ZooKeeper. The only importer of kazoo."""
+"""The one way to ZooKeeper, and the only importer of kazoo."""
 
 from .opening import open_transport
 from .transport import Transport

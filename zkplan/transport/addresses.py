@@ -1,4 +1,4 @@
-"""Addresses that start a server: `embedded:` and `embedded:FOLDER` become the host:port to use.
+"""Addresses that start a server: `embedded:` and `embedded:FOLDER`.
 
 Within one process the same address means the same server. `embedded:` lives in memory until the
 process ends: were it stopped with its first client, the plans would go with that. `embedded:FOLDER`
@@ -7,7 +7,7 @@ that process; when that one ends, one of those that used it serves the folder, a
 all go on there, with their sessions.
 
 Such a server is closed: it lets in who logs in. Its owner finds the login in the folder, or by the
-address of a server that runs (embedded/announced.py); nobody else can read either.
+address of a server that runs (embedded/login.py); nobody else can read either.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..basics.log import get_logger
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from ..log import get_logger
+from .address_lease import Lease, PassingFolder
 from .kazoo_private import stopped
-from .leases import Lease
-from .passing_folder import PassingFolder
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

@@ -1,4 +1,4 @@
-"""Making and stopping kazoo clients: a cheaper wait, and a stop that ends."""
+"""Make and stop kazoo clients: quick socket reads and writes, complaints kept, a stop that ends."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import _thread
 import atexit
 import logging
 import select
+import ssl
 import threading
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from ..backoff import CHANCE
-from ..log import get_logger
-from .complaints import ComplaintLogger
-from .kazoo_private import draw_from, session_timeout_s
-from .socket_io import read_and_write_at_once
+from ..basics.log import get_logger, without_values
+from .kazoo_private import LoopStep, draw_from, session_timeout_s, socket_of, wrap
 
 #: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
 #: handler, Python would print its warnings in programs that never set up logging.
@@ -108,3 +109,134 @@ def stop(client: KazooClient) -> None:
         atexit.unregister(client.handler.stop)
     if errors:
         raise errors[0]
+
+
+# ---- Reads and writes of kazoo's thread: it waits for a socket only where that is not ready.
+#
+# kazoo asks the system before each read and each write whether the socket is ready, and nearly
+# always it is: an answer that has begun is there whole, and a request finds room. That took three
+# of five polls in each round trip.
+
+
+#: So much is asked for at once: what is asked for is taken of memory before it is read.
+_PIECE_BYTES = 1 << 18
+_WANTS_READ = (BlockingIOError, ssl.SSLWantReadError)
+
+
+class _SocketErrors:
+    """Tells that a connection is broken, as kazoo does by a generator for each read and write.
+
+    It has no state: all share one.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError):
+            raise _broken(error)
+
+
+def _broken(error: OSError) -> ConnectionDropped:
+    return ConnectionDropped(f"socket connection error: {error.strerror}")
+
+
+_SOCKET_ERRORS = _SocketErrors()
+
+
+def read_and_write_at_once(client: KazooClient) -> None:
+    """Replace the reads and writes of a client that is not started."""
+    handler = client.handler
+
+    def wait(timeout: float, *, to_read: bool, what: str) -> None:
+        sockets = [socket_of(client)]
+        try:
+            ready = handler.select(*((sockets, []) if to_read else ([], sockets)), [], timeout)
+        except OSError as error:
+            raise _broken(error) from error
+        if not any(ready):
+            raise handler.timeout_exception(f"socket time-out during {what}")
+
+    def read(length: int, timeout: float) -> bytes:
+        # A long listing is in memory once: neither its pieces beside it, nor a copy of it.
+        whole = BytesIO()
+        while length > 0:
+            try:
+                chunk = socket_of(client).recv(min(length, _PIECE_BYTES))
+            except _WANTS_READ:
+                wait(timeout, to_read=True, what="read")
+                continue
+            except ssl.SSLWantWriteError:
+                wait(timeout, to_read=False, what="read")
+                continue
+            except OSError as error:
+                raise _broken(error) from error
+            if not chunk:
+                raise ConnectionDropped("socket connection broken")
+            length -= len(chunk)
+            if not length and not whole.tell():
+                return chunk
+            whole.write(chunk)
+        return whole.getvalue()
+
+    def write(message: bytes, timeout: float) -> None:
+        left = memoryview(message)
+        while left:
+            try:
+                sent = socket_of(client).send(left)
+            except ssl.SSLWantReadError:
+                wait(timeout, to_read=True, what="write")
+                continue
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                wait(timeout, to_read=False, what="write")
+                continue
+            except OSError as error:
+                raise _broken(error) from error
+            if not sent:
+                raise ConnectionDropped("socket connection broken")
+            left = left[sent:]
+
+    def instead(function: Any) -> Any:
+        return lambda _: function
+
+    wrap(client, LoopStep.SOCKET_ERRORS, instead(lambda: _SOCKET_ERRORS))
+    wrap(client, LoopStep.READ, instead(read))
+    wrap(client, LoopStep.WRITE, instead(write))
+
+
+# ---- Why there is no connection: kazoo tells it to its log only.
+#
+# A refused connection, a name without an address, a certificate that is not trusted or has expired.
+
+
+#: Warnings without a reason: that kazoo gives up because it is closed, or that it tries again.
+_EMPTY = ("Failed connecting", "Transition to CONNECTING")
+
+
+class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """Passes on what kazoo logs, and keeps its last warning while there is no connection.
+
+    Below INFO kazoo logs each request and answer whole: logins, and the pickles of all arguments.
+    Only their types are passed on, whichever logger the user gave.
+    """
+
+    complaint = ""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if level < logging.INFO:
+            if not self.logger.isEnabledFor(level):  # some fifteen lines for each round trip
+                return
+            args = tuple(map(without_values, args))
+        super().log(level, msg, *args, **kwargs)
+        if level >= logging.WARNING and not str(msg).startswith(_EMPTY):
+            text = str(msg) % args if args else str(msg)
+            if not (self.complaint and text.endswith(": None")):  # the one before says more
+                self.complaint = text
+        elif str(msg).startswith("Zookeeper connection established"):
+            self.complaint = ""
+
+
+def why(client: KazooClient) -> str:
+    """Why it is not connected, as " (reason)"; empty where that is not known."""
+    logger = client.logger
+    complaint = logger.complaint if isinstance(logger, ComplaintLogger) else ""
+    return f" ({complaint})" if complaint else ""

@@ -1,4 +1,4 @@
-"""Every private member of kazoo that zkplan uses, and what for. No other module touches one.
+"""Every private member of kazoo that zkplan uses, and what for.
 
 kazoo may change them in any release, so pyproject.toml admits no untried release, and
 tests/unit/test_kazoo_private.py says which member an upgrade has taken away.

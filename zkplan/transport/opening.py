@@ -1,24 +1,28 @@
-"""Opening a connection: options are checked, and one clear error says why there is none."""
+"""Open a connection, or say in one error why there is none; notice a server that was rolled
+back."""
 
 from __future__ import annotations
 
+import _thread
 import inspect
+import os
+import threading
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
 
+from ..basics.log import get_logger
 from ..basics.text import without_login
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from .complaints import why
-from .kazoo_client import logger, make_client
-from .kazoo_private import has_sasl
-from .leases import Lease
-from .own_login import log_in
-from .repairs import repair
-from .rollback import RollbackWatch
-from .tls import speak_tls, tls_options
+from .access import log_in, speak_tls, tls_options
+from .address_lease import Lease
+from .kazoo_client import logger as kazoo_logger
+from .kazoo_client import make_client, stop, why
+from .kazoo_private import has_sasl, stopped
+from .kazoo_repairs import repair
 from .transport import Transport
 
 #: Options of KazooClient that are given by other names.
@@ -70,7 +74,7 @@ def open_transport(
     _check_options(kazoo_options)
     _check_hosts(hosts)
     retry = {"connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}}
-    told = kazoo_options.get("logger") or logger
+    told = kazoo_options.get("logger") or kazoo_logger
     try:
         client = make_client(hosts, session_timeout_s, retry | options, told)
     except ValueError as error:
@@ -145,3 +149,99 @@ def _malformed(hosts: str, why: str) -> ZkplanError:
         f"{without_login(hosts)!r} is not a list of ZooKeeper hosts ({why}); write host:port, "
         "several with commas between, and a chroot after the last: zk1:2181,zk2:2181/team"
     )
+
+
+# ---- Notices that ZooKeeper was restored from an older state than this client has seen.
+#
+# A server closes the connection of a client that has seen a newer transaction than the server has,
+# and says nothing: to the client it looks as if nobody answered. The client would wait until the
+# server has caught up, and then go on with an old picture of its plans. So a client that is cut off
+# for a session time-out asks in a second session. To open one is a transaction, with a larger
+# number than any before it. If that number is smaller than one that this client has seen,
+# transactions are lost. The same is asked when a session begins in place of one that expired.
+
+
+#: A silent server is asked after a session time-out, then after twice as long, up to this.
+ASK_MAX_S = 60.0
+_CONNECT_S = 5.0
+
+logger = get_logger("zkplan.transport")
+
+
+class RollbackWatch:
+    """Ends a transport by ServerRolledBack. `probe(hosts)` makes the client that asks."""
+
+    def __init__(self, transport: Transport, probe: Callable[[str], KazooClient]) -> None:
+        self._transport, self._probe = transport, probe
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        #: Set when the connection is back; None while there is a connection.
+        self._back: threading.Event | None = None
+        #: The last transaction seen in any session: kazoo forgets it with each that expires.
+        self._seen = 0
+        transport.client.add_listener(self._changed)
+
+    def _changed(self, state: str) -> None:
+        # On kazoo's connection thread, which must not wait.
+        client = self._transport.client
+        with self._lock:
+            # kazoo tells of a lost session before it forgets what it has seen in it.
+            last = client.last_zxid
+            is_new_session = last < self._seen
+            self._seen = max(last, self._seen)
+            if state == KazooState.CONNECTED or stopped(client).is_set():
+                if self._back is not None:
+                    self._back.set()
+                    self._back = None
+                if is_new_session and state == KazooState.CONNECTED:
+                    # A server refuses a client that has seen more than it, but not a new session.
+                    self._start(self._ask_until_told)
+            elif self._back is None and os.getpid() == self._pid:
+                self._back = threading.Event()
+                self._start(self._ask_now_and_then, self._back)
+
+    def _start(self, ask: Callable[..., None], *given: threading.Event) -> None:
+        # Not a Thread: without memory the new thread may end at once, and `start` would wait for it
+        # for ever, on kazoo's thread. The connection may have been lost for want of memory, too.
+        _thread.start_new_thread(ask, given)
+
+    def _ask_now_and_then(self, back: threading.Event) -> None:
+        pause_s = self._transport.session_timeout_s
+        while not back.wait(pause_s):
+            pause_s = min(ASK_MAX_S, 2 * pause_s)
+            if stopped(self._transport.client).is_set() or self._ask_once():
+                return
+
+    def _ask_until_told(self) -> None:
+        while self._ask_once() is None:
+            if stopped(self._transport.client).wait(self._transport.session_timeout_s):
+                return
+
+    def _ask_once(self) -> bool | None:
+        """Whether ZooKeeper was restored, and end the transport if so. None: nobody answers."""
+        seen, now = self._seen, self._last_transaction()
+        if now is None or now >= seen:
+            return None if now is None else False
+        self._transport.give_up(
+            f"ZooKeeper at {self._transport.hosts} was restored from an older state: its last "
+            f"transaction is {now:#x}, this process has seen {seen:#x}. What this process knows of "
+            "plans is no longer true: restart it"
+        )
+        return True
+
+    def _last_transaction(self) -> int | None:
+        """The number of a transaction made now; None where no server answers."""
+        try:
+            probe = self._probe(self._transport.hosts)
+            try:
+                probe.start(timeout=_CONNECT_S)
+                # A local session is opened without a transaction, also by a follower that lags
+                # behind: `sync` waits for it. With a time-out: this connection may break, too.
+                probe.sync_async("/").get(timeout=_CONNECT_S)
+                probe.exists_async("/").get(timeout=_CONNECT_S)
+                return int(probe.last_zxid)
+            finally:
+                stop(probe)
+        except Exception as error:  # no descriptor or thread is left, say: next time there may be
+            logger.debug("no answer to a new session either: %r", error)
+            return None

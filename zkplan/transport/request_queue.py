@@ -1,17 +1,14 @@
-"""The requests of one client: sent in the order of asking, and again where an answer was lost.
-
-A refused transaction is an answer (kazoo swallows it). A transaction whose answer was lost is sent
-again, identically, until a server answers. Only that decides it: a plain read after a reconnect may
-not see a write that still comes. Requests reach the server in the order in which they were
-submitted, also those that are sent again: a read never overtakes a write before it.
-"""
+"""The requests of one client: sent in order, and again where an answer was lost."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kazoo import exceptions
@@ -20,10 +17,69 @@ from kazoo.client import KazooClient, KazooState
 from ..errors import AccessDenied, ZkplanError, ZooKeeperError
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Request, Unwatch
 from . import kazoo_private
-from .calls import Call, CombinedAnswer, Done
-from .packets import DataPacket, Packer, TransactionPacket
-from .wake_ups import forget_wake_ups, wake_up
-from .wire import ReadRefused
+from .kazoo_private import queue, wake_up_reader, wake_up_writer
+from .packets import DataPacket, Packer, ReadRefused, TransactionPacket
+
+#: Called with the answer and None, or with None and an error.
+Done = Callable[[Any, BaseException | None], None]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Call:
+    """A request under way. kazoo calls `set` or `set_exception` at its end, which call `ended`."""
+
+    request: Request
+    packet: Any
+    done: Done
+    ended: Callable[[Call, Any, BaseException | None], None]
+    #: Nobody waits for the answer any more.
+    abandoned: bool = False
+    #: How often a server has answered that it failed, which says nothing of the request.
+    server_failures: int = 0
+    #: Whether kazoo has told its end since it was last sent.
+    told: bool = False
+
+    def set(self, value: Any) -> None:
+        self.told = True
+        self.ended(self, value, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        self.told = True
+        self.ended(self, None, error)
+
+
+class CombinedAnswer:
+    """The answers of several requests as one; `done` is called once, with all or an error."""
+
+    def __init__(self, count: int, done: Done) -> None:
+        self._answers: list[Any] = [None] * count
+        self._left = count
+        self._done = done
+        self._lock = threading.Lock()
+
+    def done_of(self, index: int) -> Done:
+        """The `done` of the request at `index`."""
+
+        def take(answer: Any, error: BaseException | None) -> None:
+            self._answers[index] = answer
+            with self._lock:
+                if self._left == 0:
+                    return  # one of them has failed already
+                self._left = 0 if error is not None else self._left - 1
+                ended = self._left == 0
+            if ended:
+                self._done(self._answers if error is None else None, error)
+
+        return take
+
+
+# ---- The requests of one client: sent in the order of asking, and again where an answer was lost.
+#
+# A refused transaction is an answer (kazoo swallows it). A transaction whose answer was lost is
+# sent again, identically, until a server answers. Only that decides it: a plain read after a
+# reconnect may not see a write that still comes. Requests reach the server in the order in which
+# they were submitted, also those that are sent again: a read never overtakes a write before it.
+
 
 #: Requests under way per client. The socket pair that wakes kazoo up takes 278 bytes.
 IN_FLIGHT_MAX = 100
@@ -271,3 +327,63 @@ def _refused(request: Request, error: exceptions.ZookeeperError) -> ZooKeeperErr
     return ZooKeeperError(
         f"ZooKeeper answered {type(error).__name__} to a {type(request).__name__}{where}"
     )
+
+
+# ---- Waking kazoo's thread for requests: as its `_call` does, but never blocking or swallowing.
+#
+# kazoo's thread takes one request from its queue for each byte on a socket pair: a wake-up. A wake-
+# up too many is harmless, one too few leaves a request unsent.
+
+
+_MANY = 4096
+
+
+def forget_wake_ups(client: KazooClient) -> None:
+    """After a loss of the connection, on kazoo's thread: take back the wake-ups of failed requests.
+
+    kazoo fails the requests in its queue then, but leaves their wake-ups. A few connections that
+    are lost before anything was sent would fill the socket pair. The next wake-up would block its
+    sender, perhaps kazoo's own thread, until there is a connection again.
+    """
+    reader = wake_up_reader(client)
+    if reader is None:
+        return
+    while client.handler.select([reader], [], [], 0)[0] and len(reader.recv(_MANY)) == _MANY:
+        pass
+    # Others who use the client may have queued requests meanwhile. Count them only now: a request
+    # is in the queue before its wake-up is sent.
+    wake_up(client, len(queue(client)))
+
+
+def wake_up(client: KazooClient, times: int) -> None:
+    """Have kazoo send so many requests from its queue. Never waits for room.
+
+    kazoo's thread, which makes room, may be the caller, or wait for a lock of the caller. kazoo's
+    own `_call` has a bare `except`: it swallows what a signal's handler raises, such as
+    KeyboardInterrupt, and leaves the request unanswered.
+    """
+    wake_ups = wake_up_writer(client)
+    if wake_ups is None:
+        return  # stopped: all requests have failed
+    try:
+        if wake_ups.gettimeout() is not None:
+            # The program called socket.setdefaulttimeout: such a socket waits, whatever the flags.
+            wake_ups.settimeout(None)
+        for sent in range(times):  # noqa: B007 - read below
+            wake_ups.send(b"\0", socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        # Full: others who share the client wait for room, too.
+        waiting = threading.Thread(
+            target=_wake_up_in_time, args=[wake_ups, times - sent], daemon=True
+        )
+        waiting.start()
+    except OSError:
+        # The client was stopped meanwhile; else a handler raised it: TimeoutError is an OSError.
+        if wake_up_writer(client) is wake_ups:
+            raise
+
+
+def _wake_up_in_time(wake_ups: socket.socket, times: int) -> None:
+    with contextlib.suppress(OSError):  # the client was stopped: all requests have failed
+        for _ in range(times):
+            wake_ups.send(b"\0")

@@ -1,4 +1,4 @@
-"""The clock of the ZooKeeper server, as a worker knows it from times that the server gave."""
+"""The clock of the server, estimated from times that it gave."""
 
 from __future__ import annotations
 

@@ -4,25 +4,165 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any, Generic, TypeVar
 
 from kazoo.client import KazooClient
 
-from ..errors import ClientClosed, ServerRolledBack, ZooKeeperUnavailable
-from ..protocol.requests import Multi, ReadMany, Request, Step, Unwatch
-from ..protocol.shared import ask
+from ..errors import ClientClosed, ServerRolledBack, ZkplanError, ZooKeeperUnavailable
+from ..protocol.requests import Await, Multi, ReadMany, Request, Send, Step, Ticket, Unwatch
+from ..protocol.transactions import ask
 from . import kazoo_private
-from .calls import Call, Done
-from .complaints import why
-from .kazoo_client import stop
-from .leases import Lease
-from .mailbox import Empty, Mailbox
+from .address_lease import Lease
+from .kazoo_client import stop, why
 from .packets import Packer
-from .request_queue import RequestQueue
-from .step_runner import run_step, start_step
+from .request_queue import Call, Done, RequestQueue
 
 T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Any thread may put, and a signal's handler; one thread gets.
+
+    Not queue.SimpleQueue: up to Python 3.12 its `get(timeout=…)` may wait for ever. Where the queue
+    is new, or its last item was taken without a wait, its lock is free. `get` takes the lock first,
+    then counts what is left of the time, and the lock takes a negative rest for "for ever". So a
+    worker that was started on a busy machine never came out of its first wait. Nor queue.Queue: a
+    handler that interrupts a `put` of its own thread, and puts, waits for itself.
+    """
+
+    __slots__ = ("_bell", "_items")
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        #: Free: something was put since the reader last waited.
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def put(self, item: T) -> None:
+        self._items.append(item)  # before the bell: the reader looks here when it rings
+        try:
+            self._bell.release()
+        except RuntimeError:
+            pass  # it is ringing already
+
+    def get(self, timeout: float | None = None) -> T:
+        """The oldest item; waits for one up to `timeout` seconds, None: for ever.
+
+        Raises Empty when the time is over.
+        """
+        if self._items:
+            return self._items.popleft()
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._items:
+            # The bell may have rung for an item that was taken without a wait: look again.
+            if until is None:
+                self._bell.acquire()
+            elif (left := until - time.monotonic()) <= 0:
+                raise Empty
+            else:
+                self._bell.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+        return self._items.popleft()
+
+    def get_nowait(self) -> T:
+        """The oldest item; raises Empty where there is none."""
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
+
+
+# ---- Runs steps of the protocol: each request that a step yields is sent, and the step its
+# answer.
+
+
+def run_step(step: Step[T], send: Callable[[Request], Any], wait: Callable[[Any], Any]) -> T:
+    """Run a step to its end in this thread: `wait(send(request))` gives or raises the answer.
+
+    Errors are raised inside the step; what it does not catch is raised here.
+    """
+    answer: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            request = step.send(answer) if failure is None else step.throw(failure)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer, failure = None, None
+        try:
+            if type(request) is Send:
+                answer = Ticket(send(request.request))
+            elif type(request) is Await:
+                answer = wait(request.ticket.slot)
+            else:
+                answer = wait(send(request))
+        except Exception as error:
+            failure = error
+
+
+def start_step(
+    step: Step[T],
+    submit: Callable[[Request, Done], Any],
+    post: Callable[[Callable[[], None]], None],
+    done: Callable[[T | None, BaseException | None], None],
+) -> None:
+    """Run a step in the background of a loop: `post` has the loop go on with each answer."""
+
+    def resume(answer: Any, error: BaseException | None) -> None:
+        while True:
+            try:
+                request = step.send(answer) if error is None else step.throw(error)
+            except StopIteration as stop:
+                return done(stop.value, None)
+            except BaseException as failure:
+                return done(None, failure)
+            answer = error = None
+            try:
+                if type(request) is Send:
+                    answer = Ticket(send_ahead(request.request))
+                elif type(request) is Await:
+                    awaited: AwaitedAnswer = request.ticket.slot
+                    if awaited.outcome is None:
+                        awaited.resume = resume
+                        return None
+                    answer, error = awaited.outcome
+                else:
+                    submit(request, later)
+                    return None
+            except ZkplanError as refused:
+                error = refused  # too large or closed: the step decides
+
+    def later(answer: Any, error: BaseException | None) -> None:
+        post(lambda: resume(answer, error))
+
+    def send_ahead(request: Request) -> AwaitedAnswer:
+        awaited = AwaitedAnswer()
+        submit(request, lambda *outcome: post(lambda: awaited.set(*outcome)))
+        return awaited
+
+    resume(None, None)
+
+
+@dataclass(slots=True, eq=False)
+class AwaitedAnswer:
+    """The answer to a request that a step has sent ahead. Used on the loop's thread only."""
+
+    outcome: tuple[Any, BaseException | None] | None = None
+    #: Called with the answer, where the step waits for it.
+    resume: Done | None = None
+
+    def set(self, answer: Any, error: BaseException | None) -> None:
+        self.outcome = answer, error
+        if self.resume is not None:
+            self.resume(answer, error)
+
+
+# ---- The transport: what the rest of zkplan asks of ZooKeeper, over one kazoo client.
+
+
 _Posted = tuple[Mailbox[Any], Call]
 
 

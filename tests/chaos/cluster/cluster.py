@@ -20,9 +20,9 @@ import zkplan
 from tests.integ.stores import Place, environment
 from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
-from zkplan.processes.watched import WatchedProcess
+from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE
-from zkplan.stress.history import Recorder
+from zkplan.testing.stress.tasks import Recorder
 
 from ..traffic import author, controls, waiter
 from ..traffic.mutated import BROKEN

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from zkplan.testing.loopback import LOOPBACK
+from zkplan.testing.server_process import LOOPBACK
 from zkplan.testing.servers import PeerPorts
 
 from .frames import hang_up, send

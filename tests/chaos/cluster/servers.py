@@ -16,10 +16,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
 from tests.crash.server import not_available
-from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.java import find_java, find_zookeeper
-from zkplan.testing.loopback import server_status
-from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
+from zkplan.testing.server_process import (
+    EmbeddedServerProcess,
+    ServerDidNotStart,
+    ServerProcess,
+    server_status,
+)
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
 from .disk import Disk

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.stress.history import journal_of, read_lines
+from zkplan.testing.stress.tasks import journal_of, read_lines
 
 from ..cluster import clock
 from ..cluster.cluster import Cluster, Process, Role

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from zkplan.testing.loopback import server_status
+from zkplan.testing.server_process import server_status
 
 from ..cluster.cluster import Cluster, Process
 from ..cluster.link import LinkState

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import machine
-from zkplan.testing.loopback import server_version
+from zkplan.testing.server_process import server_version
 
 from ..cluster.servers import Kind
 from ..faults.catalogue import CATALOGUE

@@ -22,8 +22,11 @@ from tests.sim.mutant import Mutant
 from tests.sim.mutants import MUTANTS, OF_RUNS
 from tests.sim.world import ROOT
 from zkplan.cli import main as zkplan_main
-from zkplan.protocol import clearing, compaction, failpoints, running
-from zkplan.protocol.commit import Committed
+from zkplan.protocol import failpoints
+from zkplan.protocol.core import claim as running
+from zkplan.protocol.core import end_claims as clearing
+from zkplan.protocol.core.commit import Committed
+from zkplan.protocol.history import compaction
 from zkplan.protocol.layout import Paths, parse_claim
 from zkplan.protocol.requests import (
     Check,
@@ -36,17 +39,18 @@ from zkplan.protocol.requests import (
     Refused,
     Step,
 )
-from zkplan.runtime import run_ahead, tidying
+from zkplan.runtime import ahead as run_ahead
+from zkplan.runtime import retention as tidying
+from zkplan.runtime.attempt_end import Settler
 from zkplan.runtime.job import Job
 from zkplan.runtime.maintenance import PlanCheck
 from zkplan.runtime.runner import Runner
-from zkplan.runtime.settler import Settler
-from zkplan.serialization import codec
-from zkplan.store import parts
-from zkplan.store.compare import names_in
-from zkplan.store.files import Store
-from zkplan.store.values import Values
 from zkplan.transport import Transport
+from zkplan.values import codec
+from zkplan.values import store_maintenance as parts
+from zkplan.values.check_blobs import names_in
+from zkplan.values.plan_values import Values
+from zkplan.values.store import Store
 
 from . import author
 
@@ -204,7 +208,7 @@ def _delete_before_writing() -> None:
 def _keep_little_in_the_tree() -> None:
     """The tree holds one merged znode of a history, and workers see to that all the time."""
     compaction.FULL_BYTES, compaction.SEGMENTS_MAX, compaction.BYTES_MAX = 1, 4, 1
-    tidying.SEGMENTS, tidying.PERIOD_S, tidying.QUIET_S = 4, 0.02, 0.2
+    tidying.SEGMENTS, tidying.TIDYING_PERIOD_S, tidying.QUIET_S = 4, 0.02, 0.2
 
 
 def _write_to_the_store_in_runs() -> None:

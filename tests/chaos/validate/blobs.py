@@ -12,8 +12,8 @@ from typing import Any
 import zkplan
 from tests.integ.stores import Place
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
-from zkplan.store.compare import names_in
-from zkplan.store.reference import ADDED, HISTORY, key_of
+from zkplan.values.blobs import ADDED, HISTORY, key_of
+from zkplan.values.check_blobs import names_in
 
 from .history import RunHistory
 from .removals import Removed

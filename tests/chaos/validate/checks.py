@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from zkplan.stress.validate.attempts import attempts_are_unique, only_losses_and_failures_repeat
-from zkplan.stress.validate.remains import nothing_is_left
-from zkplan.stress.validate.told import the_history_agrees
-from zkplan.stress.validate.values import (
+from zkplan.testing.stress.promises import (
     arguments_are_exact,
+    attempts_are_unique,
     nothing_acknowledged_is_lost,
+    nothing_is_left,
+    only_losses_and_failures_repeat,
     results_are_fixed_once,
     results_are_the_oracles,
+    the_history_agrees,
     the_last_claim_commits,
     values_come_from_executions,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from zkplan.stress.history import Line
-from zkplan.stress.validate.values import wrong_arguments
+from zkplan.testing.stress.promises import wrong_arguments
+from zkplan.testing.stress.tasks import Line
 
 from .evidence import expected_of
 from .history import RunHistory

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from kazoo.exceptions import KazooException
 
 import zkplan
-from zkplan.protocol.compaction import History
-from zkplan.protocol.history import GAP, Record
+from zkplan.protocol.history.compaction import History
+from zkplan.protocol.history.segments import GAP, Record
 from zkplan.protocol.layout import (
     PENDING,
     ClaimName,
@@ -21,13 +21,12 @@ from zkplan.protocol.layout import (
 )
 from zkplan.protocol.records import count_from_bytes
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
-from zkplan.protocol.shared import pending_dependents
-from zkplan.serialization.codec import FAILURE, VALUE
-from zkplan.store.blob import Bytes
-from zkplan.store.parts import chain
-from zkplan.store.reference import Reference
-from zkplan.stress.harness import remains_of
-from zkplan.stress.validate.evidence import Kept, Remains
+from zkplan.protocol.transactions import pending_dependents
+from zkplan.testing.stress.promises import Kept, Remains
+from zkplan.testing.stress.run import remains_of
+from zkplan.values.blobs import Bytes, Reference
+from zkplan.values.codec import FAILURE, VALUE
+from zkplan.values.store_maintenance import chain
 
 _BATCH = 300
 _READ_S = 5.0

@@ -6,7 +6,7 @@ Read while everything goes on, in an order in which only a broken promise can sh
 from __future__ import annotations
 
 import zkplan
-from zkplan.protocol.clearing import orphaned_claims
+from zkplan.protocol.core.end_claims import orphaned_claims
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import ReadChildren
 

@@ -1,0 +1,1 @@
+"""What authors and operators do: define tasks, wait for results, decide, export, archive."""

@@ -1,0 +1,145 @@
+"""Archive plans in the store before they are removed, list the archives, and read one back.
+
+An archive is the file of an export. It lies in the folder `archive` of the store, beside those of
+plans, and nothing of zkplan ever deletes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from ..errors import (
+    PayloadUndecodable,
+    PlanNotFound,
+    StoredValueLost,
+    StoreUnavailable,
+    ZkplanError,
+)
+from ..protocol.core.plan_life import status
+from ..protocol.fields import as_moment, as_text
+from ..values.connection import Connection
+from ..values.store import CHUNK_BYTES, Store
+from .watched_plan import WatchedPlan
+
+#: Where archives lie in the store. A plan's folder begins with `plan-`.
+FOLDER = "archive"
+#: So many bytes of an archive hold its first line, and that is how much is read to list it.
+HEAD_BYTES = 64 * 1024
+_NAME = re.compile(r"plan-[0-9]{10}-[\w-]{1,100}\.zkplan", re.ASCII)
+
+
+class Archived(NamedTuple):
+    """An archive in the store. `plan` is the name of the plan and `path` where it stood; both are
+    empty, and `exported` is None, where the file is damaged. `exported` is in seconds since 1970,
+    by the clock of who wrote it."""
+
+    file: str
+    plan: str
+    path: str
+    state: str
+    exported: float | None
+
+
+def archive_plan(client: Connection, plan_path: str) -> str:
+    """Write the archive of a plan that has ended, read it back, and return its name.
+
+    An archive that is there is never written again: whoever wrote it may have removed half of the
+    plan since. So it is looked for behind the export, which would have seen such a half.
+
+    Raises StoreUnavailable where there is no store or it cannot be used, StoredValueLost where the
+    archive is damaged, PlanNotFound, and what an export raises.
+    """
+    from .export import export_plan, read_through
+
+    store = _store(client)
+    stem = client.values.known_folder_of(plan_path)
+    if not stem:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    # Each end has an archive of its own: a plan that has failed may have been retried.
+    retried = client.transport.run(status(plan_path)).retried
+    name = f"{stem}-r{retried}.zkplan" if retried else f"{stem}.zkplan"
+    if not _stands(store, name):
+        with TemporaryDirectory(prefix="zkplan-archive-") as folder:
+            file = Path(folder) / name
+            export_plan(WatchedPlan(client, plan_path), file)
+            if not _stands(store, name):
+                store.write(FOLDER, name, _chunks(file))
+    with read_back(client, name) as copy:
+        try:
+            read_through(copy, client, any_secret=False)
+        except PayloadUndecodable as error:
+            raise StoredValueLost(
+                f"{FOLDER}/{name} in the store {store.url} is damaged: {error}. Move it away"
+            ) from None
+    return name
+
+
+def _stands(store: Store, name: str) -> bool:
+    try:
+        return bool(next(store.chunks(FOLDER, name, 1), b""))
+    except StoredValueLost:
+        return False
+
+
+def archived_plans(client: Connection) -> list[Archived]:
+    """The archives in the store, of all roots that share it, by name. Raises StoreUnavailable."""
+    store = _store(client)
+    found = [name for name in store.names(FOLDER) if _NAME.fullmatch(name)]
+    return [described(name, _head(store, name)) for name in found]
+
+
+@contextmanager
+def read_back(client: Connection, name: str) -> Iterator[Path]:
+    """A copy of the archive as a file, while the block runs. Raises StoredValueLost if there is no
+    such archive, and StoreUnavailable."""
+    store = _store(client)
+    if not _NAME.fullmatch(name):
+        raise ZkplanError(
+            f"{name!r:.100} is no name of an archive: `zkplan plan archived` lists them"
+        )
+    with TemporaryDirectory(prefix="zkplan-archive-") as folder:
+        file = Path(folder) / name
+        with file.open("wb") as target:
+            for chunk in store.chunks(FOLDER, name):
+                target.write(chunk)
+        yield file
+
+
+def _store(client: Connection) -> Store:
+    if client.values.store is None:
+        raise StoreUnavailable(
+            "there is no store for archives: give one (connect(store=...), --store or "
+            "ZKPLAN_STORE), to the workers, too"
+        )
+    return client.values.store
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        while chunk := source.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _head(store: Store, name: str) -> bytes:
+    try:
+        return next(store.chunks(FOLDER, name, HEAD_BYTES), b"")
+    except StoredValueLost:
+        return b""  # somebody has just moved it away
+
+
+def described(name: str, head: bytes) -> Archived:
+    """What the first bytes of an archive say. Only an import checks the whole file."""
+    try:
+        line = zlib.decompressobj(31).decompress(head, 4 * HEAD_BYTES).partition(b"\n")[0]
+        facts = json.loads(line)
+        plan, path, state = (as_text(facts.get(key)) for key in ("name", "origin", "state"))
+        return Archived(name, plan, path, state, as_moment(facts.get("exported")))
+    except (zlib.error, ValueError, AttributeError, RecursionError):
+        return Archived(name, "", "", "(damaged)", None)

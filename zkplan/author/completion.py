@@ -1,0 +1,288 @@
+"""Find out which tasks of any number of plans have completed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+
+from ..errors import PlanError, ZkplanError
+from ..protocol.core.plan_life import PlanStatus
+from ..protocol.core.plan_life import status as read_status
+from ..protocol.fields import require_proven
+from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.transactions import READS_PER_REQUEST
+from ..values.connection import Connection
+from . import patience
+from .patience import Patience, wake_up
+
+#: So few tasks are watched one by one, since a result that is not kept shows in no list of results.
+WATCHED_TASKS = 4
+#: A listing of the plan names all unfinished tasks. It is read if no more than so many times the
+#: tasks that are waited for are unfinished; otherwise each of these is looked for.
+LISTED_PER_TASK = 20
+
+
+class Completed(NamedTuple):
+    """A task that has completed.
+
+    Either its outcome is `kept`, or it went to the task's dependents. `error` says why the task can
+    never finish: its plan was cancelled or removed, or has failed.
+    """
+
+    number: str
+    kept: bool
+    error: Exception | None = None
+
+
+class PlanTasks:
+    """The tasks of one plan that are waited for.
+
+    A task has completed when it has finished, when it is out of attempts, and when it can never
+    finish. The list of kept outcomes says what is new. A task whose outcome is not kept has left
+    the plan, which is read only when the plan's counters show that there is such a task.
+    """
+
+    def __init__(self, client: Connection, plan_path: str) -> None:
+        self._client, self._plan = client, plan_path
+        #: The numbers of the tasks that have not completed, as far as is known.
+        self.open: set[str] = set()
+        self.patience = Patience(client, plan_path, None, f"tasks of {plan_path} are waited for")
+        #: How many finished tasks had no kept outcome when the open ones were last looked for.
+        self._unkept = -1
+
+    def add(self, numbers: Iterable[str]) -> None:
+        self.open.update(numbers)
+        self._unkept = -1  # one of them may have left the plan before
+
+    def why(self) -> str:
+        """Why the open tasks have not completed, as far as this client knows."""
+        return self.patience.why()
+
+    def look(self) -> list[Completed]:
+        """Return what has completed since the last look, and set the watches.
+
+        Raises ZooKeeperError.
+        """
+        found: list[Completed] = []
+
+        def look() -> tuple[bool, Any]:
+            found.extend(self._close(self._kept()))
+            if not self.open:
+                return True, None
+            status = self._client.transport.run(read_status(self._plan))
+            found.extend(self._close(self._gone(status)))
+            return bool(found), status
+
+        try:
+            looked, status = look()
+            if not looked:
+                self.patience.judge(status, look)
+        except PlanError as error:
+            found += self._close([Completed(number, False, error) for number in sorted(self.open)])
+        return found
+
+    def _close(self, found: list[Completed]) -> list[Completed]:
+        self.open.difference_update(completed.number for completed in found)
+        return found
+
+    def _kept(self) -> list[Completed]:
+        """The open tasks that have a kept outcome. Sets the watches."""
+        ask = self._client.transport.ask
+        for name in ("done", "ready"):
+            node = ask(ReadData(f"{self._plan}/{name}", watch=True))
+            require_proven(node.data if node is not None else b"")
+        if len(self.open) <= WATCHED_TASKS:
+            for number in self.open:
+                ask(ReadData(f"{self._plan}/task-{number}", watch=True))
+        names = ask(ReadChildren(f"{self._plan}/results", watch=True)) or ()
+        return [Completed(number, True) for number in sorted(self.open.intersection(names))]
+
+    def _gone(self, status: PlanStatus) -> list[Completed]:
+        """The other open tasks that have left the plan.
+
+        The transaction that deletes a task also writes its outcome, if it is kept. So a task that
+        is gone has its outcome by now, or never.
+        """
+        unkept = status.finished - (status.outcomes - status.dead)
+        if unkept == self._unkept and status.ended is None:
+            return []
+        self._unkept = unkept
+        gone = self._missing(status)
+        if not gone:
+            return []
+        transport = self._client.transport
+        kept = gone.intersection(transport.ask(ReadChildren(f"{self._plan}/results")) or ())
+        found = [Completed(number, True) for number in sorted(kept)]
+        # A removal cancels the plan before it deletes tasks. Those then complete as cancelled.
+        now = transport.run(read_status(self._plan))
+        if now.state != "cancelled":
+            found += [Completed(number, False) for number in sorted(gone - kept)]
+        return found
+
+    def _missing(self, status: PlanStatus) -> set[str]:
+        ask = self._client.transport.ask
+        if status.tasks <= LISTED_PER_TASK * len(self.open):
+            listed = ask(ReadChildren(self._plan)) or ()
+            return self.open.difference(name.removeprefix("task-") for name in listed)
+        missing, numbers = set(), sorted(self.open)
+        for start in range(0, len(numbers), READS_PER_REQUEST):
+            batch = numbers[start : start + READS_PER_REQUEST]
+            reads = [ReadChildren(f"{self._plan}/task-{number}") for number in batch]
+            answers = ask(ReadMany(reads, strict=True))
+            pairs = zip(batch, answers, strict=True)
+            missing |= {number for number, names in pairs if names is None}
+        return missing
+
+
+# ---- Wait for tasks of any number of plans, in the thread of the caller.
+
+
+#: At most this part of the time goes into looking: a look at a large plan takes longer.
+LOOKING_SHARE = 0.25
+#: Seconds between two looks at least.
+GAP_S = 0.005
+#: At Ctrl-C so many of the plans are named.
+TOLD_MAX = 3
+
+
+class Waited(Protocol):
+    """A task that may be waited for. Task implements it."""
+
+    def _waited_for(self) -> tuple[Connection, str, str]:
+        """Its client, the path of its plan, and its number. Raises PlanError where a wait would
+        never end."""
+
+
+T = TypeVar("T", bound=Waited)
+
+
+def tasks_in(given: Iterable[T], call: str) -> list[T]:
+    """The tasks that `call` was given. Raises ZkplanError, which says what else it was given."""
+    is_one = hasattr(type(given), "_waited_for")
+    # The results of a map are waited for when they are taken.
+    are_tasks = isinstance(given, Iterable) and not hasattr(given, "tasks") and not is_one
+    found = list(given) if are_tasks else [given]
+    for each in found:
+        kind = type(each)
+        if hasattr(kind, "_waited_for") and not is_one:
+            continue
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if is_one:
+            instead = "put it into a list"
+        elif callable(getattr(each, "tasks", None)):
+            instead = "wait for a plan by its `wait`, for all of its results by its `results`"
+        elif hasattr(each, "tasks"):
+            instead = "pass its `tasks`"
+        elif hasattr(each, "add_done_callback"):
+            instead = "wait for futures by concurrent.futures or asyncio"
+        else:
+            instead = "add_task returns one"
+        raise ZkplanError(f"{call} takes a list of zkplan tasks, not {name}: {instead}")
+    return cast("list[T]", found)
+
+
+class Group(Generic[T]):
+    """Tasks that are waited for together. It is a context manager, used by one thread.
+
+    `woken` may be set by any thread: the wait then returns early.
+    """
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+        self._hurried = threading.Event()
+        self._plans: dict[tuple[int, str], PlanTasks] = {}
+        self._tasks: dict[tuple[int, str], dict[str, T]] = {}
+        self._stack = ExitStack()
+        self._next_look = 0.0
+
+    def __enter__(self) -> Group[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            waiting = [plan for plan in self._plans.values() if plan.open]
+            for plan in waiting[:TOLD_MAX]:
+                plan.patience.tell_that_it_goes_on()
+
+    def add(self, tasks: Iterable[T]) -> None:
+        """Wait for these tasks, too. A task that is given twice is waited for once."""
+        fresh: dict[tuple[int, str], dict[str, T]] = {}
+        clients: dict[tuple[int, str], Connection] = {}
+        for task in tasks:
+            client, plan_path, number = task._waited_for()
+            key = (id(client), plan_path)
+            clients[key] = client
+            fresh.setdefault(key, {}).setdefault(number, task)
+        for key, found in fresh.items():
+            if key not in self._plans:
+                self._stack.enter_context(wake_up(clients[key], key[1], self.woken))
+                self._plans[key] = PlanTasks(clients[key], key[1])
+                self._tasks[key] = {}
+            self._tasks[key] = found | self._tasks[key]
+            self._plans[key].add(found)
+
+    @property
+    def open(self) -> list[T]:
+        """The tasks that have not completed, as far as is known, in the order given."""
+        return [
+            task
+            for key, tasks in self._tasks.items()
+            for number, task in tasks.items()
+            if number in self._plans[key].open
+        ]
+
+    def why(self) -> str:
+        """Why the open tasks have not completed."""
+        return next(plan.why() for plan in self._plans.values() if plan.open)
+
+    def look(self) -> list[tuple[T, Completed]]:
+        """The tasks that have completed since the last look. Raises ZooKeeperError."""
+        started = time.monotonic()
+        found = []
+        for key, plan in self._plans.items():
+            if plan.open:
+                tasks = self._tasks[key]
+                found += [(tasks.pop(each.number), each) for each in plan.look()]
+        now = time.monotonic()
+        self._next_look = now + max(GAP_S, (now - started) / LOOKING_SHARE)
+        return found
+
+    def wait(self, deadline: float | None) -> list[tuple[T, Completed]]:
+        """Wait until a task completes. Empty when the monotonic time `deadline` is over.
+
+        It looks at least once. Raises ZooKeeperError.
+        """
+        while True:
+            self.woken.clear()  # before the look: what happens after it sets the event again
+            found = self.look()
+            if found or not any(plan.open for plan in self._plans.values()):
+                return found
+            if deadline is not None and time.monotonic() >= deadline:
+                return []
+            self.pause(deadline)
+
+    def hurry(self) -> None:
+        """Have the next look come at once. Any thread may call it."""
+        self._hurried.set()
+        self.woken.set()
+
+    def pause(self, deadline: float | None = None) -> None:
+        """Wait until the next look is due or a watch fires."""
+        left = patience.LOOK_S
+        if deadline is not None:
+            left = min(left, deadline - time.monotonic())
+        if left > 0 and self.woken.wait(left):
+            # So soon after the last look more is about to change: one look serves for all of it.
+            until = self._next_look if deadline is None else min(self._next_look, deadline)
+            self._hurried.wait(max(0.0, until - time.monotonic()))
+        self._hurried.clear()

@@ -1,0 +1,283 @@
+"""Yield tasks as they complete, and call back when they do: the rules of concurrent.futures."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from ..basics.log import get_logger
+from ..basics.public_calls import Duration
+from ..errors import WaitTimeout, ZkplanError
+from ..values.blobs import Read
+from ..values.codec import FAILURE
+from ..values.connection import Connection
+from .completion import Completed, Group, Waited, tasks_in
+from .patience import checked_timeout
+from .results import with_outcomes, with_reads
+
+if TYPE_CHECKING:
+    import asyncio
+
+logger = get_logger("zkplan.plan")
+
+WatchedT = TypeVar("WatchedT", bound=Waited)
+#: Gets what has completed, and the sealed outcome of it if that is kept. It must not block.
+Callback = Callable[[Completed, "bytes | None"], None]
+
+
+class Watcher(Generic[WatchedT]):
+    """Waits for tasks in a thread of its own, and calls back from there. It is thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._group: Group[WatchedT] | None = None
+        self._fresh: list[WatchedT] = []
+        self._callbacks: dict[str, list[Callback]] = {}
+
+    def add(self, task: WatchedT, callback: Callback) -> None:
+        """Call back once when `task` completes, at once if it has. Raises PlanError where a
+        wait for it would never end."""
+        _, _, number = task._waited_for()
+        with self._lock:
+            self._fresh.append(task)
+            self._callbacks.setdefault(number, []).append(callback)
+            if self._group is not None:
+                self._group.hurry()
+                return
+            self._group = Group()
+        threading.Thread(
+            target=self._run, args=[self._group], name="zkplan-watcher", daemon=True
+        ).start()
+
+    def discard(self, task: WatchedT, callback: Callback) -> None:
+        """Do not call back any more. Does nothing if it was called already."""
+        _, _, number = task._waited_for()
+        with self._lock:
+            waiting = self._callbacks.get(number, [])
+            if callback in waiting:
+                waiting.remove(callback)
+            if not waiting:
+                self._callbacks.pop(number, None)
+            if self._group is not None:
+                self._group.woken.set()
+
+    def _run(self, group: Group[WatchedT]) -> None:
+        with group:
+            while True:
+                with self._lock:
+                    if not self._callbacks:
+                        self._group, self._fresh = None, []
+                        return
+                    fresh, self._fresh = self._fresh, []
+                    group.woken.clear()
+                try:
+                    group.add(fresh)
+                    for (_, completed), outcome in with_outcomes(group.look()):
+                        self._tell(completed, outcome)
+                except Exception as error:
+                    self._tell_all(error)
+                    continue
+                group.pause()
+
+    def _tell(self, completed: Completed, outcome: bytes | None) -> None:
+        with self._lock:
+            waiting = self._callbacks.pop(completed.number, [])
+        for callback in waiting:
+            try:
+                callback(completed, outcome)
+            except BaseException:  # SystemExit, too: the others still wait to be told
+                logger.exception("a callback for task-%s failed", completed.number)
+
+    def _tell_all(self, error: Exception) -> None:
+        """ZooKeeper cannot be asked, so nobody would ever be told."""
+        with self._lock:
+            numbers = list(self._callbacks)
+        for number in numbers:
+            self._tell(Completed(number, False, error), None)
+
+
+# ---- Tasks as they complete, with the meanings of `concurrent.futures`; in coroutines, too.
+
+
+class Future(Waited, Protocol):
+    """What these functions need of a task. Task implements it."""
+
+    def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
+        """Keep the sealed outcome for the next call of `result` or `exception`; `read` gives the
+        blob of its value."""
+
+    def _is_taken(self) -> bool:
+        """Whether `result` has taken what was brought."""
+
+    def _watch(self, callback: Callback) -> Callable[[], None]:
+        """Call back once when it completes. Returns what takes that back."""
+
+
+FutureT = TypeVar("FutureT", bound=Future)
+
+
+def as_completed(tasks: Iterable[FutureT], timeout: Duration | None = None) -> AsCompleted[FutureT]:
+    """Iterate over tasks as they complete, with `for` or `async for`. `timeout` is in seconds.
+
+    A task has completed when it has finished, is out of attempts, or can never finish because its
+    plan was cancelled or removed, or has failed. `task.result()` returns the value or raises what
+    went wrong; here it needs no request. The tasks may be of several plans. One that is given twice
+    comes once.
+
+    Raises ZkplanError for what is no task; WaitTimeout if the time, counted from this call, is over
+    before the last task has completed; ZooKeeperUnavailable; and PlanError inside the `with` block
+    of a plan that is not marked ready.
+    """
+    return AsCompleted(tasks, timeout)
+
+
+class AsCompleted(Generic[FutureT]):
+    """What `as_completed` returns: iterate over it once."""
+
+    def __init__(self, tasks: Iterable[FutureT], timeout: Duration | None) -> None:
+        timeout = checked_timeout(timeout)
+        #: By client, too: plans of two roots or servers may have the same path.
+        self._tasks = {_identity(task): task for task in tasks_in(tasks, "as_completed")}
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+
+    def __iter__(self) -> Iterator[FutureT]:
+        # Large values are not read for who takes none.
+        are_taken = threading.Event()
+        with Group[FutureT]() as group:
+            group.add(self._tasks.values())
+            while group.open:
+                found = group.wait(self._deadline)
+                if not found:
+                    raise self._late(len(group.open), group.why())
+                outcomes = with_outcomes(found)
+                for (task, _), outcome, read in with_reads(outcomes, _place_of, are_taken.is_set):
+                    task._bring(outcome, read)
+                    yield task
+                    if task._is_taken():
+                        are_taken.set()
+                    elif read is not None:
+                        are_taken.clear()
+
+    async def __aiter__(self) -> AsyncIterator[FutureT]:
+        import asyncio  # here: most programs have no coroutines
+
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[tuple[FutureT, bytes | None]] = asyncio.Queue()
+
+        def watch(task: FutureT) -> Callable[[], None]:
+            return task._watch(
+                lambda _, outcome: _call_soon(loop, queue.put_nowait, (task, outcome))
+            )
+
+        unwatch = [watch(task) for task in self._tasks.values()]
+        try:
+            for done in range(len(self._tasks)):
+                left = None if self._deadline is None else self._deadline - time.monotonic()
+                try:
+                    task, outcome = await asyncio.wait_for(queue.get(), left)
+                except asyncio.TimeoutError:
+                    raise self._late(len(self._tasks) - done, "they go on") from None
+                task._bring(outcome)
+                yield task
+        finally:
+            for each in unwatch:
+                each()
+
+    def _late(self, left: int, why: str) -> WaitTimeout:
+        return WaitTimeout(
+            f"{left} of {len(self._tasks)} tasks have not completed after {self._timeout:g} s; "
+            f"{why}"
+        )
+
+
+def _place_of(pair: tuple[Future, Completed]) -> tuple[Connection, str]:
+    return pair[0]._waited_for()[:2]
+
+
+def _identity(task: Future) -> tuple[int, str, str]:
+    client, plan_path, number = task._waited_for()
+    return id(client), plan_path, number
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        if not loop.is_closed():  # nobody is left to tell
+            raise
+
+
+class DoneAndNotDone(tuple[set[FutureT], set[FutureT]], Generic[FutureT]):
+    """What `wait` returns: `done, not_done`."""
+
+    # No NamedTuple: before Python 3.11 that cannot be generic.
+    __slots__ = ()
+
+    @property
+    def done(self) -> set[FutureT]:
+        return self[0]
+
+    @property
+    def not_done(self) -> set[FutureT]:
+        return self[1]
+
+
+def wait(
+    tasks: Iterable[FutureT], timeout: Duration | None = None, return_when: str = ALL_COMPLETED
+) -> DoneAndNotDone[FutureT]:
+    """Wait for tasks, of one plan or several. `timeout` is in seconds; when it is over, return.
+
+    `return_when` is `ALL_COMPLETED`, `FIRST_COMPLETED` or `FIRST_EXCEPTION`, as in
+    `concurrent.futures`. `as_completed` says when a task has completed. Raises
+    ZooKeeperUnavailable, ZkplanError for another `return_when` or what is no task, and PlanError
+    inside the `with` block of a plan that is not marked ready.
+    """
+    timeout = checked_timeout(timeout)
+    if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
+        raise ZkplanError(
+            "return_when must be ALL_COMPLETED, FIRST_COMPLETED or FIRST_EXCEPTION, not "
+            f"{return_when!r}"
+        )
+    deadline = None if timeout is None else time.monotonic() + timeout
+    done: set[FutureT] = set()
+    with Group[FutureT]() as group:
+        group.add(tasks_in(tasks, "wait"))
+        while group.open:
+            found = group.wait(deadline)
+            if not found:
+                break
+            done.update(task for task, _ in found)
+            if return_when == FIRST_COMPLETED:
+                break
+            if return_when == FIRST_EXCEPTION and any(
+                completed.error is not None or _is_failure(outcome)
+                for (_, completed), outcome in with_outcomes(found)
+            ):
+                break
+        return DoneAndNotDone((done, set(group.open)))
+
+
+def _is_failure(outcome: bytes | None) -> bool:
+    return outcome is not None and outcome[2:3] == FAILURE
+
+
+async def completion(task: Future) -> tuple[Completed, bytes | None]:
+    """Wait in a coroutine until a task has completed; see `as_completed`."""
+    import asyncio  # here: most programs have no coroutines
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[Completed, bytes | None]] = loop.create_future()
+
+    def complete(told: tuple[Completed, bytes | None]) -> None:
+        if not future.done():  # it may have been cancelled meanwhile
+            future.set_result(told)
+
+    unwatch = task._watch(lambda *told: _call_soon(loop, complete, told))
+    try:
+        return await future
+    finally:
+        unwatch()

@@ -1,0 +1,121 @@
+"""Define gates: the tasks that stand for what when() returns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import InvalidTask
+from ..gates import When, passed, sealed_condition
+from ..protocol.core.add import NewTask
+from ..protocol.layout import rank_of
+from ..protocol.records import TaskRecord
+from ..protocol.task_options import TaskOptions
+from ..values import codec as codecs
+from ..values.function_codec import dump_function
+from ..values.plan_values import Values
+from .task_specs import TaskSpec
+
+#: Options that say something about a gate; `key` is not one that its record holds.
+_OPTIONS = ("name", "priority", "keep", "queue")
+_OTHERS = (
+    *("attempts", "retry_delay", "timeout", "pure", "isolation", "memory_limit"),
+    *("not_before", "deadline", "limits", "run_if", "fatal", "retry_if"),
+)
+
+
+class Gates:
+    """The gates of one call of `Plan.add_tasks`: one for each `When`, however many tasks wait."""
+
+    def __init__(
+        self,
+        plan_path: str,
+        values: Values,
+        defaults: TaskOptions,
+        as_json: bool = False,
+        own_limit: bool = False,
+    ) -> None:
+        self._plan_path, self._values = plan_path, values
+        #: How its tasks are written, and whether the plan has a limit of its own.
+        self.as_json, self.own_limit = as_json, own_limit
+        # What a gate runs only hands on a value: it needs no process, no deadline and no permit.
+        self._defaults = replace(
+            *(defaults,),
+            name="",
+            timeout=None,
+            pure=False,
+            keep=None,
+            isolation="thread",
+            memory_limit=None,
+            not_before=None,
+            deadline=None,
+            limits=(),
+        )
+        self._made: dict[tuple[int, bool], NewTask] = {}
+
+    @property
+    def made(self) -> list[NewTask]:
+        """Those that stand in no spec of their own. They are added before what waits for them."""
+        return list(self._made.values())
+
+    def of(
+        self, when: When, spec: TaskSpec, of: TaskOptions, position: int, *, take: bool
+    ) -> NewTask:
+        """The gate of an argument at that position, or, without `take`, of what only orders.
+
+        It has the rank and the queue `of` the first task that waits for it: whoever runs that one
+        can run the gate. It has a key if that task has one, so that both are added once.
+        """
+        known = id(when), take
+        if known not in self._made:
+            options = replace(self._defaults, **when.zkplan_options, queue=of.queue)
+            rank = rank_of(of.priority)
+            gate = self._define(f"the gate {when!r}", when, options, rank, take=take)
+            gate.implied = True
+            # No author can give such a key: it is not printable.
+            gate.key = f"{spec.key}\n{position}" if spec.key else ""
+            self._made[known] = gate
+        return self._made[known]
+
+    def define(self, spec: TaskSpec, when: When) -> NewTask:
+        """The gate that a spec has in place of its function. Raises InvalidTask."""
+        wrong = [name for name in _OTHERS if getattr(spec, name) is not None]
+        wrong += [name for name in ("args", "kwargs", "after") if getattr(spec, name)]
+        if wrong:
+            raise InvalidTask(
+                spec.label,
+                f"{when!r} takes no {wrong[0]}: a gate has {', '.join(_OPTIONS)}, key, and its "
+                "timeout is that of `when`; what must run before it, or a time, cannot hold it "
+                "back: give that to the task that takes it",
+            )
+        given = {name: each for name in _OPTIONS if (each := getattr(spec, name)) is not None}
+        options = replace(self._defaults, **{**when.zkplan_options, **given})
+        rank = rank_of(options.priority)
+        gate = self._define(spec.label, when, options, rank, take=True)
+        gate.key = spec.key or ""
+        return gate
+
+    def _define(
+        self, label: str, when: When, options: TaskOptions, rank: str, *, take: bool
+    ) -> NewTask:
+        if self.as_json:
+            raise InvalidTask(
+                label,
+                f"{label}: a plan with serializer json takes no gate, because the data of a znode "
+                "are bytes, which JSON does not have: put the gate into a plan of its own",
+            )
+        function = self._values.function(self._plan_path, dump_function(passed))
+        arguments = codecs.dump_call([when], {}, lambda value: 0 if value is when else None)
+        body = TaskRecord(1, options.to_json(), function, arguments).to_bytes()
+        codec = self._values.codec
+        gate = sealed_condition(codec, when.condition._replace(take=take))
+        record = codec.seal(codecs.TASK, body)
+        return NewTask(
+            label,
+            rank,
+            record,
+            [],
+            keep=options.keep,
+            queue=options.queue,
+            gate=gate,
+            name=options.name or repr(when),
+        )

@@ -1,0 +1,256 @@
+"""Decide how long to wait for a plan, and prove when a wait is in vain."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..basics.log import get_logger
+from ..basics.public_calls import Duration, in_seconds
+from ..errors import UNREACHABLE, PlanCancelled, WaitTimeout, ZkplanError, ZooKeeperError
+from ..protocol.core.plan_life import PlanStatus
+from ..protocol.core.workers import WorkerRecord
+from ..protocol.layout import number_of
+from ..values.connection import Connection
+from ..views.deadlock import (
+    dead_if_deadlocked,
+    may_stand,
+    no_worker,
+    not_taken,
+    raise_in_vain,
+    watch_a_claim,
+)
+from ..views.queues import no_server, resting, unserved
+from ..views.workers import living_workers, no_free_slot, waiting_in_slot
+
+logger = get_logger("zkplan.plan")
+
+#: One look: (True, what was waited for), or (False, the status of the plan).
+Look = Callable[[], tuple[bool, Any]]
+
+#: Seconds after which the plan is looked at without a watch: for progress, and because a watch may
+#: be lost.
+LOOK_S = 1.0
+#: After this many looks without a change, the waiter finds out whether anything can still run.
+STILL_LOOKS = 2
+#: Where tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one
+#: at a time, and the next not before so many seconds: short tasks do not cost a proof each.
+CLAIM_WATCH_GAP_S = 0.2
+#: Those after one of which nothing followed: this client may not see it, or not repair it.
+UNPROVED_LOOKS = 30
+
+
+@contextmanager
+def wake_up(
+    client: Connection, plan_path: str, woken: threading.Event | None = None
+) -> Iterator[threading.Event]:
+    """An event that is set whenever a watched znode or claim of the plan changes."""
+    woken = threading.Event() if woken is None else woken
+    claim = f"/{number_of(plan_path)}-"
+
+    def listener(path: str | None) -> None:
+        if path is None or path.startswith(plan_path) or claim in path:
+            woken.set()
+
+    client.transport.listen(listener)
+    try:
+        with waiting_in_slot():
+            yield woken
+    finally:
+        client.transport.unlisten(listener)
+
+
+def checked_timeout(timeout: Duration | None) -> float | None:
+    """In seconds. Raises ZkplanError for a time-out below 0, for NaN, and for what is no time."""
+    seconds = in_seconds(timeout)
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise ZkplanError(f"a time-out must be 0 or more seconds, not {timeout!r:.50}")
+    return seconds
+
+
+class Patience:
+    """Decides how long to wait, and notices whether the plan makes progress."""
+
+    def __init__(
+        self, client: Connection, plan_path: str, timeout: Duration | None, what: str
+    ) -> None:
+        timeout = checked_timeout(timeout)
+        self._client, self._plan = client, plan_path
+        self._timeout, self._what = timeout, what
+        self._deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self.last: PlanStatus | None = None
+        self._still = 0
+        self._next_claim_watch = 0.0
+        #: Nothing could run at the last look, and yet it is unknown whether that will change.
+        self._stands = False
+        #: Why this client cannot find out whether the plan can go on.
+        self._unseen = ""
+        self._warned: set[str] = set()
+
+    @property
+    def dead(self) -> int:
+        """The number of dead tasks at the last look."""
+        return self.last.dead if self.last is not None else 0
+
+    def wait(self, look: Look, longest: float | None = None) -> Any:
+        """Look until something is found. Raises the error that says why the wait is in vain.
+
+        It looks whenever a watch fires, and after `longest` seconds. When the time is over, the
+        plan is looked at once more. Raises WaitTimeout if it can go on.
+        """
+        with wake_up(self._client, self._plan) as woken:
+            while True:
+                is_over = time.monotonic() >= self._deadline
+                found, seen = look()
+                if not found:
+                    found, seen = self.judge(seen, look, is_over)
+                if found:
+                    return seen
+                if is_over:
+                    raise WaitTimeout(f"{self._what} after {self._timeout:g} s; {self.why()}")
+                left = max(0.0, self._deadline - time.monotonic())
+                woken.wait(min(LOOK_S if longest is None else longest, left))
+                woken.clear()
+
+    def judge(self, seen: PlanStatus, look: Look, is_over: bool = False) -> tuple[bool, Any]:
+        """Judge a look that has found nothing. Returns what a further look has found.
+
+        Raises the error that says why the wait is in vain.
+        """
+        found = False
+        while not found and self._seems_in_vain(seen, is_over):
+            dead, before = self._prove(), seen
+            if dead is None:
+                break
+            # The wait is in vain only if this finds no change: it finds whatever happened before
+            # the proof.
+            found, seen = look()
+            self._stands = not found and seen[:-1] == before[:-1]
+            if self._stands:
+                self._in_vain(seen, dead, is_over)
+                break
+        return found, seen
+
+    def _seems_in_vain(self, status: PlanStatus, is_over: bool) -> bool:
+        """Whether it is to be proved that nothing can run. Warns of what keeps the plan waiting."""
+        moved = self.last is None or status[:-1] != self.last[:-1]
+        self.last, self._stands = status, False
+        self._still = 0 if moved else self._still + 1
+        if status.state == "cancelled":
+            reason = f": {status.reason}" if status.reason else ""
+            raise PlanCancelled(status.path, f"{status.path} was cancelled{reason}")
+        if status.state == "defining":
+            self._warn(
+                f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
+                "the end of its `with` block"
+            )
+        if (status.dead and moved) or is_over:  # perhaps the last task that could run has ended
+            return may_stand(status)
+        if self._still < STILL_LOOKS or status.state != "running":
+            return False
+        self._still = 0
+        if told := no_free_slot(self._client):
+            self._warn(f"{self._what}: {told}")
+        if status.runnable and (told := self._nobody_takes(status, living_workers(self._client))):
+            self._warn(told)
+        return not status.runnable
+
+    def _nobody_takes(self, status: PlanStatus, workers: Sequence[WorkerRecord]) -> str:
+        """Why no worker can take what is runnable; empty if one can."""
+        if not workers:
+            return no_worker(self._client)
+        queues = unserved(self._client, status.path, workers)
+        if queues:
+            return f"{status.path}: {no_server(self._client, queues)}"
+        active = [worker for worker in workers if worker.state == "running"]
+        if len(active) == len(workers):
+            return ""
+        for queue in unserved(self._client, status.path, active):
+            text, advice = resting(self._client, queue, workers)
+            return f"{status.path}: {text}; {advice}"
+        return ""
+
+    def _prove(self) -> int | None:
+        """The number of dead tasks if no task can run; None if one can, or if that is unknown."""
+        run, paths = self._client.transport.run, self._client.paths
+        try:
+            dead = run(dead_if_deadlocked(paths, self._plan))
+            now = time.monotonic()
+            if dead is None and self.dead and now >= self._next_claim_watch:
+                self._next_claim_watch = now + CLAIM_WATCH_GAP_S
+                run(watch_a_claim(paths, self._plan))
+            return dead
+        except UNREACHABLE:
+            raise
+        except ZooKeeperError as error:
+            self._still = -UNPROVED_LOOKS
+            self._unseen = f"this client cannot see whether the plan can go on: {error}"
+            self._warn(f"{self._plan}: {self._unseen}")
+            return None
+
+    def _in_vain(self, status: PlanStatus, dead: int, is_over: bool) -> None:
+        """Raise the error, if the reason is known."""
+        # A late look repairs nothing: another client may just be building the plan.
+        why = raise_in_vain(self._client, status, dead, repair=not is_over)
+        self._still = -UNPROVED_LOOKS
+        if why:
+            self._warn(why)
+
+    @contextmanager
+    def told_at_ctrl_c(self) -> Iterator[None]:
+        """Say at Ctrl-C that only the wait has ended."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.tell_that_it_goes_on()
+            raise
+
+    def tell_that_it_goes_on(self) -> None:
+        """Say that only the wait has ended, and how to look at the plan, if it outlives this
+        process."""
+        seen = self.last
+        if seen is None or self._client.ends_with_process:
+            return
+        name = f" ({seen.name})" if seen.name.isprintable() and seen.name else ""
+        logger.warning(
+            "%s%s goes on; only this wait has ended. To look at the plan: %s",
+            *(seen.path, name, self._client.command(f"plan show {int(number_of(seen.path))}")),
+        )
+
+    def _warn(self, message: str) -> None:
+        """Log each message once, however long the wait is."""
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning("%s", message)
+
+    def why(self) -> str:
+        """Why the plan has not ended, as far as this client knows."""
+        status = self.last
+        if status is not None and status.state == "defining":
+            return "the plan is not marked ready, so nothing of it runs"
+        if status is not None and status.state == "paused":
+            return "the plan is paused until `resume`"
+        dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
+        try:
+            if self._stands:
+                check = self._client.command(f"plan check {int(number_of(self._plan))}")
+                return dead + (
+                    f"nothing of it can run now (`{check}` tells why, and repairs what it can)"
+                )
+            if told := no_free_slot(self._client):
+                return dead + told
+            if status is not None and status.state == "running" and status.tasks:
+                if told := self._client.values.why_away(self._plan):
+                    return dead + told
+                workers = living_workers(self._client)
+                if told := self._nobody_takes(status, workers):
+                    return dead + told
+                if status.runnable and not any(worker.claims for worker in workers):
+                    return dead + not_taken(self._client, self._plan, status.runnable)
+        except ZooKeeperError:
+            return dead + "ZooKeeper does not answer now"
+        return dead + (self._unseen or "it goes on")

@@ -1,0 +1,398 @@
+"""Wait for the result of one task, and read the results of many in batches while their plan
+runs."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ..basics.log import get_logger
+from ..basics.public_calls import Duration
+from ..basics.text import count
+from ..errors import (
+    ForeignTask,
+    PayloadUndecodable,
+    PlanCancelled,
+    PlanFailed,
+    PlanNotFound,
+    ResultNotKept,
+    StoredValueLost,
+    TaskFailed,
+    WaitTimeout,
+)
+from ..protocol.core.load import read_all
+from ..protocol.core.plan_life import status as read_status
+from ..protocol.fields import require_proven
+from ..protocol.layout import parse_task
+from ..protocol.records import Failure, control_from_bytes
+from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..transport import Transport
+from ..values.blobs import Read, side_by_side
+from ..values.codec import FAILURE, VALUE, Codec, task_options
+from ..values.connection import Connection
+from ..values.plan_values import Values
+from ..views.task_lists import outcome_nodes
+from .completion import Completed, Group, Waited
+from .patience import Patience, checked_timeout
+from .waiting import wait_for_plan
+
+
+class Keeps(Protocol):
+    """What is needed of a task. Task implements it."""
+
+    name: str
+
+    def _is_kept(self) -> bool | None:
+        """Whether its result will be kept, None if the handle does not know."""
+
+
+#: Definitions that are read at once to find a task that keeps its result.
+TASKS_PER_BATCH = 300
+
+
+def refuse_unkept(
+    client: Connection, plan_path: str, tasks: Mapping[str, Keeps], if_any: bool = True
+) -> None:
+    """Raise ResultNotKept for tasks that have no outcome yet and will not keep their results, as
+    far as it can be known now: if it is so of any, or else only if it is so of all. `tasks` is by
+    number."""
+    asked = {number: task for number, task in tasks.items() if task._is_kept() is not True}
+    reads: list[ReadData | ReadChildren] = []
+    for number in asked:
+        path = f"{plan_path}/task-{number}"
+        # An outcome may be large, and only its existence counts.
+        reads += (ReadChildren(f"{plan_path}/results/{number}"), ReadData(path), ReadChildren(path))
+    answers = client.transport.run(read_all(reads))
+    unkept = []
+    for at, number in enumerate(asked):
+        outcome, node, names = answers[3 * at : 3 * at + 3]
+        if outcome is not None or node is None or names is None:
+            continue  # it has finished: its outcome is there or not
+        if is_kept(client.codec, asked[number], node.data, names) is False:
+            unkept.append(number)
+    if unkept and (if_any or len(unkept) == len(tasks)):
+        raise will_not_be_kept(unkept[0], tasks[unkept[0]], len(unkept) - 1)
+
+
+def refuse_if_nothing_is_kept(client: Connection, plan_path: str) -> None:
+    """Raise ResultNotKept for a plan that goes on, has no kept outcome, and has no task that will
+    keep its result, as far as it can be known now."""
+    ask = client.transport.ask
+    status = client.transport.run(read_status(plan_path))
+    if status.outcomes or status.state not in ("running", "paused"):
+        return
+    names = sorted(name for name in ask(ReadChildren(plan_path)) or () if parse_task(name))
+    # The last tasks of a plan are mostly those that nobody takes, so one batch tells.
+    for end in range(len(names), 0, -TASKS_PER_BATCH):
+        paths = [f"{plan_path}/{name}" for name in names[max(0, end - TASKS_PER_BATCH) : end]]
+        reads = [read for path in paths for read in (ReadData(path), ReadChildren(path))]
+        answers = client.transport.run(read_all(reads))
+        for node, children in zip(answers[::2], answers[1::2], strict=True):
+            if node is not None and _keeps(client.codec, node.data, children or ()) is not False:
+                return
+    if not names or ask(ReadChildren(f"{plan_path}/results")):
+        return  # what has ended meanwhile may have kept its result
+    raise ResultNotKept(
+        plan_path,
+        f"no result of {plan_path} is kept: {count(len(names), 'task')} of it, and all give theirs "
+        "to their dependents alone. Add with keep=True what you ask for. If tasks add others that "
+        "are kept, wait first (`plan.wait()`)",
+    )
+
+
+def is_kept(codec: Codec, task: Keeps, definition: bytes, names: Iterable[str]) -> bool | None:
+    """Whether the result of an unfinished task will be kept. None if that cannot be known here.
+
+    `definition` is the data of its znode, `names` are the children.
+    """
+    known = task._is_kept()
+    return _keeps(codec, definition, names) if known is None else known
+
+
+def _keeps(codec: Codec, definition: bytes, names: Iterable[str]) -> bool | None:
+    try:
+        keep = task_options(codec.open_definition(definition)).keep
+    except PayloadUndecodable:
+        return None  # signed with another secret, as its result will be
+    return keep or (keep is None and not any(name.startswith("prov-") for name in names))
+
+
+def will_not_be_kept(number: str, task: Keeps, more: int = 0) -> ResultNotKept:
+    others = f" (and {more} more)" if more else ""
+    return ResultNotKept(
+        task.name or number,
+        f"the result of {task!r}{others} goes to its dependents and is not kept: add it with "
+        "keep=True",
+    )
+
+
+# ---- Wait for the result of one task, and open outcomes.
+
+
+logger = get_logger("zkplan.plan")
+
+
+def wait_for_outcome(
+    client: Connection,
+    plan_path: str,
+    number: str,
+    task: Keeps,
+    timeout: Duration | None,
+    value: bool,
+) -> bytes:
+    """Wait for the sealed outcome of a task. Raises as Task.result.
+
+    With `value`, a task whose result will not be kept raises ResultNotKept before the wait.
+    """
+    name = task.name
+    transport = client.transport
+    path, outcome_path = f"{plan_path}/task-{number}", f"{plan_path}/results/{number}"
+    patience = Patience(client, plan_path, timeout, f"there is no result of {label_of(path, name)}")
+    # In this order: the transaction that deletes the task writes the outcome. So if the task is
+    # gone, its outcome is found after that, or never. A plan that is removed is cancelled before
+    # its tasks are deleted.
+    paths = (path, outcome_path, f"{plan_path}/ready", plan_path)
+
+    def look() -> tuple[bool, Any]:
+        live, outcome, control, home = transport.ask(ReadMany([ReadData(each) for each in paths]))
+        if outcome is not None:
+            return True, outcome.data
+        if home is None:
+            raise PlanNotFound(plan_path, f"{plan_path} was removed")
+        require_proven(control.data if control is not None else b"")
+        is_cancelled = control is not None and control_from_bytes(control.data) == "cancelled"
+        if live is None:
+            if is_cancelled:
+                raise PlanCancelled(plan_path, f"{plan_path} was cancelled")
+            raise not_kept(path, name)
+        if value and patience.last is None and not is_cancelled:  # the first look
+            names = transport.ask(ReadChildren(path)) or ()
+            if is_kept(client.codec, task, live.data, names) is False:
+                if transport.ask(ReadChildren(outcome_path)) is not None:
+                    return look()  # it has just ended
+                raise will_not_be_kept(number, task)
+        transport.ask(ReadData(path, watch=True))
+        if transport.ask(ReadData(outcome_path, watch=True)) is not None:
+            return look()
+        return False, transport.run(read_status(plan_path))
+
+    with patience.told_at_ctrl_c():
+        outcome: bytes = patience.wait(look)
+    return outcome
+
+
+def label_of(path: str, name: str) -> str:
+    """How messages call a task."""
+    return f"{name} ({path})" if name else path
+
+
+def not_kept(path: str, name: str) -> ResultNotKept:
+    return ResultNotKept(
+        name or path,
+        f"{label_of(path, name)} has finished (or never existed); its result went to its "
+        "dependents and was not kept: add it with keep=True",
+    )
+
+
+def open_outcome(
+    values: Values, sealed: bytes, path: str, name: str, read: Read | None = None
+) -> Any:
+    """Return the value of an outcome, or raise the exception that it holds. `path` is that of the
+    task; `read` gives the blob of its value, if that is read elsewhere."""
+    kind, body = values.codec.open(VALUE + FAILURE, sealed)
+    if kind == VALUE:
+        try:
+            return values.load(path.rpartition("/")[0], body, read)
+        except StoredValueLost as error:
+            told = f"the result of {label_of(path, name)} is gone: {error}. Restore the file"
+            raise StoredValueLost(told) from None
+    raise failure_in(values.codec, body, path, name)
+
+
+def failure_in(codec: Codec, body: bytes, path: str, name: str) -> Exception:
+    """The exception of the function, caused by a TaskFailed; that one if it cannot be restored."""
+    failure, label = Failure.from_bytes(body), label_of(path, name)
+    remote = TaskFailed(
+        name or path,
+        f"{label} is out of attempts: {failure.summary}\n\n{failure.traceback}",
+        failure.traceback,
+    )
+    original = None
+    if failure.exception:
+        try:
+            original = codec.load_exception(failure.exception)
+        except Exception:
+            logger.debug("the exception of %s cannot be restored here", label, exc_info=True)
+    if original is None:
+        return remote
+    original.__cause__ = remote
+    return original
+
+
+# ---- Whether one task has completed, without waiting.
+
+
+def has_completed(client: Connection, plan_path: str, number: str) -> bool:
+    """See Task.done."""
+    reads = [
+        ReadData(f"{plan_path}/results/{number}"),
+        ReadData(f"{plan_path}/ready"),
+        # Its `ready` comes and goes with the task, and is small.
+        ReadData(f"{plan_path}/task-{number}/ready"),
+    ]
+    outcome, control, ready = client.transport.ask(ReadMany(reads, strict=True))
+    if outcome is not None or ready is None:
+        return True
+    return control is not None and control_from_bytes(control.data) == "cancelled"
+
+
+# ---- Read kept outcomes in bulk, and those of their values that are stored side by side.
+
+
+WaitedT = TypeVar("WaitedT", bound=Waited)
+Each = TypeVar("Each")
+
+
+def read_outcomes(
+    transport: Transport, plan_path: str, numbers: Sequence[str]
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield the number and the sealed outcome of each task, None where there is none.
+
+    It reads in batches as it goes on.
+    """
+    for batch in outcome_nodes(transport, plan_path, numbers, strict=True):
+        for number, node in batch:
+            yield number, None if node is None else node.data
+
+
+def with_outcomes(
+    found: list[tuple[WaitedT, Completed]],
+) -> Iterator[tuple[tuple[WaitedT, Completed], bytes | None]]:
+    """Add the sealed outcome to each task that has one. It reads as it goes on."""
+    by_plan: dict[tuple[int, str], list[tuple[WaitedT, Completed]]] = {}
+    places: dict[tuple[int, str], Connection] = {}
+    for pair in found:
+        client, plan_path, _ = pair[0]._waited_for()
+        places[id(client), plan_path] = client
+        by_plan.setdefault((id(client), plan_path), []).append(pair)
+    for key, pairs in by_plan.items():
+        kept = {completed.number: (task, completed) for task, completed in pairs if completed.kept}
+        for number, outcome in read_outcomes(places[key].transport, key[1], list(kept)):
+            yield kept[number], outcome
+        for pair in pairs:
+            if not pair[1].kept:
+                yield pair, None
+
+
+def with_reads(
+    found: Iterable[tuple[Each, bytes | None]],
+    place_of: Callable[[Each], tuple[Connection, str]],
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Iterator[tuple[Each, bytes | None, Read | None]]:
+    """Add to each sealed outcome what gives the blob of its value, if that is stored: for
+    `open_outcome`. A few are read ahead, as long as that `is_wanted`.
+
+    `place_of` says the client and the path of the plan.
+    """
+    behind = deque[tuple[Each, bytes | None]]()
+
+    def reads() -> Iterator[Read | None]:
+        for each, outcome in found:
+            behind.append((each, outcome))
+            client, plan_path = place_of(each)
+            yield None if outcome is None else client.values.reading_sealed(plan_path, outcome)
+
+    for read in side_by_side(reads(), is_wanted):
+        yield (*behind.popleft(), read)
+
+
+# ---- The results of many tasks of one plan, read in batches while the plan runs.
+
+
+class Asked(Waited, Keeps, Protocol):
+    """What `results_of` needs of a task. Task implements it."""
+
+    @property
+    def plan(self) -> Any: ...
+
+
+AskedT = TypeVar("AskedT", bound=Asked)
+
+
+def results_of(
+    client: Connection,
+    plan_path: str,
+    tasks: Sequence[AskedT],
+    timeout: Duration | None,
+    raises: bool,
+) -> list[Any]:
+    """See Plan.results."""
+    timeout = checked_timeout(timeout)
+    for task in tasks:
+        if task.plan.path != plan_path:
+            told = f"{task!r} is not of {plan_path}: ask its own plan for its result"
+            raise ForeignTask(task.name, told)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    values: dict[str, Any] = {}
+    numbers = [task._waited_for()[2] for task in tasks]
+    refuse_unkept(client, plan_path, dict(zip(numbers, tasks, strict=True)), if_any=raises)
+    with Group[AskedT]() as group:
+        group.add(tasks)
+        while group.open:
+            found = group.wait(deadline)
+            if not found:
+                raise WaitTimeout(
+                    f"{len(group.open)} of {len(set(numbers))} results of {plan_path} are not "
+                    f"there after {timeout:g} s; {group.why()}"
+                )
+            outcomes = with_reads(with_outcomes(found), lambda _: (client, plan_path))
+            for (task, completed), outcome, read in outcomes:
+                path = f"{plan_path}/task-{completed.number}"
+                value = _value(client, path, task.name, completed, raises, outcome, read)
+                values[completed.number] = value
+    return [values[number] for number in numbers]
+
+
+def kept_results(
+    client: Connection, plan_path: str, timeout: Duration | None, raises: bool
+) -> list[Any]:
+    """Wait until the plan has ended. Return all kept results, by task number."""
+    timeout = checked_timeout(timeout)
+    refuse_if_nothing_is_kept(client, plan_path)
+    try:
+        wait_for_plan(client, plan_path, timeout)
+    except PlanFailed:
+        if raises:
+            raise
+    names = client.transport.ask(ReadChildren(f"{plan_path}/results")) or ()
+    numbers = sorted(name for name in names if parse_task(f"task-{name}") is not None)
+    outcomes = read_outcomes(client.transport, plan_path, numbers)
+    return [
+        _value(client, f"{plan_path}/task-{at}", "", Completed(at, True), raises, outcome, read)
+        for at, outcome, read in with_reads(outcomes, lambda _: (client, plan_path))
+        if outcome is not None  # else its task was retried meanwhile
+    ]
+
+
+def _value(
+    client: Connection,
+    path: str,
+    name: str,
+    completed: Completed,
+    raises: bool,
+    outcome: bytes | None,
+    read: Read | None,
+) -> Any:
+    """The value, or the error in its place unless it `raises`."""
+    try:
+        if completed.error is not None:
+            raise completed.error
+        if outcome is None:
+            raise not_kept(path, name)
+        return open_outcome(client.values, outcome, path, name, read)
+    except Exception as error:
+        if raises:
+            raise
+        return error

@@ -1,0 +1,178 @@
+"""Wait for a plan to end, or for its events, in a thread or in a coroutine."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeVar
+
+from ..basics.log import get_logger
+from ..basics.public_calls import Duration
+from ..basics.text import count
+from ..errors import UNREACHABLE, WaitTimeout, ZooKeeperError
+from ..protocol.core.plan_life import PlanStatus, finish
+from ..protocol.core.plan_life import status as read_status
+from ..protocol.fields import require_proven
+from ..protocol.requests import ReadChildren, ReadData
+from ..values.connection import Connection
+from ..values.plan_values import Values
+from ..views.deadlock import failed
+from ..views.history import Event, Follower, follow
+from ..views.task_lists import progress_bar
+from .patience import Patience
+
+R = TypeVar("R")
+
+
+async def in_thread(wait: Callable[[threading.Event], R]) -> R:
+    """Run `wait(given_up)` in a thread of its own. The event is set if the coroutine is cancelled.
+
+    It is not a thread of the loop's executor: those are few, and a wait may be long.
+    """
+    import asyncio  # here: most programs have no coroutines
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[R] = loop.create_future()
+    given_up = threading.Event()
+    context = contextvars.copy_context()
+
+    def tell(result: R | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: R | None = None
+        failed: BaseException | None = None
+        try:
+            result = context.run(wait, given_up)
+        except BaseException as error:
+            failed = error
+        try:
+            loop.call_soon_threadsafe(tell, result, failed)
+        except RuntimeError:
+            if not loop.is_closed():  # nobody is left to tell
+                raise
+
+    threading.Thread(target=run, name="zkplan-wait", daemon=True).start()
+    try:
+        return await future
+    finally:
+        given_up.set()
+
+
+# ---- Wait until a plan has ended. Watches wake the waiter, and each look costs the same.
+
+
+logger = get_logger("zkplan.plan")
+PROGRESS_LOOK_S = 0.2
+#: Up to this many dead tasks, each new one wakes the waiter, because it reads the whole list again.
+WATCHED_DEAD_MAX = 1000
+
+
+def _watch_dead(client: Connection, plan_path: str) -> None:
+    try:
+        client.transport.ask(ReadChildren(f"{plan_path}/dead", watch=True))
+    except UNREACHABLE:
+        raise
+    except ZooKeeperError:
+        # A client that may not read them sees a failure at its next look, once a second.
+        logger.debug("this client cannot watch the failures of %s", plan_path, exc_info=True)
+
+
+def end_if_drained(client: Connection, plan_path: str) -> bool:
+    """End the plan if no task is left that may run. Returns whether it is done.
+
+    Who can only read (ed25519-public) leaves that to others.
+    """
+    if client.keys and not client.keys[0].can_seal:
+        return False
+    done = bool(client.transport.run(finish(plan_path, time.time())))
+    if done:
+        client.sweeper.plan_is_done(plan_path)
+    return done
+
+
+def wait_for_plan(
+    client: Connection,
+    plan_path: str,
+    timeout: Duration | None,
+    progress: bool = False,
+    fail_fast: bool = False,
+    given_up: threading.Event | None = None,
+) -> PlanStatus:
+    """See Plan.wait. It ends soon after `given_up` is set, by WaitTimeout."""
+    transport = client.transport
+    patience = Patience(client, plan_path, timeout, f"{plan_path} is not done")
+    name = transport.run(read_status(plan_path)).name if progress else ""
+    with patience.told_at_ctrl_c(), progress_bar(name or plan_path, progress) as show:
+
+        def look() -> tuple[bool, PlanStatus]:
+            if given_up is not None and given_up.is_set():
+                raise WaitTimeout(f"nobody waits for {plan_path} any more")
+            for name in ("done", "ready"):
+                node = transport.ask(ReadData(f"{plan_path}/{name}", watch=True))
+                require_proven(node.data if node is not None else b"")
+            if fail_fast or patience.dead < WATCHED_DEAD_MAX:
+                _watch_dead(client, plan_path)
+            status = transport.run(read_status(plan_path))
+            if status.ended is not None:
+                # Nothing happens any more that would use these up: they would stay for ever.
+                transport.unwatch(f"{plan_path}/{name}" for name in ("done", "ready", "dead"))
+            if show is not None:
+                dead = f", {status.dead} dead" if status.dead else ""
+                show(status.finished, status.added, f"{status.runnable} runnable{dead}")
+            if fail_fast and status.dead and status.ended is None:
+                told = f"{count(status.dead, 'task')} of {plan_path} failed"
+                raise failed(client, plan_path, f"{told}; the others go on")
+            if status.ended is not None and status.dead:
+                told = f"{plan_path} has ended; {count(status.dead, 'task')} failed"
+                raise failed(client, plan_path, told)
+            # Where failures cascade, it may end with tasks that have failed.
+            is_left = status.state == "running" and status.tasks == status.dead
+            if is_left and end_if_drained(client, plan_path):
+                return look()
+            return status.ended is not None, status
+
+        ended: PlanStatus = patience.wait(look, None if show is None else PROGRESS_LOOK_S)
+        return ended
+
+
+# ---- The events of a plan as they come, for `for` and for `async for`.
+
+
+class EventStream(Iterator[Event]):
+    """What `Plan.events` returns. Each `async for` begins with the first event; it uses one thread
+    while it waits, and none of the event loop's."""
+
+    def __init__(
+        self, values: Values, plan_path: str, read: Callable[[], list[Event]] | None = None
+    ) -> None:
+        """`read` returns the events where it does not follow."""
+        self._values, self._plan_path, self._read = values, plan_path, read
+        self._events: Iterator[Event] | None = None
+
+    def __next__(self) -> Event:
+        if self._events is None:
+            read = self._read
+            self._events = iter(read()) if read else follow(self._values, self._plan_path)
+        return next(self._events)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        read = self._read
+        if read is not None:
+            for event in await in_thread(lambda _: read()):
+                yield event
+            return
+        follower = Follower(self._values, self._plan_path)
+        try:
+            while told := await in_thread(lambda _: follower.read_on()):
+                for event in told:
+                    yield event
+        finally:
+            follower.close()  # its thread ends, too, where the coroutine was cancelled

@@ -1,0 +1,178 @@
+"""Check what only this user may reach: files that others cannot read or write, and loopback
+addresses.
+
+Whoever else may create a name there can have put a FIFO (to open it waits for the other end), a
+link, a folder or a file of his own in its place.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import pwd
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import InvalidSettings
+
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+#: An open that does not wait, follows no link, and stays out of programs that are started.
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class NotOurs(OSError):
+    """What lies in the place of a file or folder of this user is something else."""
+
+
+def open_own(path: str | Path, flags: int = os.O_RDONLY, *, within: int | None = None) -> int:
+    """Open a regular file of this user; with O_CREAT it is made readable to its owner alone.
+
+    `within` is an open folder that a relative path starts from. Raises NotOurs where it is not a
+    regular file of this user or of root, and OSError as os.open does.
+    """
+    try:
+        file = os.open(path, flags | _SAFE, PRIVATE_FILE, dir_fd=within)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise NotOurs(_no_file(path)) from None
+        raise
+    try:
+        _check(path, os.fstat(file))
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def check_own(path: Path) -> None:
+    """The same for a file that another library opens by its name; a missing one passes.
+
+    Not by an open: its close would release the locks of this process on the file.
+    """
+    with suppress(FileNotFoundError):
+        _check(path, path.lstat())
+
+
+def _check(path: str | Path, found: os.stat_result) -> None:
+    if not is_trusted(found.st_uid):
+        raise NotOurs(f"{path} belongs to another user: look at it, and remove it")
+    if not stat.S_ISREG(found.st_mode):
+        raise NotOurs(_no_file(path))
+
+
+def _no_file(path: str | Path) -> str:
+    return f"{path} is a link, a folder or no file at all: look at it, and remove it"
+
+
+def read_own(path: Path) -> str:
+    """The text of such a file. Raises what `open_own` raises."""
+    with open(open_own(path), encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def is_trusted(owner: int) -> bool:
+    """Whether what this user owns can do no more harm than this user, or root, anyway."""
+    return owner in (os.geteuid(), 0)
+
+
+def open_closed_folder(path: Path) -> int:
+    """Open a folder of this user that no other user can enter. Raises NotOurs, and OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
+    found = os.fstat(folder)
+    if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+        return folder
+    os.close(folder)
+    raise NotOurs(f"other users can reach {path}, which is to be closed to them")
+
+
+def own_folders(name: str) -> Iterator[Path]:
+    """Where closed folders of that name may lie: in the home of the user where it is the user's,
+    and among the temporary files."""
+    user = os.geteuid()
+    state = os.environ.get("XDG_STATE_HOME", "")
+    with suppress(OSError, RuntimeError):
+        if os.path.isabs(state):
+            yield Path(state, "zkplan", name)
+        elif (home := Path.home()).stat().st_uid == user:  # not with sudo, in that of another
+            yield home / ".local" / "state" / "zkplan" / name
+    yield Path(tempfile.gettempdir(), f"zkplan-{name}-{user}")
+
+
+# ---- Files that others may not read, and files that others may not have written.
+
+
+#: More than passwords, keys and thousands of tokens take.
+BYTES_MAX = 1024 * 1024
+
+
+def why_readable(status: os.stat_result) -> str:
+    """Why somebody else can read a file; empty if nobody can.
+
+    A group may read what the administrator gives to it; a file of one's own is for oneself.
+    """
+    if status.st_mode & stat.S_IROTH:
+        return "every user of this machine can read it"
+    if status.st_mode & stat.S_IRGRP and status.st_uid != 0:
+        return "the users of its group can read it"
+    return ""
+
+
+def trusted_reason(path: Path) -> str:
+    """Why a file of the current folder is not trusted; empty if it is."""
+    file = path.stat()
+    for what, found in (
+        ("the folder", path.parent.stat()),
+        ("the file", path.lstat()),  # in a folder that all share, others may make a link to it
+        ("the file", file),
+    ):
+        if found.st_uid not in (os.geteuid(), 0):
+            return f"{what} belongs to another user ({_name_of(found.st_uid)})"
+    if not stat.S_ISREG(file.st_mode):
+        return "it is no regular file"  # to open a FIFO would wait for who writes
+    return ""
+
+
+def read_private(path: str, what: str) -> bytes:
+    """The content of a file that only its owner may read. Raises InvalidSettings, also for a file
+    that is too large: the lines behind a cut would count for nothing, without a word."""
+    try:
+        with open(path, "rb") as opened:
+            status = os.fstat(opened.fileno())
+            if reason := why_readable(status):
+                raise InvalidSettings(f"{what} {path}: {reason}: chmod 600 {path}")
+            content = opened.read(BYTES_MAX + 1)
+            if len(content) > BYTES_MAX:
+                size = max(status.st_size, len(content))  # a pipe has no size
+                raise InvalidSettings(
+                    f"{what} {path} has {size} bytes, and at most {BYTES_MAX} are read: "
+                    "remove lines that are not needed"
+                )
+            return content
+    except OSError as error:
+        raise InvalidSettings(f"{what} {path} cannot be read: {error.strerror}") from None
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+# ---- Which addresses only this machine reaches: what listens on others has to be asked for.
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address; a name other than `localhost` counts not.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("zk1")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

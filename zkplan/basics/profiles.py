@@ -1,0 +1,324 @@
+"""Find the profile that is wanted, read it, and refuse what a file in the current folder may not
+set."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import InvalidSettings
+from .private import trusted_reason, why_readable
+from .settings_fields import BY_NAME, JSON, LOGIN_TYPES, SASL_GSSAPI
+
+FILE = "zkplan.toml"
+_MOST_BYTES = 1_000_000
+_TABLES = {name.partition(".")[0] for name in BY_NAME if "." in name}
+_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+class Profile(NamedTuple):
+    """The fields that a profile sets, by name, and where each stands: `FILE:LINE`."""
+
+    name: str
+    values: dict[str, Any]
+    places: dict[str, str]
+    file: Path
+    #: Whether the file counts only because it lies in the current folder.
+    is_of_folder: bool
+
+
+def find_profile(
+    name: str,
+    environment: Mapping[str, str],
+    folder: Path,
+    warn: Callable[[str], None],
+) -> Profile | None:
+    """The profile of that name, or the default one of the first file that names one.
+
+    None if no name is given and no file names a default. Raises InvalidSettings if there is no such
+    profile, and for what is wrong in a file.
+    """
+    told: list[str] = []
+
+    def note(text: str) -> None:
+        told.append(text)
+        warn(text)
+
+    files = [_File(*found) for found in _paths(environment, folder, note)]
+    wanted = name or next(filter(None, (file.default for file in files)), "")
+    if not wanted:
+        return None
+    for file in files:
+        if wanted in file.profiles:
+            return file.profile(wanted)
+    where = ", ".join(str(file.path) for file in files)
+    known = sorted({each for file in files for each in file.profiles})
+    raise InvalidSettings(
+        f"there is no profile {wanted!r}: "
+        + (f"{where} {'has' if len(files) == 1 else 'have'} " if files else "")
+        + (f"{', '.join(known)}" if known else "no profile" if files else _no_file(environment))
+        + "".join(f"; {text}" for text in told)
+    )
+
+
+def config_home(environment: Mapping[str, str]) -> Path:
+    """The folder of the user's own file: XDG_CONFIG_HOME, or ~/.config."""
+    given = environment.get("XDG_CONFIG_HOME", "")
+    if given.startswith("/"):  # the standard: another one is ignored
+        return Path(given)
+    home = environment.get("HOME", "")
+    return (Path(home) if home else Path("~").expanduser()) / ".config"
+
+
+def _no_file(environment: Mapping[str, str]) -> str:
+    return f"write {config_home(environment) / FILE} (see `zkplan config show --help`)"
+
+
+def _paths(
+    environment: Mapping[str, str], folder: Path, warn: Callable[[str], None]
+) -> Iterator[tuple[Path, bool]]:
+    """The files that count, nearest first, and whether each is that of the current folder."""
+    given = environment.get("ZKPLAN_CONFIG", "")
+    if given:
+        yield (folder / Path(given).expanduser()).absolute(), False
+        return
+    here, own = folder / FILE, config_home(environment) / FILE
+    if here.exists() and not (own.exists() and here.samefile(own)):
+        if reason := trusted_reason(here):
+            warn(f"{here} is not used: {reason}. If you trust it, set ZKPLAN_CONFIG={here}")
+        else:
+            yield here, True
+    if own.exists():
+        yield own, False
+
+
+class _File:
+    """One file of profiles, parsed. Raises InvalidSettings."""
+
+    def __init__(self, path: Path, is_of_folder: bool) -> None:
+        self.path, self._is_of_folder = path, is_of_folder
+        try:
+            with path.open("rb") as opened:
+                self._status = os.fstat(opened.fileno())
+                content = opened.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise InvalidSettings(f"{path} cannot be read: {error.strerror or error}") from None
+        if len(content) > _MOST_BYTES:
+            raise InvalidSettings(
+                f"{path} is larger than {_MOST_BYTES:,} bytes: is it the right file?"
+            )
+        if self._status.st_mode & stat.S_IWOTH:
+            raise InvalidSettings(
+                f"{path}: every user of this machine may change it: chmod o-w {path}"
+            )
+        try:
+            self._text = content.decode()
+            parsed = _parsed(self._text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidSettings(f"{path} is not TOML: {error}") from None
+        for key in parsed:
+            if key not in ("default", "profiles"):
+                raise self._error(
+                    [key],
+                    f"there is no such field{_close(key, ['default', 'profiles'])}"
+                    "; fields of a profile stand under [profiles.NAME]",
+                )
+        self.default = parsed.get("default", "")
+        if not isinstance(self.default, str):
+            raise self._error(["default"], "must be the name of a profile, in quotes")
+        self.profiles = parsed.get("profiles", {})
+        if not isinstance(self.profiles, dict):
+            raise self._error(["profiles"], "must be tables: [profiles.NAME]")
+
+    def profile(self, name: str) -> Profile:
+        """That profile, with each field checked to be known. Its values are as TOML gives them."""
+        table = self.profiles[name]
+        keys = ["profiles", name]
+        if not isinstance(table, dict):
+            raise self._error(keys, f"must be a table: [profiles.{name}]")
+        values: dict[str, Any] = {}
+        places: dict[str, str] = {}
+        for key, value in self._fields(table, keys):
+            values[key] = value
+            places[key] = f"{self.path}:{line_of(self._text, [*keys, *key.split('.')])}"
+        if "login.password" in values and (reason := why_readable(self._status)):
+            raise InvalidSettings(
+                f"{places['login.password']}: the file holds a password, and {reason}: "
+                f"chmod 600 {self.path}"
+            )
+        return Profile(name, values, places, self.path, self._is_of_folder)
+
+    def _fields(self, table: dict[str, Any], keys: list[str]) -> Iterator[tuple[str, Any]]:
+        names = [name for name, field in BY_NAME.items() if field.in_profile]
+        for key, value in table.items():
+            if key in _TABLES and isinstance(value, dict):
+                for inner, given in value.items():
+                    if f"{key}.{inner}" not in names:
+                        of_table = [n.partition(".")[2] for n in names if n.startswith(f"{key}.")]
+                        raise self._unknown([*keys, key, inner], of_table)
+                    yield f"{key}.{inner}", given
+            elif key in names:
+                yield key, value
+            else:
+                plain = [name for name in names if "." not in name]
+                raise self._unknown([*keys, key], [*plain, *sorted(_TABLES)])
+
+    def _unknown(self, keys: Sequence[str], known: Sequence[str]) -> InvalidSettings:
+        if keys[-1] in _TABLES:
+            return self._error(keys, f"must be a table: [{'.'.join(keys)}]")
+        if keys[-1] == "secret":
+            return self._error(keys, "write the secret into a file, and name it in secret-files")
+        close = _close(keys[-1], known)
+        return self._error(keys, f"there is no such field{close or ': ' + ', '.join(known)}")
+
+    def _error(self, keys: Sequence[str], text: str) -> InvalidSettings:
+        line = line_of(self._text, keys)
+        return InvalidSettings(f"{self.path}:{line}: {'.'.join(keys)}: {text}")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    # Imported here: most machines have no file of profiles.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    found: dict[str, Any] = tomllib.loads(text)
+    return found
+
+
+def _close(name: str, known: Sequence[str]) -> str:
+    """
+    >>> _close("hostss", ["hosts", "root"])
+    '; did you mean hosts?'
+    """
+    found = difflib.get_close_matches(name.replace("_", "-"), known, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def line_of(text: str, keys: Sequence[str]) -> int:
+    """The line at which a key of a TOML document stands, or the nearest table that holds it.
+
+    >>> text = '[profiles."a"]\\nhosts = "x"\\ntls.ca = "y"'
+    >>> line_of(text, ["profiles", "a", "hosts"]), line_of(text, ["profiles", "a", "tls", "ca"])
+    (2, 3)
+    """
+    best, at, table = 0, 1, list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            path = table = _parts(header[1])
+        elif key := _KEY.match(line):
+            path = table + _parts(key[1])
+        else:
+            continue
+        if len(path) > best and path == list(keys[: len(path)]):
+            best, at = len(path), number
+    return at
+
+
+def _parts(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
+
+
+# ---- What a `zkplan.toml` of the current folder may set: nothing that harms who only entered it.
+#
+# The folder may come from anywhere: a clone, an archive. So its file may choose a ZooKeeper, and
+# how to work with it. It may not send a secret of the user there, have code run or files read, or
+# make other servers of the user less safe.
+
+
+_SAFE = (
+    *("hosts", "root", "login.user", "login.password", "tls.system-ca", "inline-limit"),
+    *("serializer", "queue", "share", "task-output", "session-timeout", "connect-timeout"),
+)
+#: Fields that are safe with some values only.
+_SAFE_VALUES: dict[str, tuple[Any, ...]] = {
+    "access": ("creator", ["creator"]),
+    "login.type": tuple(each for each in LOGIN_TYPES if each != SASL_GSSAPI),
+    "tls.check-host-name": (True,),
+}
+#: What a field would do, or a value of it that is not safe. One that is nowhere here is refused.
+_REFUSED = {
+    "access": "may not let others use what you create",
+    "login.type": "may not use your Kerberos tickets",
+    "login.file": "may send the content of no file",
+    "login.command": "may run no command",
+    "login.service": "may not use your Kerberos tickets",
+    "login.principal": "may not use your Kerberos tickets",
+    "tls.ca": "may not choose whose certificates count",
+    "tls.certificate": "may not use a certificate of yours",
+    "tls.key": "may not use a key of yours",
+    "tls.key-password-file": "may not use a key of yours",
+    "tls.server-name": "may not choose which name a certificate must have",
+    "tls.check-host-name": "may not turn off the check of host names",
+    "secret-files": "may not choose whose records count as yours",
+    "store": "may not choose where values are read and written",
+}
+#: What proves to a server, or to readers, that it is the user who sends.
+_PROOFS = ("login.", "tls.certificate", "tls.key", "secret")
+
+
+def refuse_fields(found: Profile) -> None:
+    """Raises InvalidSettings for the first field of the profile that is not safe."""
+    for name, value in found.values.items():
+        if name in _SAFE or value in _SAFE_VALUES.get(name, ()):
+            continue
+        raise _refusal(found, name, _REFUSED.get(name, "may not set it"))
+    _refuse_folder(found)
+
+
+def refuse_meeting(
+    found: Profile,
+    values: Mapping[str, Any],
+    is_own: Callable[[str], bool],
+    proofs: Sequence[str],
+) -> None:
+    """Refuse hosts of the profile with secrets from elsewhere, or the other way round.
+
+    `values` are merged from all sources, and `is_own` says which come from the profile; `proofs`
+    are secrets that are no settings. Raises InvalidSettings.
+    """
+    if not is_own("hosts"):
+        if "hosts" in values and is_own("login.password"):
+            raise _refusal(found, "login.password", "may log in to no hosts but its own")
+        return
+    foreign = [name for name in values if name.startswith(_PROOFS) and not is_own(name)]
+    for name in [*proofs, *filter(values.get, foreign)]:
+        raise _refusal(
+            found, "hosts", f"may choose no hosts that get {name}, which comes from elsewhere"
+        )
+    if values.get("serializer") != JSON:
+        raise _refusal(
+            found,
+            "hosts",
+            "may choose no hosts whose pickles run code here: with serializer = "
+            f'"{JSON}" in its profile it may',
+        )
+
+
+def _refuse_folder(found: Profile) -> None:
+    """An embedded server reads and writes files: those of the current folder alone."""
+    hosts = found.values.get("hosts")
+    if not isinstance(hosts, str) or not hosts.startswith("embedded:"):
+        return
+    folder = found.file.parent.resolve()
+    try:
+        data = (folder / Path(hosts.partition(":")[2]).expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError):
+        return  # it names no folder: who connects says so
+    if folder not in (data, *data.parents):
+        raise _refusal(found, "hosts", "may name no data folder outside of it")
+
+
+def _refusal(found: Profile, name: str, what: str) -> InvalidSettings:
+    return InvalidSettings(
+        f"{found.places[name]}: {name}: the file of the current folder {what}. If you trust it, "
+        f"set ZKPLAN_CONFIG={found.file}, or move the profile to ~/.config/zkplan.toml"
+    )

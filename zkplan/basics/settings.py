@@ -1,0 +1,331 @@
+"""Resolve how to connect from arguments, the environment and a profile, and keep its secrets
+from other processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidSettings
+from .log import get_logger
+from .private import read_private
+from .profiles import find_profile, refuse_fields, refuse_meeting
+from .settings_fields import (
+    ALTERNATIVES,
+    BY_ATTRIBUTE,
+    BY_NAME,
+    DIGEST,
+    FIELDS,
+    OF_PROFILE,
+    SASL_GSSAPI,
+    SECRET_VARIABLES,
+    Field,
+    Settings,
+)
+
+__all__ = ["Settings", "one_setting", "resolve"]
+
+
+# ---- Merge what says how to connect: arguments and options before the environment before a
+# profile.
+
+
+logger = get_logger("zkplan.settings")
+
+_PROFILE = "ZKPLAN_PROFILE"
+
+
+def resolve(
+    given: Mapping[str, Any] | None = None,
+    profile: str | None = None,
+    *,
+    takes_default: bool = True,
+    as_options: bool = False,
+    proofs: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    warn: Callable[[str], None] = logger.warning,
+) -> Settings:
+    """The settings of a connection, field by field from the strongest source that sets a field.
+
+    `given` has the arguments of a call or (`as_options`) the options of a command by attribute of
+    Settings; None is not given. The profile is the one that is named here or by ZKPLAN_PROFILE. The
+    default profile of a file counts only if no hosts are given and no profile is named: a login is
+    sent to no host that it is not for. Unless it `takes_default`, it never counts. `proofs` names
+    what the caller logs in with besides.
+
+    Raises InvalidSettings for what is wrong in a file, a variable or an option. `warn` is told of a
+    file that is not trusted.
+    """
+    environment = os.environ if environment is None else environment
+    folder = _current_folder() if folder is None else folder
+    merging = _Merging()
+    named = profile if profile is not None else environment.get(_PROFILE, "")
+    arguments = {name: value for name, value in (given or {}).items() if value is not None}
+    has_hosts = "hosts" in arguments or environment.get(BY_NAME["hosts"].variable)
+    found = None
+    if named or (takes_default and not has_hosts):
+        found = find_profile(named, environment, folder, warn)
+    if found is not None:
+        if found.is_of_folder:
+            refuse_fields(found)
+        merging.add(
+            found.values,
+            lambda name: f"{OF_PROFILE}{found.name} ({found.places[name]})",
+            found.file.parent,
+        )
+    variables = {
+        field.name: environment[field.variable]
+        for field in FIELDS
+        if environment.get(field.variable) and _may_be_set(field)
+    }
+    merging.add(variables, lambda name: BY_NAME[name].variable, folder)
+    by_name = {BY_ATTRIBUTE[name].name: value for name, value in arguments.items()}
+    merging.add(
+        by_name,
+        lambda name: BY_NAME[name].option if as_options else f"{BY_NAME[name].attribute}=",
+        folder,
+    )
+    if found is not None and found.is_of_folder:
+        refuse_meeting(found, merging.values, merging.is_from_profile, proofs)
+    return merging.settings(found.name if found is not None else "")
+
+
+def one_setting(name: str, given: Any = None) -> Any:
+    """One field where no profile counts: what is given, else its variable, else the default.
+
+    Raises InvalidSettings.
+    """
+    field = BY_ATTRIBUTE[name]
+    if given is not None:
+        return field.read(given, f"{name}=", _current_folder())
+    if variable := os.environ.get(field.variable):
+        return field.read(variable, field.variable, _current_folder())
+    return getattr(Settings, name)
+
+
+def _may_be_set(field: Field) -> bool:
+    """Raises InvalidSettings for a variable that counts no more: nobody must believe it does."""
+    if not field.has_variable:
+        raise InvalidSettings(
+            f"{field.variable} is set, and keys come from files only, since every task can read "
+            "the environment of its worker: write it into a file, and name that in "
+            "ZKPLAN_SECRET_FILES"
+        )
+    return True
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # deleted while this process works in it
+        return Path("/")
+
+
+class _Merging:
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._origins: dict[str, str] = {}
+
+    def add(self, source: Mapping[str, Any], origin: Callable[[str], str], folder: Path) -> None:
+        """Take over what a stronger source sets."""
+        for group in ALTERNATIVES:
+            if any(name in source for name in group):
+                for name in group:
+                    self.values.pop(name, None)
+                    self._origins.pop(name, None)
+        for name, given in source.items():
+            self.values[name] = BY_NAME[name].read(given, origin(name), folder)
+            self._origins[name] = origin(name)
+
+    def is_from_profile(self, name: str) -> bool:
+        return self._origins.get(name, "").startswith(OF_PROFILE)
+
+    def settings(self, profile: str) -> Settings:
+        """The result. Raises InvalidSettings where fields do not fit each other."""
+        self._complete()
+        values = {BY_NAME[name].attribute: value for name, value in self.values.items()}
+        origins = {BY_NAME[name].attribute: origin for name, origin in self._origins.items()}
+        return Settings(**values, profile=profile, origins=origins)
+
+    def _complete(self) -> None:
+        values, origins = self.values, self._origins
+        secrets = [name for name in ALTERNATIVES[0] if values.get(name)]
+        if len(secrets) > 1:
+            raise self._error(secrets[1], f"{secrets[0]} is set as well: keep one of them")
+        if (secrets or values.get("login.user")) and not values.get("login.type"):
+            values["login.type"], origins["login.type"] = DIGEST, "default with a user"
+        kind = values.get("login.type")
+        if kind and kind != SASL_GSSAPI and not secrets:
+            raise self._error(
+                "login.user" if "login.user" in values else "login.type",
+                "a password is missing: set login.file or login.command (or the variable "
+                "ZKPLAN_LOGIN_PASSWORD)",
+            )
+        if "login.password" in secrets and not values.get("login.user"):
+            raise self._error("login.password", "login.user is missing")
+        if kind == SASL_GSSAPI and secrets:
+            raise self._error(secrets[0], f"{SASL_GSSAPI} takes the tickets of kinit, no password")
+        has_authority = values.get("tls.ca") or values.get("tls.system-ca")
+        for name in values:
+            is_asked = name.startswith("tls.") and name != "tls.check-host-name"
+            if is_asked and values[name] and not has_authority:
+                raise self._error(
+                    name,
+                    "TLS needs an authority to trust: set tls.ca to the file of yours, or "
+                    "tls.system-ca to true",
+                )
+        if values.get("tls.key") and not values.get("tls.certificate"):
+            raise self._error("tls.key", "tls.certificate is missing")
+        if (kind or values.get("tls.certificate")) and "access" not in values:
+            values["access"], origins["access"] = "creator", "default with a login"
+
+    def _error(self, name: str, text: str) -> InvalidSettings:
+        return InvalidSettings(f"{self._origins[name]}: {name}: {text}")
+
+
+# ---- The password of a login, from its file or its command.
+
+
+#: A command may ask the user for the passphrase of a key.
+_COMMAND_S = 120.0
+
+
+def with_password(settings: Settings) -> Settings:
+    """The settings with `login_user` and `login_password`, instead of what leads to them.
+
+    Runs the command, if the settings name one. Raises InvalidSettings.
+    """
+    if settings.login_file:
+        what = f"{settings.origins.get('login_file', 'login.file')}: the login file"
+        line = first_line_of(settings.login_file, what)
+    elif settings.login_command:
+        what = f"{settings.origins.get('login_command', 'login.command')}: the login command"
+        line = _first_line(_printed(settings.login_command, what), what)
+    else:
+        return settings
+    user, password = settings.login_user, line
+    if not user:
+        user, colon, password = line.partition(":")
+        if not colon:
+            raise InvalidSettings(f"{what} gives no USER:PASSWORD: set login.user, or write both")
+    return replace(
+        settings, login_user=user, login_password=password, login_file="", login_command=""
+    )
+
+
+def first_line_of(path: str, what: str) -> str:
+    """The first line of a file that only its owner may read. Raises InvalidSettings."""
+    return _first_line(read_private(path, what), what)
+
+
+def _printed(command: str, what: str) -> bytes:
+    try:
+        words = shlex.split(command)
+        # Its errors, and the question for a passphrase, go to the terminal.
+        ran = subprocess.run(words, stdout=subprocess.PIPE, timeout=_COMMAND_S, check=False)
+    except (OSError, ValueError, IndexError) as error:
+        raise InvalidSettings(f"{what} `{command}` cannot run: {error}") from None
+    except subprocess.TimeoutExpired:
+        raise InvalidSettings(
+            f"{what} `{command}` printed nothing within {_COMMAND_S:g} s"
+        ) from None
+    if ran.returncode:
+        raise InvalidSettings(f"{what} `{command}` ended with {ran.returncode}")
+    return ran.stdout
+
+
+def _first_line(content: bytes, what: str) -> str:
+    try:
+        line = content.decode().partition("\n")[0].rstrip("\r")
+    except UnicodeDecodeError:
+        line = ""
+    if not line:
+        raise InvalidSettings(f"{what} gives no password: its first line is empty or not UTF-8")
+    return line
+
+
+# ---- Take secrets out of the environment of this process, and out of what the system shows of it.
+#
+# `/proc/PID/environ` is the memory that a process began with. A variable that is only unset stays
+# there, where every process of the same user reads it, and so every task.
+
+
+def take_secrets_away() -> None:
+    """Unset the variables that hold secrets, and write zeros over their values.
+
+    Whoever started this process may still have them.
+    """
+    import ctypes  # only commands that run tasks or serve need it
+
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    for name in SECRET_VARIABLES:
+        value = libc.getenv(name.encode())
+        if value is not None:
+            ctypes.memset(value, 0, len(ctypes.string_at(value)))
+        os.environ.pop(name, None)
+
+
+# ---- Hand settings to a child process, with their secrets, through a pipe that it inherits.
+#
+# Every user can read the command line of a process, and each task can read the environment of its
+# worker. The pipe is read once, before any task runs.
+
+
+#: The environment variable that holds the descriptor of the pipe.
+_FD = "ZKPLAN_SETTINGS_FD"
+#: A pipe takes this much on every system before somebody reads.
+_MOST_BYTES = 16_384
+
+
+class Handed:
+    """Settings on their way to one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises InvalidSettings if they are too long."""
+        content = _packed(settings)
+        if len(content) > _MOST_BYTES:
+            raise InvalidSettings("the settings are too long for a child process")
+        self.to_pass, write = os.pipe()
+        try:
+            os.write(write, content)
+        finally:
+            os.close(write)
+
+    def environment(self) -> dict[str, str]:
+        """What the process must find in its environment."""
+        return {_FD: str(self.to_pass)}
+
+    def was_passed(self) -> None:
+        """Close our copy, once the process has its own."""
+        os.close(self.to_pass)
+
+
+def take_handed() -> Settings | None:
+    """The settings that were handed to this process; None if none were, or they were taken."""
+    # No process that this one or its tasks start may inherit the variable or the descriptor.
+    number = os.environ.pop(_FD, None)
+    if number is None:
+        return None
+    with open(int(number), "rb") as pipe:
+        return _unpacked(pipe.read())
+
+
+def _packed(settings: Settings) -> bytes:
+    values = asdict(settings) | {"secret": settings.secret.hex(), "origins": {**settings.origins}}
+    return json.dumps(values).encode()
+
+
+def _unpacked(content: bytes) -> Settings:
+    values = json.loads(content)
+    values["secret"] = bytes.fromhex(values["secret"])
+    for name in ("secret_files", "queue"):
+        values[name] = tuple(values[name])
+    return Settings(**values)

@@ -1,1 +1,0 @@
-"""What an operator decides: about single tasks, about workers, about queues and limits."""

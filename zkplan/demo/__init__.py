@@ -1,1 +1,0 @@
-"""`zkplan demo`: a plan on real input, with a worker killed midway."""

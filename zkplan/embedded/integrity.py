@@ -1,0 +1,286 @@
+"""Proof that stored data are whole: a checksum on each row, a check of the log, a note of what
+was answered."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import struct
+import sys
+from array import array
+from functools import lru_cache
+from pathlib import Path
+from zlib import crc32
+
+from ..basics.private import PRIVATE_FILE, read_own
+from .operations import NO_DATA, OPEN_ACL, Acl
+from .znodes import Node
+
+#: Data up to so many bytes lies in the row of its node. Larger data has a row of its own, written
+#: only when the data changes: a parent is rewritten with every child it gets, and must stay small.
+INLINE_BYTES_MAX = 1024
+
+# number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, then the lengths of
+# path, access control list (-1: the open one) and data (-1: null)
+_FIELDS = struct.Struct(">qqqqqqqiiiiii")
+_CONTENT = struct.Struct(">qqi")
+
+#: number, path, inline data, fields, access control list, checksum
+NodeRow = tuple[int, str, bytes | None, bytes, str | None, int]
+#: number, mzxid, data, checksum
+ContentRow = tuple[int, int, bytes, int]
+
+
+class RowDamaged(ValueError):
+    """A row is not as it was written."""
+
+
+def pack_node(number: int, path: str, node: Node) -> NodeRow:
+    """The row of a node; its data is in it only where `is_large` says no."""
+    data = node.data
+    acl = None if node.acl is None or node.acl == OPEN_ACL else _acl_text(node.acl)
+    raw = path.encode()
+    fields = _FIELDS.pack(
+        number,
+        node.czxid,
+        node.mzxid,
+        node.pzxid,
+        node.ctime,
+        node.mtime,
+        node.owner,
+        node.version,
+        node.creates,
+        node.aversion,
+        len(raw),
+        -1 if acl is None else len(acl),
+        -1 if data is NO_DATA else len(data),
+    )
+    crc = crc32(raw, crc32(fields))
+    if acl is not None:
+        crc = crc32(acl.encode(), crc)
+    if data is NO_DATA or len(data) > INLINE_BYTES_MAX:
+        return number, path, None, fields, acl, crc
+    return number, path, data, fields, acl, crc32(data, crc) if data else crc
+
+
+def is_large(node: Node) -> bool:
+    """Whether the node's data has a row of its own."""
+    return len(node.data) > INLINE_BYTES_MAX
+
+
+def pack_content(number: int, mzxid: int, data: bytes) -> ContentRow:
+    """The row of large data; it belongs to its node by number and mzxid."""
+    return number, mzxid, data, crc32(data, crc32(_CONTENT.pack(number, mzxid, len(data))))
+
+
+def unpack_content(row: ContentRow) -> tuple[int, bytes]:
+    """The mzxid and the data; raises RowDamaged."""
+    number, mzxid, data, _ = row
+    try:
+        if pack_content(number, mzxid, data) == row:
+            return mzxid, data
+    except (TypeError, struct.error):
+        pass  # a damaged row may hold values of any type
+    raise RowDamaged(f"the data of node {number} does not match its checksum")
+
+
+class NodeReader:
+    """Makes nodes of rows again; equal numbers and lists are one object, to save memory."""
+
+    def __init__(self, contents: dict[int, tuple[int, bytes]]) -> None:
+        #: Large data by node number: mzxid and bytes. Taken out as it is used; what is left at the
+        #: end belongs to no node.
+        self.contents = contents
+        self._owners: dict[int, int] = {}
+        self._czxid = self._ctime = 0
+
+    def unpack(self, row: NodeRow) -> Node:
+        """The node of this row; raises RowDamaged."""
+        number, path, data, fields, acl, _ = row
+        try:
+            values = _FIELDS.unpack(fields)
+            if values[12] > INLINE_BYTES_MAX:
+                mzxid, large = self.contents.pop(number, (-1, b""))
+                data = large if mzxid == values[2] else None
+            node = self._node(values, NO_DATA if data is None else data, acl)
+            if pack_node(number, path, node) == row:
+                return node
+        except (TypeError, AttributeError, ValueError, struct.error):
+            pass  # a damaged row may hold values of any type
+        raise RowDamaged(f"the row of node {number} ({path}) or its data is not as it was written")
+
+    def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
+        number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
+        # Neighbours were mostly written by one transaction, or within one millisecond.
+        if czxid != self._czxid:
+            self._czxid = czxid
+        if ctime != self._ctime:
+            self._ctime = ctime
+        shared_acl = None if acl is None else _acl_of(acl)
+        owner = self._owners.setdefault(owner, owner)
+        node = Node(data, owner, self._czxid, self._ctime, number, shared_acl)
+        # Most nodes were never written after their creation: those keep one object for all three.
+        if mzxid != czxid:
+            node.mzxid = mzxid
+        if pzxid != czxid:
+            node.pzxid = pzxid
+        if mtime != ctime:
+            node.mtime = mtime
+        node.version = version
+        node.creates = creates
+        node.aversion = aversion
+        return node
+
+
+@lru_cache(maxsize=1024)
+def _acl_text(acl: tuple[Acl, ...]) -> str:
+    return json.dumps(acl)  # ASCII: its length in characters is its length in bytes
+
+
+@lru_cache(maxsize=1024)
+def _acl_of(text: str) -> tuple[Acl, ...]:
+    return tuple(Acl(*entry) for entry in json.loads(text))
+
+
+# ---- A note beside the database: up to which zxid clients were answered. A start must find as
+# much.
+#
+# SQLite reads its log up to the first gap and takes that for the end. So a log that was cut or
+# taken away, or a database put back from an older copy, looks like a sound older state. The note
+# shows that something is missing. It is written after each commit and before the answers leave, and
+# not flushed: after a power cut it may be some seconds old, which shows less but never blames a
+# sound folder.
+
+
+NOTE = "answered"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_FORM = re.compile(r"(\d{20}) (\S+)\n", re.ASCII)
+
+
+class Answered:
+    """The note of one data folder; `begin` it, `note` after each commit, `close` it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._boot = _boot_id()
+        self._file = -1
+
+    def missing_after(self, zxid: int, *, flushed: bool) -> str | None:
+        """What is wrong with a database that ends with `zxid`, or None.
+
+        Without `flushed` (the server did not wait for the disk), nothing is known after a restart
+        of the machine: a power cut may have taken what was answered last.
+        """
+        try:
+            text = read_own(self._folder / NOTE)
+        except FileNotFoundError:
+            return None
+        found = _FORM.fullmatch(text)
+        if found is None:
+            return f"its note {NOTE} is not one that a server wrote"
+        noted = int(found[1])
+        if noted <= zxid or not (flushed or found[2] == self._boot):
+            return None
+        return (
+            f"clients were answered up to zxid {noted:#x}, but it holds the writes up to"
+            f" {zxid:#x} only. Its log was cut or taken away, or it is an older copy. To go on"
+            f" without the missing writes, delete {self._folder / NOTE}"
+        )
+
+    def begin(self, zxid: int) -> None:
+        """Write a new note, durably. Raises OSError."""
+        new = self._folder / f"{NOTE}.new"
+        new.unlink(missing_ok=True)
+        self._file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+        self.note(zxid)
+        os.fsync(self._file)
+        os.replace(new, self._folder / NOTE)
+
+    def note(self, zxid: int) -> None:
+        """Everything up to `zxid` is stored and may be answered. Raises OSError."""
+        text = f"{zxid:020d} {self._boot}\n".encode()
+        if os.pwrite(self._file, text, 0) != len(text):
+            raise OSError(errno.EIO, f"the note {NOTE} was written in part")
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return f"unknown-{os.getpid()}"  # not Linux: equal to that of no other start
+
+
+# ---- Damage in the middle of SQLite's write-ahead log, which SQLite itself takes for the log's
+# end.
+#
+# SQLite reads a log up to the first frame whose checksum is wrong and forgets the rest, because a
+# crash may leave the last group half written. But the log is flushed at the end of each group:
+# frames behind that one group prove that it had been flushed, and so was answered to clients. To go
+# on without it would lose acknowledged writes, so the server refuses instead.
+
+
+# As https://www.sqlite.org/fileformat2.html#walformat has it.
+_HEADER = struct.Struct(">8I")  # magic, version, page size, sequence, 2 salts, 2 checksums
+# Page, pages of the database where a group ends, 2 salts, 2 checksums.
+_FRAME = struct.Struct(">6I")
+_MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
+_WORD = 0xFFFFFFFF
+
+
+def damage_in(log: Path) -> str | None:
+    """What is wrong with this log of a server that flushed every group, or None; changes nothing.
+
+    The last group written, and it alone, may be damaged without being noticed here: nothing tells
+    it from a group that a crash interrupted.
+    """
+    try:
+        content = memoryview(log.read_bytes())
+    except FileNotFoundError:
+        return None  # a server that stopped in order leaves none
+    if len(content) <= _HEADER.size:
+        return None  # the header is flushed before the first frame is written
+    magic, _, page_bytes, *salts, first, second = _HEADER.unpack_from(content)
+    big = magic == _MAGIC_BIG
+    sums = _checksum(content[: _HEADER.size - 8], big, (0, 0))
+    if magic not in (_MAGIC_LITTLE, _MAGIC_BIG) or sums != (first, second):
+        return "the header of its log does not match its checksum"
+    salts = salts[1:]
+    size = _FRAME.size + page_bytes
+    frames = [
+        (start, *_FRAME.unpack_from(content, start))
+        for start in range(_HEADER.size, len(content) - size + 1, size)
+    ]
+    sound = 0  # frames up to the end of the last sound group
+    for index, (start, _, ends, *stored_salts, first, second) in enumerate(frames):
+        frame = content[start : start + size]
+        sums = _checksum(frame[_FRAME.size :], big, _checksum(frame[:8], big, sums))
+        if stored_salts != salts or sums != (first, second):
+            break
+        if ends:
+            sound = index + 1
+    # Frames with other salts are older than this log: their groups are in the database.
+    rest = [frame for frame in frames[sound:] if list(frame[3:5]) == salts]
+    ends_at = next((at for at, frame in enumerate(rest) if frame[2]), len(rest))
+    if rest[ends_at + 1 :]:
+        return f"frame {sound + 1} or a later one of its log is damaged, and more groups follow it"
+    return None
+
+
+def _checksum(part: memoryview, big: bool, sums: tuple[int, int]) -> tuple[int, int]:
+    words = array("I", part.tobytes())
+    if big != (sys.byteorder == "big"):
+        words.byteswap()
+    first, second = sums
+    pairs = iter(words)
+    for one, two in zip(pairs, pairs, strict=True):
+        first = (first + one + second) & _WORD
+        second = (second + two + first) & _WORD
+    return first, second

@@ -1,1 +1,0 @@
-"""Turn calls of functions into tasks: the decorator, and `Plan.map`."""

@@ -1,0 +1,317 @@
+"""Serve metrics over HTTP, also those of several processes as one."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from socketserver import UnixStreamServer
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler
+
+from ..errors import ZkplanError
+
+try:
+    from prometheus_client import (
+        CollectorRegistry,
+        Histogram,
+        ProcessCollector,
+        generate_latest,
+        make_wsgi_app,
+    )
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        Metric,
+        SummaryMetricFamily,
+    )
+    from prometheus_client.exposition import ThreadingWSGIServer
+    from prometheus_client.parser import text_string_to_metric_families
+    from prometheus_client.registry import Collector
+except ImportError as missing:
+    raise ZkplanError(
+        "metrics need the package prometheus_client, which is not installed here: "
+        "pip install 'zkplan[metrics]'"
+    ) from missing
+
+__all__ = [
+    "Collector",
+    "CollectorRegistry",
+    "CounterMetricFamily",
+    "GaugeMetricFamily",
+    "Histogram",
+    "Metric",
+    "ProcessCollector",
+    "SummaryMetricFamily",
+    "ThreadingWSGIServer",
+    "generate_latest",
+    "make_wsgi_app",
+    "text_string_to_metric_families",
+]
+
+
+# ---- Short ways to make the families of prometheus_client: a name, a help text, samples by
+# labels.
+
+
+Labelled = Mapping[str | tuple[str, ...], float]
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """A gauge without labels."""
+    return GaugeMetricFamily(name, text, value)
+
+
+def gauges(name: str, text: str, labels: Sequence[str], samples: Labelled) -> Metric:
+    """A gauge with a sample for each key, which holds the values of the labels."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in _sorted(samples):
+        family.add_metric(values, value)
+    return family
+
+
+def counters(name: str, text: str, labels: Sequence[str], samples: Labelled) -> Metric:
+    """A counter, as `gauges`; `_total` is appended to its name."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, value in _sorted(samples):
+        family.add_metric(values, value)
+    return family
+
+
+def _sorted(samples: Labelled) -> Iterable[tuple[tuple[str, ...], float]]:
+    pairs = [((key,) if isinstance(key, str) else key, value) for key, value in samples.items()]
+    return sorted(pairs)
+
+
+# ---- An address that answers /metrics, /healthz and /readyz over HTTP, on threads of its own.
+
+
+#: What is wrong; empty where all is well.
+Check = Callable[[], str]
+_Start = Callable[[str, list[tuple[str, str]]], object]
+
+#: Seconds that a client may take to send its request.
+_PATIENCE_S = 10.0
+
+
+class Endpoint:
+    """Serves the families of `collector`, and what the checks say: 200, or 503 with the reason.
+
+    `address` is host and port (0 takes a free one), or the path of a Unix socket. It serves from
+    `start` to `close`; its threads do not keep the process alive. Whoever reaches the address may
+    read all: there is no login.
+
+    Raises OSError if it cannot listen there.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int] | Path,
+        collector: Collector,
+        healthy: Check = lambda: "",
+        ready: Check = lambda: "",
+    ) -> None:
+        self._metrics = make_wsgi_app(collector)
+        self._checks = {"/healthz": healthy, "/readyz": ready}
+        self._server = _listening(address)
+        self._server.set_app(self._answer)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as in a URL; the path of a Unix socket."""
+        if isinstance(self._server, _UnixServer):
+            return str(self._server.server_address)
+        host, port = self._server.server_address[:2]
+        host = host if isinstance(host, str) else host.decode()
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def start(self) -> Endpoint:
+        serve = threading.Thread(
+            target=self._server.serve_forever, name="zkplan-metrics", daemon=True
+        )
+        serve.start()
+        return self
+
+    def close(self) -> None:
+        """Stop serving. Only after `start`."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, request: dict[str, Any], start: _Start) -> Iterable[bytes]:
+        path, method = request["PATH_INFO"], request["REQUEST_METHOD"]
+        if method != "GET":
+            return _say(start, "405 Method Not Allowed", "only GET is answered", ("Allow", "GET"))
+        if path == "/metrics":
+            answer: Iterable[bytes] = self._metrics(request, start)
+            return answer
+        check = self._checks.get(path)
+        if check is None:
+            return _say(start, "404 Not Found", "there are /metrics, /healthz and /readyz")
+        wrong = check()
+        return _say(start, "503 Service Unavailable" if wrong else "200 OK", wrong or "ok")
+
+
+def _say(start: _Start, status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
+    start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
+    return [f"{text}\n".encode()]
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE_S
+
+    def log_message(self, *_: Any) -> None:
+        """No line for each scrape."""
+
+    def address_string(self) -> str:
+        return "local" if not self.client_address else super().address_string()
+
+
+class _Server(ThreadingWSGIServer):
+    def server_bind(self) -> None:
+        """Not as HTTPServer does, which asks for the name of the host, and may wait for it."""
+        socket.socket.bind(self.socket, self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "zkplan", 0
+        self.setup_environ()
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
+
+    def get_request(self) -> tuple[Any, Any]:
+        accepted, _ = UnixStreamServer.get_request(self)
+        return accepted, ("local", 0)
+
+
+def _listening(address: tuple[str, int] | Path) -> _Server:
+    if isinstance(address, Path):
+        return _UnixServer(os.fspath(address), _Handler)  # type: ignore[arg-type]
+    found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, place = found[0]
+    kind = _Server6 if family == socket.AF_INET6 else _Server
+    return kind((str(place[0]), int(place[1])), _Handler)
+
+
+# ---- The metrics of several worker processes as one: each has a socket in a folder of the
+# supervisor.
+#
+# So one address serves all processes of a command, whichever live at the moment.
+
+
+#: Seconds that a process may take for its part of a scrape, and for the look at its health.
+WITHIN_S = 7.0
+#: A socket's path has at most some 100 bytes; a folder for temporary files may be longer.
+_FOLDER_MAX = 60
+
+
+def make_folder() -> Path:
+    """A folder for sockets, which no other user can enter."""
+    made = tempfile.mkdtemp(prefix="zkplan-")
+    if len(made) > _FOLDER_MAX:
+        shutil.rmtree(made)
+        made = tempfile.mkdtemp(prefix="zkplan-", dir="/tmp")
+    return Path(made)
+
+
+class Merged:
+    """Collects what the processes serve at the sockets in `folder`, for a registry.
+
+    `pids` are those of the processes that run now: a socket that another one has left is deleted.
+    A process that does not answer is missing in this scrape, and is counted as silent.
+    """
+
+    def __init__(self, folder: Path, pids: Callable[[], Iterable[int]]) -> None:
+        self._folder, self._pids = folder, pids
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all processes, each once."""
+        merged: dict[str, Metric] = {}
+        answers = self._ask("/metrics")
+        for _, text in answers:
+            families = list(text_string_to_metric_families(text or ""))
+            worker = _worker_of(families)
+            for family in families:
+                found = merged.setdefault(family.name, family)
+                samples = [
+                    sample._replace(labels={"worker": worker, **sample.labels})
+                    for sample in family.samples
+                ]
+                found.samples = samples if found is family else [*found.samples, *samples]
+        silent = sum(text is None for _, text in answers)
+        yield gauges(
+            "zkplan_supervisor_processes",
+            "Worker processes of this command: those that answer the scrape, and silent ones.",
+            ["state"],
+            {"answering": len(answers) - silent, "silent": silent},
+        )
+        yield from merged.values()
+
+    def describe(self) -> list[Metric]:
+        """None: so a registry asks for nothing until the first scrape."""
+        return []
+
+    def alive(self) -> str:
+        """What is wrong at /healthz of any process; empty if nothing is."""
+        return self._wrong("/healthz")
+
+    def ready(self) -> str:
+        """What is wrong at /readyz of any process; empty if nothing is."""
+        return self._wrong("/readyz")
+
+    def _wrong(self, path: str) -> str:
+        answers = self._ask(path)
+        found = [f"process {pid}: {text or 'it does not answer'}" for pid, text in answers]
+        wrong = [each.strip() for each in found if not each.endswith(": ok\n")]
+        return "; ".join(wrong) if answers else "there is no worker process"
+
+    def _ask(self, path: str) -> list[tuple[int, str | None]]:
+        """What each process answers, all asked at once; None where one does not."""
+        pids = sorted(self._pids())
+        for left in self._folder.glob("*.sock"):
+            if left.stem not in map(str, pids):
+                left.unlink(missing_ok=True)
+        if not pids:
+            return []
+        with ThreadPoolExecutor(min(32, len(pids))) as pool:
+            sockets = [self._folder / f"{pid}.sock" for pid in pids]
+            return list(zip(pids, pool.map(lambda each: _get(each, path), sockets), strict=True))
+
+
+def _worker_of(families: Iterable[Metric]) -> str:
+    for family in families:
+        for sample in family.samples:
+            if "worker" in sample.labels:
+                return sample.labels["worker"]
+    return ""
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=WITHIN_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _get(place: Path, path: str) -> str | None:
+    connection = _UnixConnection(place)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    except (OSError, http.client.HTTPException):
+        return None  # it is starting or ending, or hangs
+    finally:
+        connection.close()

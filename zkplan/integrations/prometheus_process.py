@@ -1,0 +1,247 @@
+"""Collect the metrics and the health of one process: a worker, or an embedded server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from ..basics import __version__
+from ..errors import ZkplanError
+from ..protocol.requests import ReadData
+from ..runtime.statistics import Statistics
+from ..transport import Transport
+from ..worker import Worker
+from .prometheus_endpoint import Histogram, Metric, SummaryMetricFamily, counters, gauge, gauges
+
+#: A scrape waits no longer, so that it has an answer before Prometheus gives up (10 s by default).
+WITHIN_S = 2.0
+
+
+def latency_s(transport: Transport, path: str, within_s: float = WITHIN_S) -> float | None:
+    """Seconds until the answer to a read of `path`; None if there was none in time.
+
+    It counts what the client itself takes, and its requests that wait before this one.
+    """
+    answered = threading.Event()
+    times: list[float] = []
+
+    def done(answer: Any, error: BaseException | None) -> None:
+        # A refusal by an access list is an answer, too.
+        times.append(time.monotonic())
+        answered.set()
+
+    started = time.monotonic()
+    try:
+        call = transport.submit(ReadData(path), done)
+    except ZkplanError:
+        return None  # closed, or given up
+    if not answered.wait(within_s):
+        call.abandoned = True
+        return None
+    return times[0] - started
+
+
+# ---- The metrics of a worker of this process: what it has done, and what it holds now.
+
+
+#: Seconds. Tasks take from less than a millisecond to hours.
+_BUCKETS = (0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 7200)
+#: Seconds within which the loop has to turn.
+TURN_S = 5.0
+#: By the fields of Statistics: the name of the counter, and its help text.
+_COUNTERS = {
+    "executed": ("attempts", "Attempts that ran to their end here."),
+    "failed": ("failed_attempts", "Attempts that ended with a failure or a time-out."),
+    "written_off": ("written_off_attempts", "Attempts that did not return in time."),
+    "committed": ("committed_claims", "Claims that ended with a committed result."),
+    "fenced": ("fenced_claims", "Claims that were lost before they could end."),
+    "handed_back": ("handed_back_claims", "Claims handed back without using up an attempt."),
+    "released": ("taken_over_claims", "Claims taken over from vanished workers."),
+    "conflicts": ("claim_conflicts", "Claims that another worker made first."),
+    "refusals": (
+        "refused_transactions",
+        "Commits and publications that were refused and sent again in another form.",
+    ),
+    "left_to_others": (
+        "undecodable_claims",
+        "Claims handed back because this worker cannot decode their tasks.",
+    ),
+    "looks": ("looks", "Listings of the runnable tasks of a plan."),
+    "steps": ("steps", "Steps of the protocol."),
+}
+
+
+class WorkerCollector:
+    """Collects the metrics of a worker, for a registry of prometheus_client.
+
+    Each sample has the label `worker`, the ID under which the worker registered first. Make it
+    before the worker runs: the durations of attempts count from then on. Thread-safe.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._durations = Histogram(
+            "zkplan_worker_attempt_duration_seconds",
+            "Seconds that attempts took, with the decoding of their arguments.",
+            ["worker"],
+            buckets=_BUCKETS,
+            registry=None,
+        )
+        observed = self._durations.labels(worker.id)
+        worker._loop.observe = observed.observe
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, as prometheus_client asks for them."""
+        worker = self._worker
+        vitals, name = worker._loop.vitals(), worker.id
+        yield gauges(
+            "zkplan_worker_info",
+            "What this worker is; always 1.",
+            ["worker", "host", "version", "queues"],
+            {(name, socket.gethostname(), __version__, ",".join(worker.queues)): 1},
+        )
+        for label, (what, text) in _WORKER_GAUGES.items():
+            yield gauges(
+                f"zkplan_worker_{label}", text, ["worker"], {name: float(getattr(vitals, what))}
+            )
+        latency = latency_s(worker.client.transport, worker.client.paths.workers)
+        yield gauges(
+            "zkplan_worker_zookeeper_latency_seconds",
+            "Seconds that ZooKeeper took to answer one small read of this worker.",
+            ["worker"],
+            {} if latency is None else {name: latency},
+        )
+        yield counters(
+            "zkplan_worker_failed_removals",
+            "Tries to archive or remove a plan, its retention over, that failed.",
+            ["worker"],
+            {name: vitals.unremoved},
+        )
+        yield from _of_statistics(name, vitals.statistics)
+        yield from self._durations.collect()
+
+    def describe(self) -> list[Metric]:
+        """None: so a registry asks for nothing until the first scrape."""
+        return []
+
+
+#: By the end of the name: the field of Vitals, and the help text.
+_WORKER_GAUGES = {
+    "registered": ("is_registered", "Whether the worker is registered: 1 or 0."),
+    "session_answers": ("answers", "Whether ZooKeeper answers the worker: 1 or 0."),
+    "paused": ("is_paused", "Whether somebody told the worker to pause: 1 or 0."),
+    "store_away": ("lacks_store", "Whether tasks wait because the store cannot be used: 1 or 0."),
+    "slots": ("slots", "Tasks that the worker can run at a time now."),
+    "busy_slots": ("busy", "Tasks that run now."),
+    "waiting_tasks": ("waiting", "Claimed tasks that wait for a slot."),
+    "held_claims": ("claims", "Claims of the worker, also those that wait for their commit."),
+    "abandoned_threads": (
+        "abandoned",
+        "Threads held by functions that timed out or were cancelled and have not returned.",
+    ),
+}
+
+
+def _of_statistics(name: str, done: Statistics) -> Iterator[Metric]:
+    for field, (what, text) in _COUNTERS.items():
+        yield counters(f"zkplan_worker_{what}", text, ["worker"], {name: getattr(done, field)})
+
+
+class Health(NamedTuple):
+    """The answers to /healthz and /readyz: what is wrong, or empty."""
+
+    worker: Worker
+
+    def alive(self) -> str:
+        """The loop of the worker turns."""
+        if self.worker._loop.turns(TURN_S):
+            return ""
+        return f"the loop of the worker has not turned for {TURN_S:g} s"
+
+    def ready(self) -> str:
+        """It is registered, its session answers, and no task waits for the store."""
+        vitals = self.worker._loop.vitals()
+        if not vitals.is_registered:
+            return "the worker is not registered"
+        if not vitals.answers:
+            return "ZooKeeper does not answer the worker"
+        return "the store cannot be used, and tasks wait for it" if vitals.lacks_store else ""
+
+
+# ---- The metrics of an embedded server: what it holds, how near its limits that is, how fast it
+# is.
+
+
+class _Statistics(Protocol):
+    """See zkplan.embedded.hosting.ServerStatistics."""
+
+    @property
+    def received(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def answers(self) -> int: ...
+    @property
+    def answer_s(self) -> float: ...
+    @property
+    def slowest_s(self) -> float: ...
+
+
+#: By the end of the name: the field, and the help text.
+_SERVER_GAUGES = {
+    "znodes": ("znodes", "Znodes in the tree."),
+    "znodes_limit": ("znodes_max", "Znodes beyond which the server refuses more."),
+    "tree_bytes": ("tree_bytes", "Bytes of data, paths and access lists in the tree."),
+    "tree_limit_bytes": ("tree_bytes_max", "Bytes beyond which the server refuses more."),
+    "connections": ("connections", "Open connections."),
+    "connections_limit": ("connections_max", "Connections beyond which it closes new ones."),
+    "sessions": ("sessions", "Sessions that have not ended."),
+    "ephemerals": ("ephemerals", "Znodes that end with a session."),
+    "watches": ("watches", "Watches of all connections."),
+}
+
+
+class ServerCollector(NamedTuple):
+    """Collects the metrics of a server, and answers /healthz and /readyz; for a registry.
+
+    `statistics` are those of an EmbeddedServer; it returns None if the loop does not turn.
+    """
+
+    statistics: Callable[[], _Statistics | None]
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, as prometheus_client asks for them."""
+        found = self.statistics()
+        answers = found is not None
+        yield gauge("zkplan_server_up", "Whether the loop of the server turns: 1 or 0.", answers)
+        if found is None:
+            return
+        for label, (field, text) in _SERVER_GAUGES.items():
+            yield gauge(f"zkplan_server_{label}", text, getattr(found, field))
+        for label, value, text in (
+            ("received_packets", found.received, "Requests that came, also pings."),
+            ("sent_packets", found.sent, "Answers and events that were sent."),
+        ):
+            yield counters(f"zkplan_server_{label}", text, [], {(): value})
+        yield SummaryMetricFamily(
+            "zkplan_server_answer_duration_seconds",
+            "Seconds from the first request of a group until its answers were sent.",
+            count_value=found.answers,
+            sum_value=found.answer_s,
+        )
+        yield gauge(
+            "zkplan_server_slowest_answer_seconds",
+            "Seconds that the slowest answer since the start took.",
+            found.slowest_s,
+        )
+
+    def describe(self) -> list[Metric]:
+        """None: so a registry asks for nothing until the first scrape."""
+        return []
+
+    def wrong(self) -> str:
+        """What is wrong with the server; empty if its loop turns and it serves."""
+        return "" if self.statistics() is not None else "the loop of the server does not turn"

@@ -1,1 +1,0 @@
-"""Plan files: a plan described in TOML, read and checked as a whole, then created."""

@@ -1,1 +1,0 @@
-"""Protection: what lies in the tree is sealed for its place, and opened nowhere else."""

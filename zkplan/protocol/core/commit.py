@@ -1,0 +1,309 @@
+"""Commit finished tasks: store and deliver many results in one transaction.
+
+S4, S5: the first operation of each task deletes its claim, so a worker whose claim was released is
+refused, and a repeated transaction too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...errors import PayloadTooLarge, ZkplanError
+from .. import failpoints
+from ..interference import LateCopies, folder_restored, with_below
+from ..layout import PENDING
+from ..requests import Applied, Create, Delete, Reason, Refused, SetData, Step
+from ..transactions import (
+    GUARD,
+    NO_ALLOWANCE,
+    Allowance,
+    Claim,
+    Dependent,
+    Draft,
+    Registration,
+    or_error,
+    pending_bytes,
+    rejected,
+)
+from .add import added_ops, being_removed, names_of, next_number, read_all_finished
+from .claim import claim_ops, new_claim
+from .commit_part import Part, outcomes
+from .edges import is_added, publish_ops
+from .plans_and_queues import make_and_count
+from .publish import still_full
+
+#: The owners of operations on pending records.
+_OLD_PENDING, _PENDING = -2, -3
+#: How often one part removes somebody else's znodes that are in its way.
+FOREIGN_MAX = 20
+
+
+@dataclass(slots=True)
+class Committed:
+    """The result of a commit, and what must follow it.
+
+    `full` are dependents whose last edge this commit delivered. They must be published; the record
+    `pending` on the claims node says so. `stale` parts must be loaded again. `poison` parts fail
+    alone. `no_room` parts wait until the server has room. `old_pending` records were not settled.
+    """
+
+    done: list[Part] = field(default_factory=list)
+    fenced: list[Part] = field(default_factory=list)
+    stale: list[Part] = field(default_factory=list)
+    poison: list[tuple[Part, ZkplanError]] = field(default_factory=list)
+    no_room: list[tuple[Part, ZkplanError]] = field(default_factory=list)
+    inherited: list[Claim] = field(default_factory=list)
+    full: list[Dependent] = field(default_factory=list)
+    pending: str = ""
+    old_pending: list[str] = field(default_factory=list)
+    worker_gone: bool = False
+    refusals: int = 0
+
+
+class _Commit(Draft):
+    """The transaction of some parts; each operation belongs to the part with that index."""
+
+    def __init__(self, me: Registration, parts: Sequence[Part], allowance: Allowance) -> None:
+        super().__init__()
+        self.me, self.pending = me, ""
+        #: A run may be dropped before a copy of this transaction is found to be applied.
+        self.parts = [(part, part.run) for part in parts]
+        #: Dependents with more than one edge, and the operation that counts the arrival.
+        self.deliveries: dict[tuple[str, str], tuple[Dependent, int]] = {}
+        self.inherited: list[Claim] = []
+        guarded: dict[str, int] = {}
+        for index, part in enumerate(parts):
+            self._finish(part, allowance, guarded)
+            for each in (part, *part.run):
+                self.facts[each.ended_by] = each.fact
+            self.own(index)
+        for claim in self.inherited:
+            self.ops += claim_ops(me, claim)
+        self.own(GUARD)
+        self._checks = self.guard(me, guarded)
+
+    def _finish(self, part: Part, allowance: Allowance, guarded: dict[str, int]) -> None:
+        ops, plan_path = self.ops, part.loaded.claim.plan_path
+        ops += part.loaded.release_ops()
+        *before, last = part, *part.run
+        for each in before:
+            # S2, S3: both ends of the edge to the next task go here, and that task with them.
+            task_path = each.loaded.claim.task_path
+            ops += [Delete(f"{task_path}/{prov}") for prov, _ in each.loaded.edges]
+            ops += each.end_ops()
+        if before:
+            # S9: the tasks after the first are not claimed, so they need the check of a claim.
+            guarded[plan_path] = allowance.versions[plan_path]
+        claim = last.loaded.claim
+        argument = last.argument() if last.edges else b""
+        for prov, edge in last.edges:
+            ops += last.loaded.delivery_ops(prov, edge, argument)
+            target = edge.dependent(claim.plan)
+            if not last.loaded.counts(edge):
+                continue
+            if edge.k > 1:
+                self.deliveries[plan_path, edge.task] = (target, len(ops) - 2)
+            elif edge.k == 1:
+                # It has only one edge, so this delivery is the last, and publishes the task.
+                claims = allowance.takes(plan_path, edge.queue, len(self.inherited))
+                ops += publish_ops(plan_path, target, entry=not claims)
+                if claims:
+                    of_task = edge.rank, edge.task, 0, 0, edge.queue
+                    made = new_claim(self.me, claim.plan, *of_task)
+                    self.inherited.append(made)
+                    guarded[plan_path] = allowance.versions[plan_path]
+        if last.adds:
+            ops.append(SetData(f"{plan_path}/add-count"))
+        ops += last.end_ops()
+
+    def add_tasks(self, parts: Sequence[Part], next_tasks: dict[str, int]) -> None:
+        """Add the tasks that the functions added, in the same transaction as the results."""
+        counts = dict(next_tasks)
+        for index, part in enumerate(parts):
+            if part.adds:
+                path = part.loaded.claim.plan_path
+                ending = [
+                    other
+                    for first in parts
+                    for other in (first, *first.run)
+                    if other.loaded.claim.plan_path == path
+                ]
+                self.ops += added_ops(path, part.adds, counts[path], *outcomes(ending))
+                self.facts |= names_of(path, part.adds, counts[path])
+                self.own(index)
+                counts[path] += len(part.adds)
+
+    def settle_pending(self, old_pending: Sequence[str]) -> None:
+        """S1: a pending record names each task whose `ready` is at K, until it is published."""
+        self.ops += map(Delete, old_pending)
+        self.own(_OLD_PENDING)
+        if self.deliveries:
+            self.pending = f"{self.me.claims_path}/{PENDING}{next(self.me.uids)}"
+            self.ops.append(Create(self.pending, pending_bytes(self.named)))
+            self.own(_PENDING)
+
+    @property
+    def made(self) -> list[str]:
+        """The names that only this transaction makes on the claims node. While one stands,
+        something is owed."""
+        made = [self.pending] if self.pending else [claim.path for claim in self.inherited]
+        return [path.rpartition("/")[2] for path in made]
+
+    @property
+    def named(self) -> list[Dependent]:
+        return [dependent for dependent, _ in self.deliveries.values()]
+
+    def full(self, results: list[object]) -> list[Dependent]:
+        """The dependents whose `ready` reached K in this transaction."""
+        return [
+            dependent
+            for dependent, at in self.deliveries.values()
+            if results[at + self._checks] == dependent.k
+        ]
+
+
+def commit_draft(me: Registration, parts: Sequence[Part]) -> _Commit:
+    """The transaction of these parts, for a step that puts more into it. It claims nothing."""
+    return _Commit(me, parts, NO_ALLOWANCE)
+
+
+def commit(
+    me: Registration, parts: Sequence[Part], old_pending: Sequence[str], allowance: Allowance
+) -> Step[Committed]:
+    """Commit `parts` in as few transactions as refusals allow. Each part is settled once."""
+    report = Committed()
+    rest, pending_records = list(parts), list(old_pending)
+    next_tasks: dict[str, int] = {}
+    late = LateCopies[_Commit](me.claims_path)
+    while rest:
+        yield from _learn_numbers(report, rest, next_tasks)
+        if not rest:
+            break
+        _drop_runs(rest, allowance)
+        draft = _Commit(me, rest, allowance)
+        draft.add_tasks(rest, next_tasks)
+        draft.settle_pending(pending_records)
+        failpoints.reach("commit.before")
+        try:
+            answer = yield draft.multi
+        except PayloadTooLarge:
+            # It needs kept results that were found only now. Built again, it is delivered wide.
+            largest = max(rest, key=lambda part: part.size)
+            rest.remove(largest)
+            largest.cut()
+            report.stale.append(largest)
+            continue
+        if isinstance(answer, Applied):
+            failpoints.reach("commit.made")
+            return _settled(report, draft, draft.full(answer.results))
+        report.refusals += 1
+        before = yield from late.applied(answer, draft.made, draft)
+        if before is not None:
+            # The versions in the answer are lost: whatever is at K now must be published.
+            return _settled(report, before, (yield from still_full(me, before.named)))
+        if answer.reason is Reason.FULL:
+            # Parts that free more than they take go on, and make room for the others.
+            allowance, error = NO_ALLOWANCE, rejected("committing results", answer)
+            _drop_runs(rest, allowance)
+            growing = [p for p in rest if p.adds] or [p for p in rest if p.growth > 0] or rest
+            report.no_room += [(part, error) for part in growing]
+            rest = [part for part in rest if part not in growing]
+            continue
+        owner = draft.owners[answer.at]
+        if owner == GUARD:
+            # The plan changed, or this worker's registration went: publish, do not claim.
+            allowance = NO_ALLOWANCE
+        elif owner == _OLD_PENDING:
+            # Another worker settled it. An old pending record is never worth a result.
+            pending_records = [pending for pending in pending_records if pending != answer.path]
+        elif owner == _PENDING:
+            _drop_runs(rest, NO_ALLOWANCE)
+            report.worker_gone = True
+            report.stale += rest
+            return report
+        else:
+            yield from _sort_out(report, rest, owner, answer, next_tasks)
+    report.old_pending = pending_records  # nothing was applied: they stand
+    return report
+
+
+def _drop_runs(parts: list[Part], allowance: Allowance) -> None:
+    """Drop the runs of plans that were paused, cancelled or changed since."""
+    for part in parts:
+        if part.run and allowance.versions.get(part.loaded.claim.plan_path) != part.version:
+            part.cut()
+
+
+def _settled(report: Committed, draft: _Commit, full: list[Dependent]) -> Committed:
+    """The report, once `draft` was applied: with all its parts, whatever was said of them since."""
+    for part, run in draft.parts:
+        part.run = run
+        report.done.append(part)
+    report.stale = [part for part in report.stale if part not in report.done]
+    report.poison = [item for item in report.poison if item[0] not in report.done]
+    report.no_room = [item for item in report.no_room if item[0] not in report.done]
+    report.inherited, report.pending, report.full = draft.inherited, draft.pending, full
+    return report
+
+
+def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, int]) -> Step[None]:
+    for part in list(rest):
+        if not part.adds:
+            continue
+        path = part.loaded.claim.plan_path
+        queues = part.lacks_queues()
+        if path not in next_tasks or queues:
+            found = yield from or_error(make_and_count(path, queues))
+            if isinstance(found, ZkplanError):  # an access list: no other part is affected
+                rest.remove(part)
+                report.poison.append((part, found))
+            else:
+                plan, part.queues_made = found
+                next_tasks[path] = next_number(plan) if plan is not None else 0
+
+
+def _sort_out(
+    report: Committed, rest: list[Part], owner: int, answer: Refused, next_tasks: dict[str, int]
+) -> Step[None]:
+    """Decide what to do with a part, given which of its operations was refused."""
+    part = rest[owner]
+    part.refused_by = answer.told
+    loaded, claim = part.loaded, part.loaded.claim
+    missing = answer.reason is Reason.NO_NODE
+    error: ZkplanError | None = None
+    if answer.path == claim.path and missing:
+        report.fenced.append(rest.pop(owner))
+    elif answer.path == f"{claim.task_path}/owner" and missing:
+        loaded.owner = False
+    elif claim.lacks(answer):
+        pass
+    elif part.run:
+        part.cut()  # a task of the run changed, or this one: then it is refused again, alone
+    elif answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
+        # zkplan makes no znodes below a claim or below a child of a task: somebody else did.
+        part.foreign += 1
+        if part.foreign > FOREIGN_MAX:
+            report.stale.append(rest.pop(owner))
+            return
+        below = yield from or_error(with_below(answer.path, loaded.below))
+        if isinstance(below, ZkplanError):
+            error = below
+        else:
+            loaded.below = below
+    elif answer.path in loaded.below:
+        loaded.below = ()  # gone, by itself or with what is above it
+    elif missing and (loaded.tear(answer.path) or (yield from folder_restored(answer))):
+        pass
+    elif part.adds and missing and is_added(answer.path, claim.plan_path, loaded.edges):
+        next_tasks.pop(claim.plan_path, None)
+        if answer.path.endswith("/prov-"):
+            error = yield from or_error(read_all_finished(claim.plan_path, part.adds))
+    elif part.adds and missing and answer.path == f"{claim.plan_path}/add-count":
+        error = being_removed(claim.plan_path)
+    elif missing or answer.reason in (Reason.NODE_EXISTS, Reason.NOT_EMPTY, Reason.BAD_VERSION):
+        report.stale.append(rest.pop(owner))
+    else:
+        error = rejected(f"committing {claim.task_path}", answer)
+    if error is not None:
+        report.poison.append((rest.pop(owner), error))

@@ -1,0 +1,206 @@
+"""Edges between tasks: define one, deliver a result along it, and check whose result arrives."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import PayloadUndecodable
+from ..fields import Unproven, as_queue, as_rank, as_text, from_json, require_proven
+from ..layout import DEFAULT_QUEUE, entry_path
+from ..records import SOURCE_BYTES, ready_to_bytes
+from ..requests import Create, Delete, Op, SetData
+from ..transactions import Dependent
+
+#: What the record of an edge holds besides, if its dependent takes a failure as well.
+FAILS = ',"fails":true'
+_EDGE = re.compile(
+    rb'\{"dep":"task-([0-9]{10})/dep-([0-9]{10})","k":([0-9]|[1-9][0-9]{1,8}),'
+    rb'"entry":"([0-9]{4})-\1"\}'
+)
+
+
+class Edge(NamedTuple):
+    """The data of a `prov-`: the dependent's `dep-`, its number of edges, rank and queue.
+
+    `fails` says that the dependent takes a failure as well, so that a dead task delivers it. `n` is
+    the number of the dependent's next claim: above 0 once it has run before, see `reopen`.
+    """
+
+    task: str
+    position: str
+    k: int
+    rank: str
+    queue: str = DEFAULT_QUEUE
+    fails: bool = False
+    n: int = 0
+
+    def to_bytes(self) -> bytes:
+        # Written by hand: json.dumps costs six times as much, and edges are the most frequent
+        # record.
+        more = "" if self.queue == DEFAULT_QUEUE else f',"queue":"{self.queue}"'
+        if self.fails:
+            more += FAILS
+        if self.n:
+            more += f',"n":{self.n}'
+        return (
+            f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
+            f'"entry":"{self.rank}-{self.task}"{more}}}'
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Edge:
+        """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
+        # As `to_bytes` writes it, nearly always: to parse JSON costs five times as much.
+        if found := _EDGE.fullmatch(data):
+            task, position, written, rank = map(bytes.decode, found.groups())
+            return cls(task, position, int(written), rank)
+        value = from_json(data, "an edge")
+        dep = as_text(value.get("dep"))
+        task, position = dep[-25:-15], dep[-10:]
+        numbers = task + position
+        if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        if dep[-15:-10] != "/dep-":
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        k = value.get("k")
+        known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
+        n = value.get("n", 0)
+        n = n if type(n) is int and 0 <= n < 2**31 else 0
+        queue, fails = as_queue(value.get("queue")), value.get("fails") is True
+        return cls(task, position, known, as_rank(value.get("entry")), queue, fails, n)
+
+    def dependent(self, plan: str) -> Dependent:
+        """The task that it leads to."""
+        return Dependent(plan, self.task, self.k, self.rank, self.queue, self.n)
+
+
+def edge_ops(
+    plan_path: str,
+    source: str,
+    task: str,
+    position: int,
+    k: int,
+    rank: str,
+    queue: str = DEFAULT_QUEUE,
+    fails: bool = False,
+) -> list[Op]:
+    """Let `task` wait for `source` at `position`: both ends of the edge, which come together.
+
+    `fails`: it takes a failure as well.
+    """
+    # The data is Edge.to_bytes without the tuple, because it runs once for every edge of a plan.
+    more = "" if queue == DEFAULT_QUEUE else f',"queue":"{queue}"'
+    if fails:
+        more += FAILS
+    data = f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"{more}}}'
+    return [
+        Create(f"{plan_path}/task-{task}/dep-{position:010d}", source.encode()),
+        Create(f"{plan_path}/task-{source}/prov-", data.encode(), sequence=True),
+    ]
+
+
+def delivery_ops(
+    plan_path: str, task_path: str, prov: str, edge: Edge, argument: bytes
+) -> list[Op]:
+    """Deliver along an edge of the task at `task_path`; the third operation counts it.
+
+    `argument` is the outcome of that task: see `argument_of`.
+    """
+    dependent = f"{plan_path}/task-{edge.task}"
+    return [
+        Create(f"{dependent}/arg-{edge.position}", argument),
+        Delete(f"{dependent}/dep-{edge.position}"),
+        SetData(f"{dependent}/ready", ready_to_bytes(edge.k, edge.queue)),
+        Delete(f"{task_path}/{prov}"),
+    ]
+
+
+def publish_ops(plan_path: str, target: Dependent, *, entry: bool = True) -> list[Op]:
+    """Publish a task to which all values have come: raise K to K+1, which only one can do.
+
+    Without an `entry` a claim takes its place.
+    """
+    k, queue = target.k, target.queue
+    ops: list[Op] = [SetData(f"{plan_path}/task-{target.task}/ready", ready_to_bytes(k, queue), k)]
+    if entry:
+        ops.append(Create(entry_path(plan_path, queue, target.entry)))
+    return ops
+
+
+def is_added(path: str, plan_path: str, edges: Sequence[tuple[str, Edge]]) -> bool:
+    """Whether a refused path is of tasks that are added, not of a delivery along `edges`."""
+    own = {f"{plan_path}/task-{edge.task}" for _, edge in edges}
+    return path.endswith(("/prov-", "/ready")) and path.rpartition("/")[0] not in own
+
+
+# ---- Whose outcome each argument of a task is: its definition says so, and so does the argument.
+#
+# Who runs a task compares the two. So an edge that somebody has turned leads a result to a task
+# that refuses it, and edges need no proof of their own.
+
+
+NUMBER_BYTES = 10
+#: What stands before an envelope in an argument: the ten digits of a task, and whether it ended
+#: with that outcome. It may get another one where it did not: it is dead, and may be retried.
+HEAD_BYTES = NUMBER_BYTES + 1
+ENDED, NOT_ENDED = b"=", b"-"
+
+
+def with_sources(record: bytes, numbers: Sequence[str]) -> bytes:
+    """The data of a task: its definition, and for each position the task whose outcome goes there.
+
+    A gate names itself, for it has no dependency: who opens it gives it its argument.
+    """
+    return record + struct.pack(f">{len(numbers)}I", *map(int, numbers)) if numbers else record
+
+
+def argument_of(number: str, outcome: bytes, *, ended: bool = True) -> bytes:
+    """The data of an argument: an outcome of the task of that number. Raises as `require_proven`.
+
+    `ended`: the task ends with it. A gate has not ended when it is opened.
+    """
+    require_proven(outcome)  # joined to the number it would be plain bytes
+    return number.encode() + (ENDED if ended else NOT_ENDED) + outcome
+
+
+def outcome_in(argument: bytes) -> bytes:
+    """The outcome that an argument holds. Raises as `require_proven`."""
+    require_proven(argument)
+    return argument[HEAD_BYTES:]
+
+
+def sources_of(record: bytes, positions: int) -> list[str]:
+    """The task whose outcome goes to each position, as the data of a task with that many say; empty
+    where they are too short."""
+    start = len(record) - SOURCE_BYTES * positions
+    if start < 0:
+        return []
+    return [f"{n:010d}" for n in struct.unpack_from(f">{positions}I", record, start)]
+
+
+def source_in(argument: bytes) -> str:
+    """The number of the task whose outcome an argument is. Raises as `require_proven`."""
+    require_proven(argument)
+    return argument[:NUMBER_BYTES].decode(errors="backslashreplace")
+
+
+def misplaced(record: bytes, arguments: Sequence[bytes]) -> str:
+    """Which of the arguments comes from another task than the definition says; empty if none does.
+
+    There have to be as many as the definition has positions. What was refused when it was read is
+    passed over: it says so itself.
+    """
+    at = len(record) - SOURCE_BYTES * len(arguments)
+    for position, argument in enumerate(arguments):
+        number = b"%010d" % int.from_bytes(record[at : at + SOURCE_BYTES], "big")
+        if argument[:NUMBER_BYTES] != number and not isinstance(argument, Unproven):
+            found = argument[:NUMBER_BYTES].decode(errors="backslashreplace")
+            return (
+                f"arg-{position:010d} is not used: it is the outcome of task {found}, and its "
+                f"definition names task {number.decode()} there"
+            )
+        at += SOURCE_BYTES
+    return ""

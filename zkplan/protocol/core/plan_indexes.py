@@ -1,0 +1,162 @@
+"""The indexes of active and of failed plans.
+
+A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
+ready creates its entry, and the transaction that ends it deletes the entry (S14). A plan that
+another client built by plain creates has no entry until a scan finds it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..interference import delete_below
+from ..layout import Paths, active_entry, failed_entry, parse_number
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+from .plans_and_queues import ended_at, readable_record
+
+
+class Ended(NamedTuple):
+    """A plan that has ended for good: when, in seconds since 1970 of the server, and the retention
+    that its author gave it. It is infinite where the plan's record cannot be read."""
+
+    number: str
+    ended: float
+    retention: float | None
+
+
+class Scanned(NamedTuple):
+    """The result of a scan: plans that have ended for good, and why others could not be indexed."""
+
+    ended: list[Ended]
+    shut: list[str]
+
+
+def list_active(paths: Paths, watch: bool = False) -> Step[list[str]]:
+    """The numbers of the plans that may have work, oldest first."""
+    names = yield ReadChildren(paths.active, watch)
+    return sorted(number for name in names or () if (number := parse_number(name)) is not None)
+
+
+def entering(plan_path: str, ready: Node) -> list[Op]:
+    """The operations that put a ready plan into the index, given its `ready` as it was read.
+
+    They raise the version of `ready`, so a client that cancels or ends the plan without having seen
+    the entry is refused (S14). A late copy is refused by that version, or because the plan is done.
+    """
+    done = f"{plan_path}/done"
+    return [
+        SetData(f"{plan_path}/ready", ready.data, ready.version),
+        Create(done),
+        Delete(done),
+        Create(active_entry(plan_path)),
+    ]
+
+
+def cleared(plan_path: str, refused: Refused) -> Step[bool]:
+    """Whether the entry was to blame for a reason that may pass: somebody else has made znodes
+    below it, or deleted the whole index."""
+    if refused.path != active_entry(plan_path):
+        return False
+    if refused.reason is Reason.NO_NODE:
+        yield Multi([Create(refused.path.rpartition("/")[0])])
+    elif refused.reason is Reason.NOT_EMPTY:
+        yield from delete_below(refused.path)
+    return refused.reason in (Reason.NO_NODE, Reason.NOT_EMPTY)
+
+
+def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
+    """Put those of `plans` into the index that are ready, neither done nor cancelled, and missing
+    there."""
+    found = Scanned([], [])
+    nodes = yield ReadMany([ReadData(f"{paths.plan(plan)}/ready") for plan in plans])
+    ready = [(plan, node) for plan, node in zip(plans, nodes, strict=True) if node is not None]
+    reads = []
+    for plan, _ in ready:
+        path = paths.plan(plan)
+        reads += [ReadData(f"{path}/done"), ReadData(active_entry(path)), ReadData(path)]
+    nodes = (yield ReadMany(reads)) if reads else []
+    parts = zip(ready, nodes[::3], nodes[1::3], nodes[2::3], strict=True)
+    for (plan, control), done, entry, node in parts:
+        state, ended = ended_at(control, done)
+        if state or done is not None:
+            record = readable_record(node.data) if node is not None else None
+            retention = math.inf if record is None or not state else record.retention
+            found.ended.append(Ended(plan, ended, retention))
+        elif entry is None:
+            yield from _index(paths.plan(plan), control, found)
+    return found
+
+
+def _index(plan_path: str, ready: Node, found: Scanned) -> Step[None]:
+    answer = yield Multi(entering(plan_path, ready))
+    if isinstance(answer, Applied):
+        return
+    yield from cleared(plan_path, answer)  # the next scan tries again
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
+        found.shut.append(f"{plan_path} is ready, but cannot be put into the index: {answer.told}")
+
+
+# ---- The index of plans that have failed: those that ended with dead tasks, or at their deadline.
+#
+# It is for people, so that no view has to read all plans that have ended. The transaction that ends
+# a plan so makes its entry, and the one that reopens it deletes that (S25). `ROOT/failed` exists
+# from the first such end on.
+
+
+def list_failed(paths: Paths) -> Step[list[str]]:
+    """The numbers of the plans that have failed, latest first."""
+    names = yield ReadChildren(paths.failed)
+    found = (number for name in names or () if (number := parse_number(name)) is not None)
+    return sorted(found, reverse=True)
+
+
+class Entry:
+    """The entry of one plan, for a transaction that makes or deletes it."""
+
+    def __init__(self, plan_path: str) -> None:
+        self._path = failed_entry(plan_path)
+        self._stands = False
+        self._is_gone = False
+
+    @property
+    def made(self) -> list[Op]:
+        """The operation after which it stands."""
+        return [Check(self._path) if self._stands else Create(self._path)]
+
+    @property
+    def deleted(self) -> list[Op]:
+        """The operation after which it does not stand."""
+        return [] if self._is_gone else [Delete(self._path)]
+
+    def cleared(self, refused: Refused) -> Step[bool]:
+        """Whether it was to blame that a transaction with one of these was refused. If so, another
+        try begins with what is known now."""
+        if refused.path != self._path:
+            return False
+        if refused.reason is Reason.NODE_EXISTS:
+            self._stands = True  # somebody else has made it
+        elif refused.reason is Reason.NOT_EMPTY:
+            yield from delete_below(self._path)
+        elif refused.reason is Reason.NO_NODE:
+            self._stands, self._is_gone = False, True
+            yield Multi([Create(self._path.rpartition("/")[0])])
+        else:
+            return False
+        return True

@@ -1,0 +1,333 @@
+"""Read plans and their queues: which plans run, what is runnable, and what has become due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ...errors import OtherFormat, PayloadUndecodable, PlanNotFound
+from ..fields import Unproven
+from ..layout import (
+    DEFAULT_QUEUE,
+    QUEUES,
+    Delayed,
+    Entry,
+    Paths,
+    entry_path,
+    number_of,
+    parse_entry,
+    parse_number,
+    parse_plan,
+    parse_queue,
+    queue_in,
+    queue_path,
+)
+from ..records import UNCHANGED, PlanRecord, Share, State, control_from_bytes, share_from_bytes
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Step,
+)
+from ..transactions import REFUSALS_MAX, rejected
+from .load import read_all
+
+
+class PlanLook(NamedTuple):
+    """A plan as a worker sees it.
+
+    `names` are the runnable names of `queue`, unordered, or None if there is no such queue, and
+    `more` the other queues that were asked for, in their order. `state` is None while the plan is
+    not marked ready or does not exist.
+    """
+
+    state: State | None
+    version: int
+    names: Sequence[str] | None
+    queue: str = DEFAULT_QUEUE
+    more: Sequence[tuple[str, Sequence[str] | None]] = ()
+    share: Share = UNCHANGED
+
+    @property
+    def listed(self) -> Sequence[tuple[str, Sequence[str] | None]]:
+        """Each queue that was asked for, with its names."""
+        return ((self.queue, self.names), *self.more)
+
+
+def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:
+    """The numbers of all plans under the root, oldest first."""
+    names = yield ReadChildren(paths.root, watch)
+    # Somebody else may have made a `plan-x` here. Only a name with a number is a plan.
+    return sorted(number for name in names or () if (number := parse_plan(name)) is not None)
+
+
+def plan_records(paths: Paths) -> Step[list[tuple[str, PlanRecord | None]]]:
+    """The paths and the records of all plans under the root, oldest first. See
+    `readable_record`."""
+    found = [paths.plan(number) for number in (yield from list_plans(paths))]
+    nodes = yield from read_all([ReadData(path) for path in found], strict=False)
+    return [
+        (path, readable_record(node.data))
+        for path, node in zip(found, nodes, strict=True)
+        if node is not None
+    ]
+
+
+def refuse_hidden(paths: Paths) -> Step[None]:
+    """Raise AccessDenied if there is a plan under the root that this client may not read."""
+    found = [paths.plan(number) for number in (yield from list_plans(paths))]
+    nodes = yield from read_all([ReadData(path) for path in found], strict=False)
+    for path, node in zip(found, nodes, strict=True):
+        if node is None:
+            yield ReadData(path)  # removed meanwhile, or refused
+
+
+def plan_record(plan_path: str) -> Step[PlanRecord]:
+    """The record of a plan. Raises PlanNotFound, and as `record_in`."""
+    node = yield ReadData(plan_path)
+    if node is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return record_in(plan_path, node.data)
+
+
+def record_in(plan_path: str, data: bytes) -> PlanRecord:
+    """The record of a plan. Raises OtherFormat and PayloadUndecodable, which name the plan."""
+    try:
+        return PlanRecord.from_bytes(data)
+    except OtherFormat as error:
+        raise OtherFormat(f"plan {int(number_of(plan_path))} was {error}") from None
+    except PayloadUndecodable as error:
+        raise PayloadUndecodable(f"{plan_path}: {error}") from None
+
+
+def require_known_format(plan_path: str, data: bytes) -> None:
+    """For who changes a plan. Raises OtherFormat; a damaged record passes."""
+    try:
+        record_in(plan_path, data)
+    except OtherFormat:
+        raise
+    except PayloadUndecodable:
+        pass
+
+
+def readable_record(data: bytes) -> PlanRecord | None:
+    """The record of a plan, or None if it is damaged or of another format.
+
+    Such a plan is listed too, and can be removed.
+    """
+    try:
+        return PlanRecord.from_bytes(data)
+    except PayloadUndecodable:
+        return None
+
+
+def index_names(plan_path: str, index: str) -> Step[list[str]]:
+    """The sorted names in an index of the plan, such as `dead`. Raises PlanNotFound."""
+    names = yield ReadChildren(f"{plan_path}/{index}")
+    # A plan that another client built has no such index until a worker or a check has seen it.
+    if names is None and (yield ReadData(plan_path)) is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return sorted(names or ())
+
+
+def names_on_claims_nodes(paths: Paths, strict: bool | None = None) -> Step[list[tuple[str, str]]]:
+    """Each worker that has a claims node, with each name on it: claims and pending records.
+
+    `strict`: see ReadMany.
+    """
+    workers = (yield ReadChildren(paths.claims)) or []
+    held = yield ReadMany([ReadChildren(paths.claims_of(worker)) for worker in workers], strict)
+    return [
+        (worker, name) for worker, names in zip(workers, held, strict=True) for name in names or ()
+    ]
+
+
+def look(
+    plan_path: str, watch: bool = False, queues: Sequence[str] = (DEFAULT_QUEUE,)
+) -> Step[PlanLook]:
+    """Read whether the plan runs, and the runnable names of these queues. With `watch`, changes of
+    both wake the worker.
+
+    The names are listed after `ready` was read, because a claim of them checks that version.
+    """
+    found: list[Sequence[str] | None] = []
+    if watch:
+        ready = yield ReadData(f"{plan_path}/ready", watch=True)
+        for queue in queues if ready else ():
+            names = yield from _watched(queue_path(plan_path, queue), queue)
+            found.append(names)
+    else:
+        reads = [ReadChildren(queue_path(plan_path, queue)) for queue in queues]
+        ready, *found = yield ReadMany([ReadData(f"{plan_path}/ready"), *reads])
+    if ready is None:
+        return PlanLook(None, -1, None)
+    listed = list(zip(queues, found, strict=True))
+    state, (queue, names), more = control_from_bytes(ready.data), listed[0], listed[1:]
+    return PlanLook(state, ready.version, names, queue, more, share_from_bytes(ready.data))
+
+
+def _watched(path: str, queue: str) -> Step[Sequence[str] | None]:
+    """The names in a queue; a change wakes the worker, and so does the queue when it is made."""
+    names = yield ReadChildren(path, watch=True)
+    if names is None and queue != DEFAULT_QUEUE and (yield ReadData(path, watch=True)) is not None:
+        names = yield ReadChildren(path, watch=True)  # it was made between these reads
+    return names  # type: ignore[no-any-return]
+
+
+#: Versions and last changes by which a plan that changed is told from one that did not.
+Signs = tuple[int | None, ...]
+
+
+def read_signs(
+    paths: Paths, plans: Sequence[str], queues: Sequence[str]
+) -> Step[tuple[list[str], list[Signs]]]:
+    """The names in the index of active plans, and the signs of these plans, in one request.
+
+    Whatever a worker looks at in a plan, its `ready` and these queues, changes one of the signs.
+    """
+    reads: list[ReadData | ReadChildren] = [ReadChildren(paths.active)]
+    for plan in plans:
+        path = paths.plan(plan)
+        reads += (ReadData(f"{path}/ready"), *(ReadData(queue_path(path, q)) for q in queues))
+    active, *nodes = yield ReadMany(reads)
+    signs: list[Signs] = []
+    for start in range(0, len(nodes), 1 + len(queues)):
+        ready, *found = nodes[start : start + 1 + len(queues)]
+        version = ready.version if ready is not None else None
+        signs.append((version, *(node.pzxid if node is not None else None for node in found)))
+    return [name for name in active or () if parse_number(name) is not None], signs
+
+
+def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:
+    """Make due entries runnable. Any worker may try; each entry is moved only once.
+
+    Returns the names of entries that an access list keeps from being moved, and why.
+    """
+    todo, shut = list(due), dict[str, str]()
+    while todo:
+        ops: list[Op] = []
+        for name, later in todo:
+            ops.append(Delete(f"{paths.delayed}/{name}"))
+            ops.append(Create(entry_path(paths.plan(later.plan), later.queue, later.entry)))
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            break
+        name, later = todo.pop(answer.at // 2)
+        if answer.at % 2 and answer.reason in (Reason.NO_NODE, Reason.NODE_EXISTS):
+            # The plan was removed, or the entry exists already: the delayed entry is not needed.
+            yield Multi([Delete(f"{paths.delayed}/{name}")])
+        elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
+            shut[name] = answer.told
+    return shut
+
+
+def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
+    """`done` or `cancelled`, and when, in seconds since 1970 of the server; empty for a plan that
+    may still run, and for one whose end nobody with a key has written."""
+    if ready is None or (done is not None and isinstance(done.data, Unproven)):
+        return "", 0.0  # its author is still defining it, or it is being removed
+    if done is not None:
+        return "done", done.created_ms / 1000
+    if control_from_bytes(ready.data) == "cancelled":
+        return "cancelled", ready.modified_ms / 1000
+    return "", 0.0
+
+
+# ---- The queues of a plan: make those that tasks name, and read what is runnable in all of them.
+
+
+def list_queues(plan_path: str) -> Step[list[str]]:
+    """The queues of a plan, sorted, but the default one, which each plan has."""
+    names = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()
+    return sorted(name for name in names if parse_queue(name) is not None)
+
+
+def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
+    """Make those of these queues that the plan lacks. Returns whether that took a task number.
+
+    Returns None, and makes nothing, if the plan takes no tasks now: it has ended, or it is one of
+    plain creates that a check has not completed yet. Raises TransactionRejected, ServerFull.
+    """
+    made = False
+    missing = sorted({*map(queue_in, wanted)} - {DEFAULT_QUEUE})
+    for _ in range(REFUSALS_MAX if missing else 0):
+        names = yield ReadChildren(f"{plan_path}/{QUEUES}")
+        missing = [queue for queue in missing if queue not in (names or ())]
+        if not missing:
+            break
+        # A plan is open for adds as long as `add-count` stands.
+        ops: list[Op] = [Check(f"{plan_path}/add-count")]
+        if names is None:
+            ops.append(Create(f"{plan_path}/{QUEUES}"))
+        ops += [Create(f"{plan_path}/{QUEUES}/{queue}") for queue in missing]
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return made or names is None
+        if answer.at == 0:
+            return None
+        # The first copy of a repeated transaction may have taken the number.
+        made = made or names is None
+        if answer.reason not in (Reason.NODE_EXISTS, Reason.NO_NODE):
+            raise rejected(f"making the queues {', '.join(missing)} of {plan_path}", answer)
+    return made
+
+
+def make_and_count(plan_path: str, queues: Iterable[str]) -> Step[tuple[Node | None, bool]]:
+    """Make the queues of tasks that are about to be added. Returns the plan with its counters, and
+    whether the queues stand.
+
+    The counters are read first. If the plan begins to take tasks just after it has refused the
+    queues, they are stale, and the add that goes by them is refused. It comes here again then, so
+    no task is added to a queue that does not stand.
+    """
+    plan = yield ReadData(plan_path)
+    took = yield from make_queues(plan_path, queues)
+    if took:
+        plan = yield ReadData(plan_path)
+    return plan, took is not None
+
+
+def read_names(plan_path: str) -> Step[list[tuple[str, Sequence[str]]]]:
+    """The runnable names of each queue, as they are: there may be very many."""
+    runnable, queues = yield ReadMany(
+        [ReadChildren(f"{plan_path}/runnable"), ReadChildren(f"{plan_path}/{QUEUES}")]
+    )
+    listed: list[tuple[str, Sequence[str]]] = [(DEFAULT_QUEUE, runnable or ())]
+    queues = [queue for queue in queues or () if parse_queue(queue) is not None]
+    if queues:
+        found = yield ReadMany([ReadChildren(queue_path(plan_path, queue)) for queue in queues])
+        listed += [(queue, names or ()) for queue, names in zip(queues, found, strict=True)]
+    return listed
+
+
+def read_entries(plan_path: str) -> Step[list[tuple[str, Entry]]]:
+    """The runnable entries of all queues, each with its lane."""
+    return [
+        (queue + name[len(entry.name) :], entry)
+        for queue, names in (yield from read_names(plan_path))
+        for name in names
+        if (entry := parse_entry(name)) is not None
+    ]
+
+
+def read_queues(plan_path: str) -> Step[dict[str, Node]]:
+    """The znode of each queue of the plan: how many entries it has, and when that last changed."""
+    runnable, queues = yield ReadMany(
+        [ReadData(f"{plan_path}/runnable"), ReadChildren(f"{plan_path}/{QUEUES}")], strict=True
+    )
+    found = {} if runnable is None else {DEFAULT_QUEUE: runnable}
+    if queues:
+        reads = [ReadData(queue_path(plan_path, queue)) for queue in queues]
+        nodes = yield ReadMany(reads, strict=True)
+        found |= {
+            queue: node for queue, node in zip(queues, nodes, strict=True) if node is not None
+        }
+    return found

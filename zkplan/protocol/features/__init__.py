@@ -1,0 +1,1 @@
+"""What not every plan needs: gates, limits, leases, schedules, keys, updates, retries, repairs."""

@@ -1,0 +1,291 @@
+"""Gates: tasks that wait for a znode outside their plan.
+
+A gate is a task that stands under `ROOT/gates` instead of `runnable`, until a worker has seen its
+condition hold. Its opening checks the znode in the same transaction, as far as ZooKeeper can.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+
+from ...errors import PayloadUndecodable
+from ..core.edges import argument_of
+from ..fields import as_retention, as_whole, from_json, require_proven, to_json
+from ..layout import (
+    Entry,
+    GateEntry,
+    Paths,
+    entry_path,
+    gate_name,
+    number_of,
+    parse_delayed,
+    parse_gate,
+    parse_plan,
+)
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+from ..transactions import READS_PER_REQUEST, rejected
+
+#: The position of the only argument of a gate.
+ARGUMENT = "arg-0000000000"
+#: Gates that one transaction opens, and entries that one transaction changes.
+OPENED_PER_MULTI = 100
+PATH_CHARS_MAX = 1000
+Kind = Literal["exists", "absent", "value", "children"]
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class Condition(NamedTuple):
+    """What a gate waits for. `take`: it hands on the value (or the children) of the znode.
+
+    `value` is what the znode is to hold, `children` how many it is to have at least, `timeout` the
+    seconds after which the gate fails.
+    """
+
+    path: str
+    kind: Kind
+    value: bytes = b""
+    children: int = 0
+    timeout: float | None = None
+    take: bool = True
+
+    def to_bytes(self) -> bytes:
+        facts = self._asdict() | {"value": base64.b64encode(self.value).decode()}
+        return to_json(facts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Condition:
+        """Raises PayloadUndecodable."""
+        what = "a gate"
+        facts = from_json(data, what)
+        path = facts.get("path")
+        kind: Kind | None = next((each for each in _KINDS if each == facts.get("kind")), None)
+        if not is_path(path) or kind is None:
+            raise PayloadUndecodable("a gate has no path or a condition of a newer zkplan")
+        try:
+            value = base64.b64decode(str(facts.get("value", "")), validate=True)
+        except (binascii.Error, ValueError):
+            raise PayloadUndecodable("the value of a gate is not base64") from None
+        children = as_whole(facts.get("children", 0), what)
+        timeout = as_retention(facts.get("timeout"))
+        return cls(path, kind, value, children, timeout, facts.get("take") is not False)
+
+    @property
+    def told(self) -> str:
+        """
+        >>> Condition("/deploy/done", "exists").told
+        'znode /deploy/done to exist'
+        """
+        if self.kind == "children":
+            return f"znode {self.path} to have {self.children:,} or more children"
+        end = {"exists": "to exist", "absent": "to be gone", "value": "to hold its value"}
+        return f"znode {self.path} {end[self.kind]}"
+
+
+def is_path(path: Any) -> TypeGuard[str]:
+    """Whether ZooKeeper can have a znode of that path; what cannot be sent would end a worker."""
+    if not isinstance(path, str) or len(path) > PATH_CHARS_MAX or not path.isprintable():
+        return False
+    return path.startswith("/") and not {"", ".", ".."} & set(path[1:].split("/"))
+
+
+class Seen(NamedTuple):
+    """A znode as it was read: None where it does not exist. `names` are its children, if read."""
+
+    node: Node | None
+    names: Sequence[str] | None = None
+
+    def fits(self, wanted: Condition) -> bool:
+        """Whether the condition held when this was read."""
+        if wanted.kind == "absent" or self.node is None:
+            return (wanted.kind == "absent") is (self.node is None)
+        if wanted.kind == "children":
+            return self.names is not None and len(self.names) >= wanted.children
+        return wanted.kind == "exists" or self.node.data == wanted.value
+
+    def guard(self, wanted: Condition) -> list[Op]:
+        """What the opening checks once more in its transaction.
+
+        ZooKeeper can check that a znode exists, and its version; neither that one is absent, nor
+        how many children it has.
+        """
+        if wanted.kind == "absent" or self.node is None:
+            return []
+        return [Check(wanted.path, -1 if wanted.kind == "children" else self.node.version)]
+
+
+class Opening(NamedTuple):
+    """A gate that is to be opened: the name of its entry, and its sealed argument."""
+
+    name: str
+    gate: GateEntry
+    argument: bytes
+
+
+class Opened(NamedTuple):
+    """`changed`: the znode is not as it was seen. `shut`: entries that cannot be moved, and why."""
+
+    changed: bool
+    shut: dict[str, str]
+
+
+def ensure_gates(root: str) -> Step[None]:
+    """Create `ROOT/gates`, before the first gate under the root is sent. It is never deleted.
+
+    Not when the add of a gate is refused for want of it: a copy of that add may still be under way,
+    and would be applied then. Raises TransactionRejected.
+    """
+    if (yield ReadData(f"{root}/gates")) is not None:
+        return
+    answer = yield Multi([Create(f"{root}/gates")])
+    if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+        raise rejected(f"creating {root}/gates", answer)
+
+
+def wait_again_ops(plan_path: str, entry: Entry, queue: str) -> list[Op]:
+    """Let a gate that was opened before wait anew, under the number of its next claim."""
+    root, _, plan = plan_path.rpartition("/")
+    return [
+        Delete(f"{plan_path}/task-{entry.task}/{ARGUMENT}"),
+        Create(f"{root}/gates/{gate_name(number_of(plan), entry, queue)}"),
+    ]
+
+
+def list_gates(paths: Paths) -> Step[list[str] | None]:
+    """The names under `gates`, with a watch; None where no gate was ever made under the root."""
+    names = yield ReadChildren(paths.gates, watch=True)
+    if names is None:
+        # A list leaves no watch on what does not exist; a read does.
+        if (yield ReadData(paths.gates, watch=True)) is None:
+            return None
+        names = yield ReadChildren(paths.gates, watch=True)
+    return names  # type: ignore[no-any-return]
+
+
+class Read(NamedTuple):
+    """A gate as it was read: its sealed condition, when its entry was made, what its entry says."""
+
+    name: str
+    sealed: bytes
+    created_ms: int
+    told: bytes
+
+
+def read_gates(paths: Paths, names: Sequence[str]) -> Step[list[Read]]:
+    """Read these gates. What is gone, or cannot be read, is left out."""
+    found = []
+    for start in range(0, len(names), READS_PER_REQUEST // 2):
+        chunk = [(name, parse_gate(name)) for name in names[start : start + READS_PER_REQUEST // 2]]
+        known = [(name, gate) for name, gate in chunk if gate is not None]
+        reads = []
+        for name, gate in known:
+            reads.append(ReadData(f"{paths.gates}/{name}"))
+            reads.append(ReadData(f"{paths.task(gate.plan, gate.entry.task)}/gate"))
+        nodes = (yield ReadMany(reads)) if reads else []
+        for (name, _), entry, gate in zip(known, nodes[::2], nodes[1::2], strict=True):
+            if entry is not None:
+                sealed = gate.data if gate is not None else b""
+                found.append(Read(name, sealed, entry.created_ms, entry.data))
+    return found
+
+
+def look_at(path: str, with_children: bool) -> Step[Seen]:
+    """Read a znode that gates wait for, and leave a watch: one, or two where children count.
+
+    Raises AccessDenied, and PayloadUndecodable for one below the root that is not sealed with a
+    known key: what zkplan keeps there counts only if a holder of a key has written it.
+    """
+    node = yield ReadData(path, watch=True)
+    require_proven(node.data if node is not None else b"")
+    if node is None or not with_children:
+        return Seen(node)
+    return Seen(node, (yield ReadChildren(path, watch=True)))
+
+
+def open_gates(paths: Paths, guard: Sequence[Op], openings: Sequence[Opening]) -> Step[Opened]:
+    """Make gates runnable, in one transaction that starts with `guard`.
+
+    Any worker may try: the entry of a gate is deleted only once, and its name never comes back.
+    Nothing is owed after a lost answer.
+    """
+    todo, shut = list(openings), dict[str, str]()
+    while todo:
+        ops: list[Op] = [*guard]
+        for name, gate, argument in todo:
+            ops.append(Delete(f"{paths.gates}/{name}"))
+            task = gate.entry.task
+            own = argument_of(task, argument, ended=False)
+            ops.append(Create(f"{paths.task(gate.plan, task)}/{ARGUMENT}", own))
+            ops.append(Create(entry_path(paths.plan(gate.plan), gate.queue, gate.entry)))
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            break
+        if answer.at < len(guard):
+            return Opened(True, shut)
+        at, op = divmod(answer.at - len(guard), 3)
+        name = todo.pop(at).name
+        if op and answer.reason is Reason.NO_NODE:
+            yield Multi([Delete(f"{paths.gates}/{name}")])  # its plan was removed
+        elif answer.reason is not Reason.NO_NODE:  # else another worker has opened it
+            shut[name] = answer.told
+    return Opened(False, shut)
+
+
+def tell(paths: Paths, told: dict[str, bytes]) -> Step[None]:
+    """Write into entries why a gate cannot be looked at, for `why`. What is gone is passed over."""
+    todo = list(told.items())
+    while todo:
+        batch, todo = todo[:OPENED_PER_MULTI], todo[OPENED_PER_MULTI:]
+        answer = yield Multi([SetData(f"{paths.gates}/{name}", data) for name, data in batch])
+        if isinstance(answer, Refused):
+            del batch[answer.at]
+            todo = batch + todo
+
+
+def note_look(paths: Paths, worker: str) -> Step[int]:
+    """Write that this worker has looked at all gates, unless its name is empty. Returns the time of
+    ZooKeeper, in ms, or an earlier one.
+
+    That time, and that at which an entry was made, come from the same clock: a time-out is
+    measured by it, not by the clocks of workers.
+    """
+    if worker:
+        yield Multi([SetData(paths.gates, to_json({"worker": worker}))])
+    node = yield ReadData(paths.gates)
+    return node.modified_ms if node is not None else 0
+
+
+def remove_gates(root: str, plan: str) -> Step[None]:
+    """Delete the entries of a plan whose tasks are gone."""
+    for name in (yield ReadChildren(f"{root}/gates")) or ():
+        gate = parse_gate(name)
+        if gate is not None and gate.plan == plan:
+            yield Multi([Delete(f"{root}/gates/{name}")])
+
+
+def remove_waiting(plan_path: str) -> Step[None]:
+    """Delete the delayed entries and the gates of the plan, whose tasks are gone: no more come."""
+    root, _, name = plan_path.rpartition("/")
+    entries = (yield ReadChildren(f"{root}/delayed")) or []
+    for entry in entries:
+        delayed = parse_delayed(entry)
+        if delayed is not None and delayed.plan == parse_plan(name):
+            yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
+    yield from remove_gates(root, parse_plan(name) or "")

@@ -1,0 +1,247 @@
+"""Keys: names that stand for one plan under a root, or one task of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...errors import PayloadUndecodable
+from ..fields import require_known_key, require_proven
+from ..interference import below
+from ..layout import Paths, author_mark, number_of, parse_number
+from ..records import PlanRecord, control_from_bytes, control_to_bytes
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+from ..transactions import rejected
+from .author import create_plan_with
+
+#: For how many milliseconds after its last add an author without a session counts as living.
+LEASE_MS = 60_000
+#: Refusals that a change of the key or its plan explains.
+_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION, Reason.NOT_EMPTY)
+KeyOps = Callable[[str], list[Op]]
+
+
+class Held(NamedTuple):
+    """Which plan has a key, with the versions that were read. `plan` is None where only the key was
+    left: somebody else deleted the plan's znodes."""
+
+    path: str
+    version: int
+    number: str
+    plan: Node | None
+    done: Node | None
+    ready: Node | None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the plan is done or cancelled: it never gets work again.
+
+        Raises PayloadRefused if `done` is not sealed for its place."""
+        if self.done is not None:
+            require_proven(self.done.data)
+            return True
+        return self.ready is not None and control_from_bytes(self.ready.data) == "cancelled"
+
+    @property
+    def is_defined(self) -> bool:
+        """Whether its author has marked it ready, or somebody has ended it before."""
+        return self.ready is not None or self.done is not None
+
+
+def find_key(paths: Paths, key: str) -> Step[Held | None]:
+    """The plan that has the key, or None. Raises PayloadUndecodable if the key's znode is damaged.
+
+    The plan is read before the key is read again. Whoever moves the key raises the version of the
+    plan's znode, so both versions together stand for one moment, even if the key's znode was
+    deleted and made again in between.
+    """
+    path = paths.key(key)
+    node = yield ReadData(path)
+    while node is not None:
+        number = _number_in(path, node.data)
+        at = paths.plan(number)
+        reads = [ReadData(each) for each in (at, f"{at}/done", f"{at}/ready", path)]
+        plan, done, ready, again = yield ReadMany(reads)
+        if again is not None and again.data == node.data:
+            return Held(path, again.version, number, plan, done, ready)
+        node = again
+    return None
+
+
+def create_keyed(
+    paths: Paths,
+    record: PlanRecord,
+    replace: bool,
+    tell: Callable[[str], None] = lambda warning: None,
+    *,
+    lease_ms: int = 0,
+    marks: Callable[[str], None] = lambda mark: None,
+) -> Step[tuple[str, bool]]:
+    """Create a plan under its key, or find the one that has it. Returns its number, and whether it
+    is new. `tell`, and what is raised: see `create_plan_with`.
+
+    The key moves to the new plan, in the transaction that creates that, from a plan whose author
+    is gone before he has marked it ready: that one is cancelled. And, with `replace`, from a plan
+    that is done or cancelled, which stays as it is.
+    The author counts as living while this session lasts and the mark of the plan stands; `marks` is
+    called with that mark before it is made. With `lease_ms` he has no session, and counts as living
+    for so long after each add.
+    """
+
+    def mark(number: str) -> Op:
+        path = author_mark(paths.plan(number), record.uid)
+        marks(path)
+        return Create(path, b"%d" % lease_ms) if lease_ms else Create(path, ephemeral=True)
+
+    while True:
+        held = yield from find_key(paths, record.key)
+        give = key_ops(paths, record.key, held)
+        if held is not None and held.plan is not None and not (replace and held.is_finished):
+            taken = None if held.is_defined else (yield from _taken_over(paths, record.key, held))
+            if taken is None:
+                if (yield from _still(paths, held)):
+                    return held.number, False
+                continue
+            give = taken
+        more = _with_mark(give, mark)
+        made = yield from create_plan_with(paths, record, more, tell=tell)
+        if isinstance(made, str):
+            return made, True
+        yield from mend_keys(paths, made)
+
+
+def _with_mark(give: KeyOps, mark: Callable[[str], Op]) -> KeyOps:
+    return lambda number: [mark(number), *give(number)]
+
+
+def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
+    """What gives the key of a plan that is not marked ready to another one, and cancels it. None
+    where its author lives: he must not lose it.
+
+    An author that comes back finds `ready` there and `add-count` gone, so he can neither start the
+    plan nor add to it. His mark is never made again, so it is enough that it is gone once: the
+    transaction proves that. Where he has no session, an add since then raises the version of
+    `add-count`. Nobody else can end the plan meanwhile, or remove it with the key: both need
+    another `ready` than this one.
+    """
+    assert held.plan is not None
+    path = paths.plan(held.number)
+    require_known_key(path, held.plan.data)
+    try:
+        mark_path = author_mark(path, PlanRecord.from_bytes(held.plan.data).uid)
+    except PayloadUndecodable:
+        return None  # of another format: who lives there is not known here
+    mark, adds = yield ReadMany([ReadData(mark_path), ReadData(f"{path}/add-count")])
+    if mark is not None and not (yield from _has_lapsed(paths, mark, adds)):
+        return None
+    ops: list[Op] = [Create(mark_path)] if mark is None else []
+    ops += [Delete(each) for each in (yield from below(mark_path))]
+    ops.append(Delete(mark_path))
+    if adds is not None:
+        ops += [Delete(each) for each in (yield from below(f"{path}/add-count"))]
+        ops.append(Delete(f"{path}/add-count", -1 if mark is None else adds.version))
+
+    def give(number: str) -> list[Op]:
+        why = f"its author was gone, and plan {int(number)} has its key now"
+        cancel = Create(f"{path}/ready", control_to_bytes("cancelled", why))
+        return [cancel, *ops, SetData(held.path, f"{number} {key}".encode(), held.version)]
+
+    return give
+
+
+def _has_lapsed(paths: Paths, mark: Node, adds: Node | None) -> Step[bool]:
+    """Whether the author of that mark has no session, and has added nothing for too long.
+
+    Both times are the server's: that of now is the time of a write.
+    """
+    if adds is None or not mark.data.isdigit():
+        return False
+    yield Multi([SetData(paths.keys)])
+    now = yield ReadData(paths.keys)
+    return now is not None and now.modified_ms - adds.modified_ms >= int(mark.data)
+
+
+def key_ops(paths: Paths, key: str, held: Held | None) -> KeyOps:
+    """What gives the key to a plan of the same transaction, by its number, where `held` was
+    read."""
+
+    def ops(number: str) -> list[Op]:
+        data = f"{number} {key}".encode()
+        if held is None:
+            return [Create(paths.key(key), data)]
+        taken: list[Op] = [SetData(held.path, data, held.version)]
+        if held.plan is None:
+            return taken  # numbers are never given again: that plan cannot come back
+        # S12: one that is done may be retried. Its removal relies on this version, too: see
+        # `freeing`.
+        path = paths.plan(held.number)
+        is_done: list[Op] = [Check(f"{path}/done")] if held.done is not None else []
+        return [SetData(path, held.plan.data, held.plan.version), *is_done, *taken]
+
+    return ops
+
+
+def mend_keys(paths: Paths, refused: Refused) -> Step[None]:
+    """After the operations of `key_ops` were refused: make `ROOT/keys`, or raise what would be
+    refused again."""
+    if refused.reason is Reason.NO_NODE and refused.path.startswith(f"{paths.keys}/"):
+        yield from ensure_keys(paths)
+    elif refused.reason not in _RACES:
+        raise rejected("giving the plan its key", refused)
+
+
+def ensure_keys(paths: Paths) -> Step[None]:
+    """Create `ROOT/keys`, which a root has from its first key on."""
+    answer = yield Multi([Create(paths.keys)])
+    if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+        raise rejected(f"creating {paths.keys}", answer)
+
+
+def freeing(plan_path: str, plan: Node) -> Step[list[Op]]:
+    """What deletes the plan's znode, and with it its key, if that is still the plan's own.
+
+    `plan` was read before this. A move of the key since then has raised its version.
+    """
+    gone: list[Op] = [Delete(plan_path, plan.version)]
+    if b'"key"' not in plan.data:
+        return gone
+    try:
+        key = PlanRecord.from_bytes(plan.data).key
+    except PayloadUndecodable:
+        return gone
+    root, _, name = plan_path.rpartition("/")
+    path = Paths(root).key(key)
+    node = yield ReadData(path)
+    is_own = node is not None and node.data[:10] == number_of(name).encode()
+    return [Delete(path, node.version), *gone] if is_own else gone
+
+
+def _still(paths: Paths, held: Held) -> Step[bool]:
+    """Whether the plan has the key now: the server that was asked may be behind."""
+    assert held.plan is not None
+    checks = [Check(held.path, held.version), Check(paths.plan(held.number), held.plan.version)]
+    return isinstance((yield Multi(checks)), Applied)
+
+
+def _number_in(path: str, data: bytes) -> str:
+    require_proven(data)
+    number = parse_number(data[:10].decode(errors="replace"))
+    if number is None:
+        raise PayloadUndecodable(
+            f"{path} names no plan: somebody changed it by hand; delete it, and the key is free"
+        )
+    return number

@@ -1,0 +1,181 @@
+"""Leases: claims that last for a time, for programs without a session.
+
+A lease is a claims node that no worker is registered for. It counts from its last change, by the
+clock of the server, for as long as its name says. Once that is over anybody may release its claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from .. import failpoints
+from ..core.end_claims import Cleared, clear_claims
+from ..core.load import read_all
+from ..interference import skip_number
+from ..layout import Paths, lease_name, parse_claim, parse_lease
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
+from ..transactions import Claim, Registration, claim_facts, rejected
+
+#: How long a lease may last, in milliseconds.
+LEASE_MS_MIN, LEASE_MS_MAX = 1_000, 3_600_000
+
+
+class Lease(Registration):
+    """What claims under a lease are made with, in place of a worker's registration.
+
+    The transaction that makes the claims makes the lease: so it is made once, with its claims, and
+    gets no others. Its `owner` marks stand as long as the claims do, whoever has made them.
+    """
+
+    __slots__ = ()
+
+    @property
+    def worker_path(self) -> str:
+        return self.claims_path
+
+    @property
+    def has_session(self) -> bool:
+        return False
+
+    @property
+    def proof(self) -> Op:
+        return Create(self.claims_path)
+
+
+def new_lease(paths: Paths, lease_ms: int, random: str) -> Lease:
+    """A lease of `lease_ms`; `random` are hexadecimal digits that no other lease has."""
+    return Lease(
+        paths, lease_name(lease_ms, random), iter(f"{number:x}" for number in range(1 << 30))
+    )
+
+
+class Renewed(NamedTuple):
+    """What a lease still has. `names` are those of its claims, and None where it has lapsed."""
+
+    lease: str
+    names: frozenset[str] | None
+
+
+def renew(paths: Paths, leases: Iterable[str]) -> Step[list[Renewed]]:
+    """Let these leases count from now on, and read which claims still stand under each.
+
+    A lease that is gone stays gone. One whose time is over counts again if nobody has begun to
+    release it; who has begun is refused from now on, and what he has released is not named.
+    """
+    todo = list(dict.fromkeys(leases))
+    standing = list(todo)
+    while standing:
+        failpoints.reach("lease.renew")
+        answer = yield Multi([SetData(paths.claims_of(lease)) for lease in standing])
+        if isinstance(answer, Applied):
+            break
+        if answer.reason is not Reason.NO_NODE:
+            raise rejected("renewing leases", answer)
+        del standing[answer.at]
+    # Read behind the write: what is named here stood when the lease was renewed, or later.
+    held = yield ReadMany([ReadChildren(paths.claims_of(lease)) for lease in standing])
+    names = dict(zip(standing, held, strict=True))
+    return [Renewed(lease, _claims(names.get(lease))) for lease in todo]
+
+
+def _claims(names: Sequence[str] | None) -> frozenset[str] | None:
+    if names is None:
+        return None
+    return frozenset(name for name in names if parse_claim(name) is not None)
+
+
+def claims_under(paths: Paths, wanted: Sequence[tuple[str, str]]) -> Step[list[Claim | None]]:
+    """The claims of these leases and names, for a program that has nothing but their names.
+
+    None for what stands no more, or is no claim of a lease.
+    """
+    known = [parse_claim(name) if parse_lease(lease) else None for lease, name in wanted]
+    reads = [
+        ReadData(f"{paths.claims_of(lease)}/{name}")
+        for (lease, name), parsed in zip(wanted, known, strict=True)
+        if parsed is not None
+    ]
+    nodes = iter((yield from read_all(reads)))
+    found: list[Claim | None] = []
+    for (lease, name), parsed in zip(wanted, known, strict=True):
+        node: Node | None = next(nodes) if parsed is not None else None
+        if parsed is None or node is None:
+            found.append(None)
+            continue
+        facts = claim_facts(node.data)
+        found.append(
+            Claim(
+                *(parsed.plan, parsed.task, facts.rank, parsed.n, facts.a),
+                path=f"{paths.claims_of(lease)}/{name}",
+                plan_path=paths.plan(parsed.plan),
+                task_path=paths.task(parsed.plan, parsed.task),
+                queue=facts.queue,
+                permits=tuple(facts.all_permits(paths, parsed.plan)),
+            )
+        )
+    return found
+
+
+def log(claim: Claim, number: int, sealed: bytes) -> Step[str | int | None]:
+    """Write the log entry `number` of this attempt, counted from 1. The version of the claim counts
+    them, so that each is written once and none is left out.
+
+    Returns the name of its znode, or how many were written where it is not the next one; None if
+    the claim is gone. Raises TransactionRejected, ServerFull.
+    """
+    ops: list[Op] = [
+        SetData(claim.path, claim.data, number - 1),
+        Create(f"{claim.task_path}/log-", sealed, sequence=True),
+    ]
+    while not isinstance(answer := (yield Multi(ops)), Applied):
+        if answer.at == 0 and answer.reason is Reason.BAD_VERSION:
+            node = yield ReadData(claim.path)
+            return None if node is None else int(node.version)
+        if answer.reason is Reason.NO_NODE:
+            return None
+        if answer.reason is not Reason.NODE_EXISTS:
+            raise rejected(f"a log entry of {claim.task_path}", answer)
+        yield from skip_number(claim.task_path)
+    return str(answer.results[1].rpartition("/")[2])
+
+
+def lease_s(lease: str) -> float:
+    """For how many seconds a renewal of that lease counts."""
+    return (parse_lease(lease) or 0) / 1000
+
+
+def due_ms(lease: str, node: Node) -> int:
+    """When a lease lapses, in wall-clock milliseconds of the server."""
+    return node.modified_ms + (parse_lease(lease) or 0)
+
+
+def expire(paths: Paths, lease: str, now_ms: Callable[[], float]) -> Step[Cleared | int]:
+    """Release the claims of a lease whose time is over, as those of a worker that is gone.
+
+    `now_ms` must never be ahead of the server's clock. Returns when the lease lapses, where its
+    time is not over. Each transaction checks the version that the time was read with: a renewal in
+    between refuses it.
+    """
+    path = paths.claims_of(lease)
+    node = yield ReadData(path)
+    if node is None:
+        return Cleared([], gone=True)
+    due = due_ms(lease, node)
+    if due > now_ms():
+        return due
+    failpoints.reach("lease.expire")
+    return (yield from clear_claims(paths, lease, [Check(path, node.version)]))

@@ -1,0 +1,406 @@
+"""Run again what failed: one dead task, or all of a plan that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...basics.text import date_time
+from ...errors import PayloadUndecodable, PlanCancelled, PlanError, PlanNotFound, TaskError
+from .. import failpoints
+from ..core.edges import Edge, sources_of
+from ..core.load import read_all
+from ..core.plan_indexes import Entry as FailedEntry
+from ..core.plan_indexes import cleared
+from ..core.plan_life import cascades
+from ..core.plans_and_queues import readable_record, require_known_format
+from ..fields import require_known_key, require_opened, require_proven
+from ..layout import TAKES_FAILURES, Entry, active_entry, entry_path, parse_delayed, parse_task
+from ..records import (
+    Dead,
+    Share,
+    control_from_bytes,
+    control_to_bytes,
+    queue_from_bytes,
+    ready_to_bytes,
+    share_from_bytes,
+)
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
+from ..transactions import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
+from .decisions import CUT
+from .gates import ensure_gates, wait_again_ops
+from .task_place import Place
+
+
+def retry(plan_path: str, task: str) -> Step[bool]:
+    """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
+
+    Raises PayloadUndecodable if its dead letter is damaged, TaskError if it was cancelled before
+    all its arguments had come, or if its failure has cascaded (see `reopen`), and
+    TransactionRejected.
+    """
+    path = f"task-{task}"
+    names = (f"dead/{task}", f"results/{task}", path, f"{path}/gate", f"{path}/{CUT}")
+    reads = [ReadData(f"{plan_path}/{name}") for name in names]
+    dead, outcome, node, gate, cut, plan = yield ReadMany([*reads, ReadData(plan_path)])
+    if dead is None or node is None or plan is None:
+        return False
+    require_known_format(plan_path, plan.data)
+    if cascades(plan):
+        raise TaskError(
+            task,
+            f"the failure of task {task} of {plan_path} has gone to its dependents "
+            f'(on_failure="cascade"), so it cannot be retried alone: retry the plan once it has '
+            f"ended (`zkplan plan retry {int(plan_path[-10:])}`)",
+        )
+    letter = Dead.from_bytes(dead.data)
+    if letter.n < 0:
+        # Without the number of its last claim, a runnable name might come back.
+        raise PayloadUndecodable(
+            f"task {task} of {plan_path} cannot be retried: {letter.error}; it must be added anew"
+        )
+    if cut is not None:
+        raise TaskError(
+            task,
+            f"task {task} of {plan_path} was cancelled while it waited for others, so it lacks "
+            "their results and cannot be retried: skip it, or add it anew",
+        )
+    place = Place("dead", "", letter.rank, letter.n, queue=letter.queue)
+    place = place._replace(has_outcome=outcome is not None)
+    ops = retry_ops(plan_path, task, place, is_gate=gate is not None)
+    failpoints.reach("retry.between")
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied) or answer.repeated:
+        return True
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+        raise rejected(f"retrying task {task} of {plan_path}", answer)
+    return False  # somebody else has retried it meanwhile
+
+
+def retry_ops(plan_path: str, task: str, place: Place, *, is_gate: bool) -> list[Op]:
+    """The operations that make a dead task runnable again; a gate waits again."""
+    entry = Entry(place.rank, task, place.next_n, 0)
+    # Only one retry for each death. Otherwise a late copy, or a second operator, could retry a
+    # later death with the same name and version, and a runnable name would come back.
+    ops: list[Op] = [Create(f"{plan_path}/task-{task}/retry-{place.n}")]
+    if place.has_outcome:
+        ops.append(Delete(f"{plan_path}/results/{task}"))
+    ops.append(Delete(f"{plan_path}/dead/{task}"))
+    if is_gate:
+        return ops + wait_again_ops(plan_path, entry, place.queue)
+    return [*ops, Create(entry_path(plan_path, place.queue, entry))]
+
+
+def run_now_ops(plan_path: str, place: Place) -> list[Op]:
+    """The operations that make a delayed task runnable at once."""
+    later = parse_delayed(place.path.rpartition("/")[2])
+    if later is None:
+        return []
+    return [Delete(place.path), Create(entry_path(plan_path, later.queue, later.entry))]
+
+
+def run_now(plan_path: str, place: Place) -> Step[bool]:
+    """Make a delayed task runnable at once. Returns False if it is not delayed any more.
+
+    Raises TransactionRejected.
+    """
+    name, ops = place.path.rpartition("/")[2], run_now_ops(plan_path, place)
+    if not ops:
+        return False
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied) or answer.repeated:
+        return True
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+        raise rejected(f"retrying {name} of {plan_path}", answer)
+    return False  # it became due, or somebody else has made it runnable
+
+
+# ---- Reopen: run again what failed in a plan that has ended with failures
+# (`on_failure="cascade"`).
+#
+# A failure that cascades leaves its task in the tree, dead, with its arguments. So do the tasks
+# that fail by it. To reopen the plan takes that back: each of them waits again for those of its
+# arguments that come from another of them, and keeps the others. Then `done` goes.
+#
+# What fits goes in one transaction. For a larger plan the first transaction pauses the plan, which
+# is still done, so nothing of it can be claimed. Each later one checks the version of `ready` that
+# this has made. If the caller dies in between, the next call goes on from there.
+
+
+#: Tasks that are read in one batch.
+TASKS_PER_BATCH = 300
+#: Why the plan is paused meanwhile.
+UNDER_WAY = "a retry puts its failed tasks back"
+_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
+
+
+class _Ended(NamedTuple):
+    """A plan that is done, as it was read."""
+
+    ready: Node
+    indexed: bool
+    tasks: list[str]
+
+
+@dataclass(slots=True)
+class _Task:
+    """A task that stands in such a plan. Without a `letter` an earlier call has put it back."""
+
+    number: str
+    letter: Dead | None
+    has_outcome: bool
+    version: int
+    queue: str
+    sources: list[str]
+    names: frozenset[str]
+    #: The positions that wait again for an outcome.
+    waits: list[int] = field(default_factory=list)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether it has what it needs, or can get it again: a task that was cut cannot."""
+        return self.letter is None or (self.letter.n >= 0 and CUT not in self.names)
+
+
+def reopen(plan_path: str, now: float) -> Step[int]:
+    """Run again what failed in a plan that is done. Returns how many tasks that are.
+
+    `now` is in wall-clock seconds since 1970: a plan whose deadline has passed is not retried, for
+    workers would cancel it.
+
+    A task that was cancelled before all its arguments had come cannot run again, and neither can
+    what failed by it. Raises PlanNotFound, PlanCancelled for a plan that is being removed,
+    PlanError for one that is not done or that somebody else retries at this moment,
+    PayloadUndecodable where the plan cannot be read here, and TransactionRejected.
+    """
+    for _ in range(REFUSALS_MAX):
+        found = yield from _read_plan(plan_path, now)
+        again = _choose((yield from _read_tasks(plan_path, found.tasks)))
+        if not again:
+            return 0
+        if any("gate" in task.names for task in again):
+            yield from ensure_gates(plan_path.rpartition("/")[0])  # an import has not made it
+        failpoints.reach("reopen.read")
+        ops = [op for task in again for piece in _pieces(plan_path, task) for op in piece]
+        if len(ops) <= GROUP_OPS_MAX:
+            done = yield from _open(plan_path, found, found.ready.version, ops)
+        else:
+            done = yield from _in_parts(plan_path, found, again)
+        if done:
+            return len(again)
+    raise too_busy(f"retrying {plan_path}")
+
+
+def _read_plan(plan_path: str, now: float) -> Step[_Ended]:
+    entry_path = active_entry(plan_path)
+    paths = [plan_path, f"{plan_path}/ready", f"{plan_path}/done", entry_path]
+    plan, ready, done, entry = yield ReadMany([ReadData(path) for path in paths])
+    if plan is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    require_known_key(plan_path, plan.data)
+    require_known_format(plan_path, plan.data)
+    if done is None or ready is None:
+        raise PlanError(
+            plan_path,
+            f"{plan_path} has not ended, so its failed tasks cannot run again yet: wait for its "
+            "end (`Plan.wait`, `zkplan plan wait`), then retry it",
+        )
+    require_proven(done.data)
+    require_opened(f"{plan_path}/ready", ready.data)
+    if control_from_bytes(ready.data) == "cancelled":
+        raise PlanCancelled(plan_path, f"{plan_path} is being removed: nothing of it runs again")
+    record = readable_record(plan.data)
+    if record is not None and record.deadline is not None and record.deadline <= now:
+        raise PlanError(
+            plan_path,
+            f"{plan_path} is past its deadline ({date_time(record.deadline, people=False)}), so it "
+            "would be cancelled at once: create a new plan",
+        )
+    names = yield ReadChildren(plan_path)
+    tasks = sorted(number for name in names or () if (number := parse_task(name)) is not None)
+    return _Ended(ready, entry is not None, tasks)
+
+
+def _read_tasks(plan_path: str, numbers: Sequence[str]) -> Step[list[_Task]]:
+    found: list[_Task] = []
+    for start in range(0, len(numbers), TASKS_PER_BATCH):
+        batch = numbers[start : start + TASKS_PER_BATCH]
+        reads: list[ReadData | ReadChildren] = []
+        for number in batch:
+            path = f"{plan_path}/task-{number}"
+            reads += (ReadData(path), ReadData(f"{path}/ready"), ReadChildren(path))
+            reads += (ReadData(f"{plan_path}/dead/{number}"),)
+            reads += (ReadChildren(f"{plan_path}/results/{number}"),)  # its data may be large
+        answers = yield from read_all(reads)
+        for at, number in enumerate(batch):
+            node, ready, names, letter, outcome = answers[5 * at : 5 * at + 5]
+            if node is None or ready is None or names is None:
+                continue  # removed meanwhile
+            require_opened(f"{plan_path}/task-{number}", node.data)
+            found.append(
+                _Task(
+                    number=number,
+                    letter=Dead.from_bytes(letter.data) if letter is not None else None,
+                    has_outcome=outcome is not None,
+                    version=ready.version,
+                    queue=queue_from_bytes(ready.data),
+                    sources=sources_of(node.data, sum(map(_is_position, names))),
+                    names=frozenset(names),
+                )
+            )
+    return found
+
+
+def _is_position(name: str) -> bool:
+    return name.startswith(("arg-", "dep-"))
+
+
+def _choose(standing: list[_Task]) -> list[_Task]:
+    """The tasks that run again, with the positions at which they wait.
+
+    What still stands has failed. So an argument of a task that stands is a failure.
+    """
+    by_number = {task.number: task for task in standing}
+    feeds: dict[str, list[_Task]] = {}
+    for task in standing:
+        for source in dict.fromkeys(task.sources):
+            if source in by_number and source != task.number:  # a gate names itself
+                feeds.setdefault(source, []).append(task)
+    lost = [task.number for task in standing if not task.can_run]
+    found = set(lost)
+    while lost:
+        for task in feeds.get(lost.pop(), ()):
+            if task.number not in found and TAKES_FAILURES not in task.names:
+                found.add(task.number)
+                lost.append(task.number)
+    again = [task for task in standing if task.number not in found]
+    runs = {task.number for task in again}
+    for task in again:
+        task.waits = [
+            position
+            for position, source in enumerate(task.sources)
+            if source in runs and source != task.number
+        ]
+    return again
+
+
+def _pieces(plan_path: str, task: _Task) -> Iterator[list[Op]]:
+    """The operations that put a task back, in pieces of which each leaves a plan that an other call
+    goes on with. The last piece takes its dead letter."""
+    letter = task.letter
+    if letter is None:
+        return
+    path = f"{plan_path}/task-{task.number}"
+    # Its version counts arrivals and never goes back: K grows by those that it waits for again.
+    k, n = task.version + 1 + len(task.waits), letter.n + 1
+    for position in task.waits:
+        if f"dep-{position:010d}" not in task.names:
+            yield _reopened(
+                plan_path,
+                task,
+                position,
+                Edge(
+                    *(task.number, f"{position:010d}", k, letter.rank, task.queue),
+                    *(TAKES_FAILURES in task.names, n),
+                ),
+            )
+    # As for the retry of one task: a witness for each retry of each death.
+    ops: list[Op] = [Create(f"{path}/retry-{letter.n}")]
+    if task.has_outcome:
+        ops.append(Delete(f"{plan_path}/results/{task.number}"))
+    ops.append(Delete(f"{plan_path}/dead/{task.number}"))
+    entry = Entry(letter.rank, task.number, n, 0)
+    if task.waits:
+        ops.append(SetData(f"{path}/ready", ready_to_bytes(k, task.queue), task.version))
+    elif "gate" in task.names:
+        ops += wait_again_ops(plan_path, entry, task.queue)
+    else:
+        ops.append(Create(entry_path(plan_path, task.queue, entry)))
+    yield ops
+
+
+def _reopened(plan_path: str, task: _Task, position: int, edge: Edge) -> list[Op]:
+    """An edge in place of the failure that came along it."""
+    path, source = f"{plan_path}/task-{task.number}", task.sources[position]
+    return [
+        Delete(f"{path}/arg-{position:010d}"),
+        Create(f"{path}/dep-{position:010d}", source.encode()),
+        Create(f"{plan_path}/task-{source}/prov-", edge.to_bytes(), sequence=True),
+    ]
+
+
+def _in_parts(plan_path: str, found: _Ended, again: list[_Task]) -> Step[bool]:
+    ready = f"{plan_path}/ready"
+    # S9: from here on nothing of it is claimed before the last transaction, and whoever has begun
+    # the same before is refused.
+    paused = control_to_bytes("paused", UNDER_WAY, share_from_bytes(found.ready.data))
+    answer = yield Multi([Check(f"{plan_path}/done"), SetData(ready, paused, found.ready.version)])
+    if not isinstance(answer, Applied):
+        if answer.reason not in _RACES:
+            raise rejected(f"retrying {plan_path}", answer)
+        return False
+    version, part = found.ready.version + 1, list[Op]()
+    for task in again:
+        for piece in _pieces(plan_path, task):
+            if part and len(part) + len(piece) > GROUP_OPS_MAX:
+                if not (yield from _send_part(plan_path, version, part)):
+                    return False
+                part = []
+            part += piece
+    return (yield from _open(plan_path, found, version, part))
+
+
+def _send_part(plan_path: str, version: int, ops: list[Op]) -> Step[bool]:
+    """Put some tasks back. False: another call has put some of them back since they were read."""
+    failpoints.reach("reopen.between")
+    ready = f"{plan_path}/ready"
+    answer = yield Multi([Check(ready, version), *ops])
+    if isinstance(answer, Applied) or (answer.repeated and answer.reason in _RACES):
+        return True  # refused by what its own first copy has made, or the next part is refused
+    if answer.path == ready:
+        raise PlanError(plan_path, f"somebody else retries {plan_path} at this moment")
+    if answer.reason in _RACES:
+        return False
+    raise rejected(f"retrying {plan_path}", answer)
+
+
+def _open(plan_path: str, found: _Ended, version: int, ops: list[Op]) -> Step[bool]:
+    """Put the last tasks back, and let the plan run. False: something has changed, read it anew."""
+    ready, done, entry = f"{plan_path}/ready", f"{plan_path}/done", active_entry(plan_path)
+    share = share_from_bytes(found.ready.data)
+    runs = control_to_bytes("running", share=Share(*share[:2], (share.retried or 0) + 1))
+    enter: Op = Check(entry) if found.indexed else Create(entry)
+    in_failed = FailedEntry(plan_path)
+    while True:
+        failpoints.reach("reopen.open")
+        last: list[Op] = [Create(f"{plan_path}/add-count"), enter, *in_failed.deleted]
+        answer = yield Multi([SetData(ready, runs, version), Delete(done), *ops, *last])
+        if isinstance(answer, Applied):
+            return True
+        if answer.repeated and (yield ReadData(done)) is None:
+            return True  # the first copy was applied
+        if answer.path == entry and answer.reason is Reason.NODE_EXISTS:
+            enter = Check(entry)  # somebody else's, which is used
+        elif (yield from cleared(plan_path, answer)):
+            enter = Create(entry)
+        elif (yield from in_failed.cleared(answer)):
+            continue
+        elif answer.reason in _RACES:
+            return False
+        else:
+            raise rejected(f"retrying {plan_path}", answer)

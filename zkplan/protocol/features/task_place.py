@@ -1,0 +1,420 @@
+"""Where a task stands: the znode to take away when an operator moves it; and cycles among tasks."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from itertools import accumulate
+from typing import NamedTuple
+
+from ...errors import InvalidTask, PayloadUndecodable, PlanCancelled, PlanNotFound, TaskError
+from ..core.edges import Edge
+from ..core.load import read_all
+from ..core.plans_and_queues import (
+    names_on_claims_nodes,
+    read_entries,
+    read_names,
+    readable_record,
+    require_known_format,
+)
+from ..layout import (
+    DEFAULT_QUEUE,
+    Paths,
+    entry_path,
+    number_of,
+    parse_claim,
+    parse_delayed,
+    parse_entry,
+    parse_gate,
+    parse_number,
+)
+from ..records import Dead, control_from_bytes, count_from_bytes, queue_from_bytes
+from ..requests import Node, ReadChildren, ReadData, ReadMany, Step
+from ..transactions import REFUSALS_MAX, claim_facts
+from .limits import left_permits
+
+#: The rank of a task of which no record tells another.
+RANK = "5000"
+#: How far N is raised where the znode that had it is gone: no task is claimed so often.
+N_LOST = 1_000_000
+
+
+class Place(NamedTuple):
+    """One place of a task. `path` is its znode there: an entry, a claim, a dead letter.
+
+    `state` is `runnable`, `delayed`, `gated`, `running` (claimed), `dead`, `waiting` (for edges),
+    `complete` (all edges have arrived, and it is not published yet) or `lost`: somebody has deleted
+    the znode that said where it stands, and `node` is the task as it was read before. `n` is the
+    number of the claim that stands or stood last, or that an entry stands for, and `a` how many
+    attempts are used up.
+    `edges` are both ends of what a waiting task waits for, `torn` the `dep-` of those whose other
+    end somebody has deleted; `version` and `k` those of its `ready`.
+    `data` is that of a delayed entry, `permits` are the paths of those that a claim holds, or has
+    left behind.
+    `cascaded`: it is dead, and its failure has gone to all that depend on it: only the retry of its
+    plan takes that back.
+    """
+
+    state: str
+    path: str = ""
+    rank: str = RANK
+    n: int = -1
+    a: int = 0
+    edges: tuple[tuple[str, str, Edge], ...] = ()
+    version: int = 0
+    k: int = 0
+    has_owner: bool = False
+    has_outcome: bool = False
+    data: bytes = b""
+    queue: str = DEFAULT_QUEUE
+    permits: tuple[str, ...] = ()
+    cascaded: bool = False
+    torn: tuple[str, ...] = ()
+    node: Node | None = None
+
+    @property
+    def next_n(self) -> int:
+        """The number of the next claim, which no earlier claim or entry had."""
+        return self.n + 1
+
+
+def placed(paths: Paths, plan: str) -> Step[dict[str, Place]]:
+    """The places of all tasks of a plan that do not wait, in a few reads.
+
+    Claims are read last: a task that is claimed meanwhile counts as claimed. What moves otherwise
+    may be missing.
+    """
+    plan_path = paths.plan(plan)
+    runnable = yield from read_entries(plan_path)
+    delayed, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
+    found: dict[str, Place] = {}
+    for queue, entry in runnable:
+        path = entry_path(plan_path, queue, entry)
+        found[entry.task] = Place("runnable", path, entry.rank, entry.n, entry.a, queue=queue)
+    for name in delayed or ():
+        later = parse_delayed(name)
+        if later is not None and later.plan == plan:
+            entry, queue = later.entry, later.queue
+            path = f"{paths.delayed}/{name}"
+            found[entry.task] = Place("delayed", path, entry.rank, entry.n, entry.a, queue=queue)
+    for name in gates or ():
+        gate = parse_gate(name)
+        if gate is not None and gate.plan == plan:
+            entry, queue = gate.entry, gate.queue
+            path = f"{paths.gates}/{name}"
+            found[entry.task] = Place("gated", path, entry.rank, entry.n, entry.a, queue=queue)
+    for number in (yield ReadChildren(f"{plan_path}/dead")) or ():
+        if parse_number(number) is not None:
+            found[number] = Place("dead", f"{plan_path}/dead/{number}")
+    for worker, name in (yield from names_on_claims_nodes(paths)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            path = f"{paths.claims_of(worker)}/{name}"
+            found[claim.task] = Place("running", path, n=claim.n)
+    return found
+
+
+def unplaced(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
+    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, gated, runnable or
+    dead.
+
+    The indexes are read in the order in which tasks move. So a task that nobody claims meanwhile is
+    seen wherever it stands (see `interference.untouched`).
+    """
+    plan_path = paths.plan(plan)
+    seen = bytearray(len(tasks))
+
+    def place(found: Iterable[str]) -> None:
+        for number in map(int, found):
+            at = place_of(tasks, number)
+            if at is not None:
+                seen[at] = 1
+
+    for _ in range(2):  # most of those that are claimed meanwhile are seen then
+        claims_nodes = (yield ReadChildren(paths.claims)) or []
+        held = yield ReadMany(
+            [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
+        )
+        for names in held:
+            claims = map(parse_claim, names or ())
+            place(claim.task for claim in claims if claim is not None and claim.plan == plan)
+        gates, later = yield ReadMany([ReadChildren(paths.gates), ReadChildren(paths.delayed)])
+        gated = map(parse_gate, gates or ())
+        place(item.entry.task for item in gated if item is not None and item.plan == plan)
+        delayed = map(parse_delayed, later or ())
+        place(item.entry.task for item in delayed if item is not None and item.plan == plan)
+        for _, runnable in (yield from read_names(plan_path)):
+            place(entry.task for entry in map(parse_entry, runnable) if entry is not None)
+        dead = yield ReadChildren(f"{plan_path}/dead")
+        place(name for name in dead or () if name.isascii() and name.isdecimal())
+    return array("Q", (task for task, found in zip(tasks, seen, strict=True) if not found))
+
+
+def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) -> Step[Place | None]:
+    """Where the task stands now; None if it has finished, or if its outcome is fixed already.
+
+    `hint` is its place as it was shortly before. Raises PlanNotFound, PlanCancelled, InvalidTask if
+    the task was never added, and TaskError if it is still being defined or cannot be found.
+    """
+    plan_path = paths.plan(plan)
+    path = f"{plan_path}/task-{task}"
+    letter = Place("dead", f"{plan_path}/dead/{task}")
+    before: Place | None = None
+    for _ in range(REFUSALS_MAX):
+        place, hint = hint or letter, None
+        reads = [plan_path, f"{plan_path}/ready", path, f"{path}/ready", f"{path}/owner"]
+        reads += [f"{path}/result", f"{path}/incomplete", f"{plan_path}/dead", place.path]
+        # The outcome last: a task that dies between two reads must not look as if it had none.
+        reads.append(f"{plan_path}/results/{task}")
+        nodes = yield ReadMany([ReadData(each) for each in reads])
+        root, control, node, ready, owner, result, incomplete, graves, stood, outcome = nodes
+        _refuse(plan_path, task, root, control, node)
+        if node is None or result is not None:
+            return None
+        # A plan of plain creates gets its `dead` by the first check. Before, nothing may end there.
+        if incomplete is not None or graves is None:
+            raise _undefined(task, path)
+        if stood is not None:
+            place = _complete(place, stood, owner is not None, outcome is not None)
+            if place.state == "dead" and root is not None:
+                record = readable_record(root.data)
+                is_cascade = record is not None and record.on_failure == "cascade"
+                place = place._replace(cascaded=is_cascade)
+            if place.state == "running":
+                held = claim_facts(stood.data).permit_paths(paths, plan)
+                place = place._replace(permits=tuple(held))
+            return place
+        if ready is None:  # being defined, or deleted by hand once the task stood in an index
+            hint = (yield from placed(paths, plan)).get(task)
+            if hint is None:
+                raise _undefined(task, path)
+            continue
+        k = count_from_bytes(ready.data)
+        if ready.version == k:
+            n, queue = (yield from last_n(path)), queue_from_bytes(ready.data)
+            return Place("complete", f"{path}/ready", n=n, version=k, k=k, queue=queue)
+        if ready.version < k:
+            found = yield from _waiting(plan_path, path, task, ready)
+            # Edges that are torn may be moved at this moment: then they are whole the next time.
+            if found is not None and (len(found.edges) == k - found.version or found == before):
+                return found
+            before = found
+        else:
+            hint = (yield from placed(paths, plan)).get(task)
+            if hint is None:
+                found = yield from _lost(paths, plan, task, node, ready)
+                if found is not None:
+                    return found._replace(
+                        has_owner=owner is not None, has_outcome=outcome is not None
+                    )
+    raise TaskError(
+        task,
+        f"{path} moves faster than it can be found: nothing was changed; try again, and if that "
+        f"goes on, look at it with `zkplan plan check {int(plan)}`",
+    )
+
+
+def _undefined(task: str, path: str) -> TaskError:
+    plan = int(path.rpartition("/")[0][-10:])
+    return TaskError(
+        task,
+        f"{path} is still being defined, or its `ready` was deleted (`zkplan plan check {plan}` "
+        "mends that): nothing was changed",
+    )
+
+
+def _lost(paths: Paths, plan: str, task: str, node: Node, ready: Node) -> Step[Place | None]:
+    """The place of a published task that is in no index; None where it is in one."""
+    if not (yield from unplaced(paths, plan, array("Q", [int(task)]))):
+        return None
+    path = paths.task(plan, task)
+    n, queue = (yield from lost_n(path)), queue_from_bytes(ready.data)
+    k = count_from_bytes(ready.data)
+    permits = tuple((yield from left_permits(paths, plan, task, queue)))
+    lost = Place("lost", path, n=n, version=ready.version, k=k, queue=queue, node=node)
+    return lost._replace(permits=permits)
+
+
+def last_n(task_path: str) -> Step[int]:
+    """The number of the last claim of a task that waits or is complete; -1 if it had none.
+
+    It had one if it has failed and waits again: `retry-N` names it.
+    """
+    names = (yield ReadChildren(task_path)) or ()
+    return _largest_n(names)
+
+
+def lost_n(task_path: str) -> Step[int]:
+    """A number that no claim or entry of a task has had, although the znode with its last one is
+    gone (S8). Who puts the task back makes `retry-N` of it, so that the next one is larger."""
+    owner, names = yield ReadMany([ReadData(f"{task_path}/owner"), ReadChildren(task_path)])
+    named = owner.data.decode(errors="replace").rpartition(" ")[2] if owner is not None else ""
+    largest = _largest_n(names or ())
+    if named.isdecimal() and len(named) <= 10 and int(named) > largest:
+        return int(named)
+    return max(0, largest) + N_LOST
+
+
+def _largest_n(names: Iterable[str]) -> int:
+    found = [name.partition("-")[2] for name in names if name.startswith(("retry-", "started-"))]
+    return max((int(n) for n in found if n.isdecimal() and len(n) <= 10), default=-1)
+
+
+def never_was(plan_path: str, task: str) -> InvalidTask:
+    """The error for a number that no task of the plan ever had."""
+    plan = int(number_of(plan_path))
+    return InvalidTask(
+        task,
+        f"plan {plan} ({plan_path}) has no task {int(task)}, and never had one; "
+        f"`zkplan task ls {plan}` lists its tasks",
+    )
+
+
+def _refuse(
+    plan_path: str, task: str, plan: Node | None, control: Node | None, node: Node | None
+) -> None:
+    if plan is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    require_known_format(plan_path, plan.data)
+    if node is None and int(task) >= (plan.cversion + plan.child_count) // 2:
+        raise never_was(plan_path, task)
+    if control is not None and control_from_bytes(control.data) == "cancelled":
+        raise PlanCancelled(plan_path, f"{plan_path} was cancelled: none of its tasks runs again")
+
+
+def _complete(place: Place, node: Node, has_owner: bool, has_outcome: bool) -> Place:
+    """`place` with what its znode says."""
+    if place.state == "running":
+        facts = claim_facts(node.data)
+        rank, a, queue = facts.rank, facts.a, facts.queue
+        return place._replace(rank=rank, a=a, queue=queue, has_owner=has_owner)
+    if place.state == "dead":
+        letter = Dead.from_bytes(node.data)
+        if letter.n < 0:
+            # Without the number of its last claim, a runnable name might come back.
+            raise PayloadUndecodable(f"{place.path}: {letter.error}; its task must be added anew")
+        rank, n, queue = letter.rank, letter.n, letter.queue
+        return place._replace(rank=rank, n=n, queue=queue, has_outcome=has_outcome)
+    return place._replace(data=node.data)
+
+
+def _waiting(plan_path: str, path: str, task: str, ready: Node) -> Step[Place | None]:
+    """The place of a task that waits: `dep-`, `prov-` and its record, of each edge that is open.
+
+    None if edges come or go meanwhile. Raises TaskError where the other end is not known.
+    """
+    names = yield ReadChildren(path)
+    deps = [f"{path}/{name}" for name in sorted(names or ()) if name.startswith("dep-")]
+    nodes = yield from read_all([ReadData(dep) for dep in deps])
+    if any(node is None for node in nodes):
+        return None
+    sources = [parse_number(node.data.decode(errors="replace")) for node in nodes]
+    if None in sources:
+        raise TaskError(
+            task,
+            f"{path}: another client made its edges, and did not write which tasks they come from: "
+            "nothing was changed",
+        )
+    at_sources = [f"{plan_path}/task-{source}" for source in dict.fromkeys(sources)]
+    listed = yield from read_all([ReadChildren(source) for source in at_sources])
+    provs = [
+        f"{source}/{name}"
+        for source, children in zip(at_sources, listed, strict=True)
+        for name in children or ()
+        if name.startswith("prov-")
+    ]
+    records = yield from read_all([ReadData(prov) for prov in provs])
+    ends = dict(ends_at(task, path, provs, records))
+    edges = tuple((dep, *ends[dep]) for dep in deps if dep in ends)
+    torn = tuple(dep for dep in deps if dep not in ends)
+    rank, n = RANK, -1
+    if edges:
+        rank, n = edges[0][2].rank or RANK, edges[0][2].n - 1
+    elif torn or ready.version < count_from_bytes(ready.data):
+        n = yield from last_n(path)
+    version, k, queue = ready.version, count_from_bytes(ready.data), queue_from_bytes(ready.data)
+    place = Place("waiting", f"{path}/ready", rank, n, 0, edges, version, k, queue=queue)
+    return place._replace(torn=torn)
+
+
+def ends_at(
+    task: str, path: str, provs: list[str], records: list[Node | None]
+) -> Iterator[tuple[str, tuple[str, Edge]]]:
+    """Those of `provs` that lead to the task at `path`, with their records, each by its `dep-`."""
+    for prov, node in zip(provs, records, strict=True):
+        if node is None:
+            continue
+        try:
+            edge = Edge.from_bytes(node.data)
+        except PayloadUndecodable:
+            continue
+        if edge.task == task:
+            yield f"{path}/dep-{edge.position}", (prov, edge)
+
+
+# ---- Find a cycle among the tasks of a plan: in arrays of numbers, without an object for each
+# task.
+#
+# Pure. A plan may have hundreds of thousands of tasks, and the worker that checks it must stay
+# small.
+
+
+def place_of(tasks: array[int], number: int) -> int | None:
+    """Where that number stands in the sorted numbers, or None."""
+    at = bisect_left(tasks, number)
+    return at if at < len(tasks) and tasks[at] == number else None
+
+
+class Feeds:
+    """Which task feeds which, among `tasks`, sorted numbers. Tasks are stored as places in them."""
+
+    def __init__(self, tasks: array[int]) -> None:
+        self.tasks = tasks
+        self._sources, self._targets = array("I"), array("I")
+
+    def add(self, source: int, target: int) -> None:
+        """Note an edge. One from or to a task that is not among them is in no cycle."""
+        first, second = place_of(self.tasks, source), place_of(self.tasks, target)
+        if first is not None and second is not None:
+            self._sources.append(first)
+            self._targets.append(second)
+
+    def cycle(self) -> list[int]:
+        """The numbers of a cycle, each before what it feeds and the first again at its end; or
+        none."""
+        waits = self._left_waiting()
+        # Almost always nothing is left: only what is in a cycle, or behind one.
+        left: dict[int, list[int]] = {}
+        for source, target in zip(self._sources, self._targets, strict=True):
+            if waits[source] and waits[target]:
+                left.setdefault(self.tasks[source], []).append(self.tasks[target])
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            # It takes what follows a task for what goes before it, so its cycle runs backwards.
+            return list(reversed(error.args[1]))
+        return []
+
+    def _left_waiting(self) -> array[int]:
+        """For how many edges each task would wait still, if all that can run had run."""
+        count, zero = len(self.tasks), array("I", [0])
+        waits, fed = zero * count, zero * (count + 1)
+        for source, target in zip(self._sources, self._targets, strict=True):
+            fed[source + 1] += 1
+            waits[target] += 1
+        # What a task feeds stands together: from its start to that of the next task.
+        starts = array("I", accumulate(fed))
+        free, targets = starts[:], zero * len(self._targets)
+        for source, target in zip(self._sources, self._targets, strict=True):
+            targets[free[source]] = target
+            free[source] += 1
+        can_run = array("I", (place for place in range(count) if not waits[place]))
+        while can_run:
+            source = can_run.pop()
+            for target in targets[starts[source] : starts[source + 1]]:
+                waits[target] -= 1
+                if not waits[target]:
+                    can_run.append(target)
+        return waits

@@ -1,0 +1,407 @@
+"""Decide what follows from the end of an attempt (commit, retry, failure), and carry it out.
+
+Nearly pure: it reads the time and a random number for the delay of the next attempt, and writes the
+log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import NamedTuple
+
+from ..basics.log import get_logger
+from ..errors import PayloadTooLarge, ZkplanError
+from ..protocol.core.commit import Committed
+from ..protocol.core.commit_part import Part
+from ..protocol.core.end_claims import fail_again, fail_for_good, postpone
+from ..protocol.core.load import Loaded, load
+from ..protocol.layout import ADDS, DELIVERED, Paths
+from ..protocol.records import Dead, Failure
+from ..protocol.requests import Step
+from ..protocol.transactions import GROUP_BYTES_MAX
+from ..values.codec import FAILURE, Codec
+from . import attempts
+from .attempts import for_log, is_final, retry_delay_s
+from .claims import RESULT, UNSTARTED, Claims, KeptResults
+from .job import STOP_GRACE_S, Ended, Job
+from .membership import Membership
+from .output import PRINTED_ROOM, note_printed
+from .plan_candidates import Candidates
+from .statistics import Counters
+from .steps import Steps
+from .threads import ThreadPool
+
+logger = get_logger("zkplan.worker")
+#: The kind of the failure of a task that an operator has cancelled.
+CANCELLED = "TaskCancelled"
+#: The most of the type of a failure that the history keeps.
+ERROR_CHARS_MAX = 60
+
+
+class End(NamedTuple):
+    """Run the step that `make` makes: it ends the claim, for another attempt or for good."""
+
+    job: Job
+    make: Callable[[], Step[bool]]
+
+
+class HandBack(NamedTuple):
+    """Hand the claim back; no attempt is used up.
+
+    With `cannot_run` this worker lacks something, and leaves the task to others for a while. With
+    `no_room` ZooKeeper is full, and with `store_away` the store cannot be used: the plan is left
+    alone for a moment.
+    """
+
+    job: Job
+    cannot_run: str = ""
+    no_room: bool = False
+    store_away: str = ""
+    #: What the log says in place of `cannot_run`.
+    shown: str = ""
+
+
+def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | None:
+    """Decide what follows from the end of an attempt: the commit of a part, or another end.
+
+    None: the claim was lost, so there is nothing to do.
+    """
+    job = ended.job
+    if ended.fenced:
+        return None
+    job.claim.fact = ended.fact
+    if job.output is not None:
+        # What does not fit its commit goes in transactions of its own.
+        together = len(ended.outcome) + sum(task.size for task in job.adds)
+        taken = together if together <= 2 * GROUP_BYTES_MAX else len(ended.outcome)
+        note_printed(job, PRINTED_ROOM - taken)
+    if ended.stopped:
+        logger.info(
+            "%s of %s ended early, as it was told to (%s): handing it back",
+            job.name,
+            job.claim.plan_path,
+            job.stop_reason or "the reason has passed meanwhile",
+            extra=job.log_fields,
+        )
+        return HandBack(job)
+    if ended.cannot_run or ended.server_full or ended.store_away:
+        away = ended.store_away
+        return HandBack(job, ended.cannot_run, ended.server_full, away, ended.shown)
+    if ended.not_before:
+        due_ms = ceil(1000 * ended.not_before)
+        return End(job, partial(postpone, job.claim, due_ms, paths.delayed))
+    if ended.failure is not None:
+        failure, shown = ended.failure, ended.shown
+        return settle_failure(job, failure, codec, paths, final=ended.final, shown=shown)
+    return Part(
+        job.loaded,
+        ended.outcome,
+        ended.skipped or job.options.keep,
+        adds=job.adds,
+        run=ended.run,
+        version=job.version,
+        # An operator's skip has been counted by its own transaction.
+        skips=ended.skipped and job.loaded.result is None,
+    )
+
+
+def settle_failure(
+    job: Job,
+    failure: Failure,
+    codec: Codec,
+    paths: Paths,
+    *,
+    final: bool = False,
+    deliverable: bool = True,
+    shown: str = "",
+) -> Part | End:
+    """Decide what follows from a failure. `final`: no further attempt can change it.
+
+    A part that is returned goes down the edges. That needs a failure that is `deliverable`, and a
+    plan whose `on_failure` says so. `shown`: see `attempts.for_log`.
+    """
+    claim, options = job.claim, job.options
+    note_printed(job, PRINTED_ROOM)
+    claim.fact = claim.fact._replace(error=failure.kind[:ERROR_CHARS_MAX])
+    sealed = codec.seal(FAILURE, failure.to_bytes())
+    if not final and claim.a + 1 < options.attempts:
+        logger.info(
+            "%s of %s failed (%d of %d attempts used): %s",
+            job.name,
+            claim.plan_path,
+            claim.a + 1,
+            options.attempts,
+            for_log(failure, job, shown),
+            extra=job.log_fields,
+        )
+        delay_s = retry_delay_s(options, claim.a)
+        due_ms = int((time.time() + delay_s) * 1000) if options.retry_delay > 0 else None
+        delay_ms = int(delay_s * 1000)
+        return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
+    told = for_log(failure, job, shown)
+    if failure.kind == CANCELLED and job.loaded.result is not None:
+        logger.info("%s of %s was cancelled", job.name, claim.plan_path, extra=job.log_fields)
+    else:
+        logger.warning(
+            *("%s of %s is out of attempts: %s", job.name, claim.plan_path, told),
+            extra=job.log_fields,
+        )
+    # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
+    used_up = min(claim.a + 1, max(claim.a, options.attempts))
+    summary = failure.summary[:500]
+    dead = Dead(claim.rank, claim.n, used_up, job.name, summary, failure.worker, claim.queue)
+    cascades = job.plan is not None and job.plan.on_failure == "cascade"
+    deliverable = deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges)
+    # Or an earlier claim has delivered along some of them, and left its mark.
+    takes = any(edge.fails for _, edge in job.loaded.edges) or DELIVERED in job.loaded.others
+    if (takes or cascades) and deliverable:
+        # If a wide delivery has begun, what it delivers is the outcome, not a new text.
+        outcome = job.loaded.result or sealed
+        return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True, cascades=cascades)
+    dead = dead._replace(undelivered=cascades)
+    # What an operator has decided is the outcome: a lost answer is recognised by it. It goes, but
+    # where tasks are missing that count since it was fixed: a retry goes on with these.
+    decided = job.loaded.result
+    outcome = decided or sealed
+    has_result = decided is not None and ADDS not in job.loaded.others
+    return End(job, partial(fail_for_good, claim, outcome, dead, has_result=has_result))
+
+
+# ---- Carry out what settlement decides, and handle parts whose commit was refused.
+#
+# Such a part is read again, fails alone, or is kept until there is room.
+
+
+#: How often one part is loaded again before its task fails.
+RELOADS_MAX = 20
+#: Seconds for which a plan is left alone after its store could not be used.
+STORE_REST_S = 1.0
+
+
+@dataclass(eq=False)
+class Settler:
+    """Settles the claims of one worker; only the loop's thread calls it."""
+
+    steps: Steps
+    membership: Membership
+    paths: Paths
+    codec: Codec
+    pool: ThreadPool
+    claims: Claims
+    kept: KeptResults
+    candidates: Candidates
+    counters: Counters
+    #: The plans whose tasks wait for the store, until one of them has run.
+    _without_store: set[str] = field(default_factory=set)
+
+    @property
+    def lacks_store(self) -> bool:
+        """Whether tasks wait for the store, which cannot be used. Any thread may ask."""
+        return bool(self._without_store)
+
+    # ---- attempts
+
+    def ended(self, ended: Ended) -> None:
+        """An attempt ended."""
+        self.counters.failed += ended.failure is not None
+        claim = ended.job.claim
+        self.claims.shares.ended(claim.path, claim.plan, ended.seconds)
+        settled = settle(ended, self.codec, self.paths)
+        if settled is None:
+            self.claims.lost(ended.job.claim, UNSTARTED)
+        else:
+            self._carry_out(settled)
+
+    def end_overdue(self, now: float) -> None:
+        """End the claims of tasks that timed out, or had their grace after they were told to stop.
+        Their threads cannot be stopped; what they return is dropped. A task behind which pure ones
+        run is held back for a moment at most."""
+        if now <= self.pool.next_deadline():
+            return
+        for job in [job for job in list(self.pool.running) if now > job.held_until]:
+            if job.held is not None:
+                self.pool.write_off(job)
+                self.counters.executed += 1 + len(job.held.run)
+                self.ended(job.held)
+        for job in list(self.pool.running):
+            if now > job.given_up_at and job.held is None:
+                self._give_up(job, now)
+        for job in [job for job in list(self.pool.running) if now > job.deadline]:
+            is_last = now > job.last_call
+            failure = attempts.deadline_passed(job) if is_last else attempts.time_out(job)
+            why = "its deadline has passed" if is_last else "it ran longer than its time-out"
+            self.write_off(job, why)
+            self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
+            self._failed(job, failure, final=is_last or is_final(job.options, TimeoutError()))
+
+    def _give_up(self, job: Job, now: float) -> None:
+        """Its function was told to stop, and goes on: nobody waits for it any longer."""
+        logger.info(
+            "%s of %s has not returned %g s after it was told to stop (%s), and is given up",
+            *(job.name, job.claim.plan_path, STOP_GRACE_S, job.stop_reason),
+            extra=job.log_fields,
+        )
+        self.write_off(job, job.stop_reason)
+        self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
+        self.claims.hand_back([job])  # where an operator took the claim, that only finds it gone
+
+    def write_off(self, job: Job, why: str) -> None:
+        """Stop waiting for its function."""
+        job.stop_reason = why
+        self.counters.written_off += 1
+        self.pool.write_off(job)
+
+    def _failed(
+        self,
+        job: Job,
+        failure: Failure,
+        *,
+        held: bool = False,
+        final: bool = False,
+        shown: str = "",
+    ) -> None:
+        self.counters.failed += 1
+        final = final or held
+        settled = settle_failure(
+            *(job, failure, self.codec, self.paths), final=final, deliverable=not held, shown=shown
+        )
+        self._carry_out(settled)
+
+    # ---- what settlement decides
+
+    def _carry_out(self, settled: Part | End | HandBack) -> None:
+        match settled:
+            case Part(loaded):
+                self._without_store.discard(loaded.claim.plan)
+                self.candidates.has_run(loaded.claim.plan)
+                self.claims.commit(settled)
+            case End(job, make):
+                self.claims.end_by(job, make)
+            case HandBack(job, cannot_run, no_room, store_away, shown):
+                log = self._leave_to_others(job, cannot_run, shown) if cannot_run else b""
+                if no_room:
+                    self._wait_for_room(job)
+                elif store_away:
+                    log = self._wait_for_store(job, store_away)
+                self.claims.hand_back([job], log)
+
+    def _leave_to_others(self, job: Job, why: str, shown: str) -> bytes:
+        """Returns the log entry for the task."""
+        claim = job.claim
+        self.counters.left_to_others += 1
+        view = self.candidates.views.get(claim.plan)
+        first = view is None or view.left.is_new
+        if view is not None:
+            view.leave(time.monotonic(), claim.task)
+            self.candidates.file(view)
+        if not first:
+            return b""  # once, not with every hand-back: so the task stays small
+        told = shown or why
+        logger.warning(
+            *("%s cannot run here and is left to others: %s", claim.task_path, told),
+            extra=job.log_fields,
+        )
+        return self.codec.seal(FAILURE, attempts.cannot_run(job, why).to_bytes())
+
+    def _wait_for_room(self, job: Job) -> None:
+        """Neither the task nor the plan is to blame, so the plan is only left alone for a
+        moment."""
+        self.steps.complaints.tell(
+            f"{job.claim.plan_path}: ZooKeeper has no room for its results or logs, so tasks go "
+            "back and are run again; remove plans that are not needed any more, or raise the limit"
+        )
+        self.candidates.rest(job.claim.plan, time.monotonic())
+
+    def _wait_for_store(self, job: Job, why: str) -> bytes:
+        """Returns the log entry for the task: the author learns from it what the plan waits for."""
+        plan = job.claim.plan
+        self.candidates.rest(plan, time.monotonic() + STORE_REST_S)
+        if plan in self._without_store:
+            return b""  # once, not with every hand-back: so the tasks and the log stay small
+        self._without_store.add(plan)
+        logger.warning(
+            "%s: tasks with large values are handed back, and run when the store answers: %s",
+            job.claim.plan_path,
+            why,
+        )
+        return self.codec.seal(FAILURE, attempts.store_away(job, why).to_bytes())
+
+    # ---- what commits report
+
+    def committed(self, report: Committed) -> None:
+        """Settle each part of a commit."""
+        claims = self.claims
+        self.counters.committed += sum(1 + len(part.run) for part in report.done)
+        self.counters.refusals += report.refusals
+        poison = [part for part, _ in report.poison]
+        refused = [part for part, _ in report.no_room]
+        for part in (*report.done, *report.fenced, *report.stale, *poison, *refused):
+            claims.uncommitted_bytes -= len(part.outcome)
+        for part in report.done:
+            claims.end(part.loaded.claim)
+        for part in report.fenced:
+            claims.lost(part.loaded.claim, RESULT)
+        for part in report.stale:
+            self._changed(part)
+        for part, error in report.poison:
+            self._refused(part, error)
+        for part, error in report.no_room:
+            self._keep(part, error)
+
+    def _changed(self, part: Part) -> None:
+        """The task changed since it was read (a new edge, a new log): read and commit it again."""
+        part.reloads += 1
+        if part.reloads > RELOADS_MAX:
+            why = "its znodes change faster than it can be committed"
+            if part.refused_by:
+                why = f"its commit is refused again and again, the last time by {part.refused_by}"
+            self._refused(part, RuntimeError(why))
+        elif self.membership.me is None:
+            self.claims.commit(part)
+        else:
+            self._commit_anew(part)
+
+    def _refused(self, part: Part, error: Exception) -> None:
+        """A part that ZooKeeper refuses for its own reason fails alone; the others go on."""
+        job = self.claims.job_of(part.loaded)
+        # A failure that cannot be delivered either makes the task dead: it would be retried for
+        # ever.
+        failure = attempts.describe(error, job, self.codec)
+        # What is too large would be as large the next time.
+        final = isinstance(error, PayloadTooLarge)
+        self._failed(job, failure, held=bool(part.dead), final=final, shown=str(error))
+
+    def _keep(self, part: Part, error: ZkplanError) -> None:
+        """ZooKeeper has no room for it: commit it later."""
+        job = self.claims.job_of(part.loaded)
+        rest_s = self.kept.keep(job.claim, len(part.outcome), error)
+        if rest_s is None:
+            self._carry_out(HandBack(job, no_room=True))
+            return
+        # If another worker cleared it, it would count as a loss of this worker, and use up an
+        # attempt.
+        give_up = partial(self.claims.hand_back, [job])
+        self.steps.rest(time.monotonic() + rest_s, partial(self._commit_anew, part), give_up)
+
+    def _commit_anew(self, part: Part) -> None:
+        """Read the task of `part` as it is now, and commit it."""
+        claim = part.loaded.claim
+
+        def loaded(found: list[Loaded]) -> None:
+            if not found:
+                self.claims.lost(claim, RESULT)
+                return
+            # It may have a stored result by now, which must not be changed.
+            self.claims.job_of(part.loaded).loaded = part.loaded = found[0]
+            self.claims.commit(part)
+
+        self.steps.until_done(
+            partial(load, [claim]),
+            loaded,
+            f"{claim.task_path} stays claimed",
+            given_up=partial(self.claims.end, claim),
+        )

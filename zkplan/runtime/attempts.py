@@ -1,0 +1,350 @@
+"""Begin an attempt or refuse it, record its failure, and say whether and when to try again."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+import traceback
+from collections.abc import Callable, Set
+from typing import Any, NamedTuple, cast
+
+from ..backoff import CHANCE, Backoff
+from ..basics.log import get_logger
+from ..basics.text import date_time, formatted, frames_of, kind_of, message_of
+from ..errors import (
+    FunctionNotAllowed,
+    InvariantViolated,
+    PayloadRefused,
+    PayloadTooLarge,
+    PayloadUndecodable,
+    StoreUnavailable,
+    ZkplanError,
+)
+from ..protocol.core.edges import outcome_in, source_in
+from ..protocol.records import Failure, TaskRecord
+from ..protocol.task_options import TaskOptions
+from ..protocol.transactions import Claim
+from ..transport.server_clock import ServerClock
+from ..values.codec import FAILURE, VALUE, Codec, dump_failure, task_options
+from ..values.function_codec import is_json, is_skipped
+from ..values.functions_by_name import changed_modules
+from .job import Ended, Job
+
+
+class Ready(NamedTuple):
+    """The function is to be called: the definition, and the bodies of the opened arguments."""
+
+    record: TaskRecord
+    bodies: list[bytes]
+
+
+def before_call(
+    job: Job, codec: Codec, clock: Callable[[], ServerClock], lost_with: Callable[[Claim], str]
+) -> Ready | Ended:
+    """Read the definition and the arguments of `job`, whose options are known from then on.
+
+    `clock` gives the server's clock, measured; `lost_with` the worker that vanished with the claim
+    before, if that is known. Raises what `ended_by` takes.
+    """
+    loaded = job.loaded
+    record = codec.open_definition(loaded.record)
+    job.options, job.function = task_options(record), record.function
+    options = job.options
+    if loaded.result is not None:
+        # An earlier claim, or an operator, has stored it: only the delivery is left.
+        kind, body = codec.open(VALUE + FAILURE, loaded.result)
+        if kind == FAILURE:
+            return Ended(job, failure=Failure.from_bytes(body), final=True)
+        return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
+    if loaded.damage or record.positions != len(loaded.arguments):
+        raise InvariantViolated(
+            f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
+            f"arguments ({loaded.damage or 'some are missing'}): it was changed by hand"
+        )
+    if loaded.refused is not None:
+        told = str(loaded.refused)
+        return Ended(job, failure=describe(loaded.refused, job, codec), final=True, shown=told)
+    if options.not_before is not None or options.deadline is not None:
+        ended = _out_of_time(job, clock())
+        if ended is not None:
+            return ended
+    if loaded.claim.a >= options.attempts:
+        lost_worker = lost_with(loaded.claim)
+        return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
+    bodies, failures = [], []
+    for argument in loaded.arguments:
+        kind, body = codec.open(VALUE + FAILURE, outcome_in(argument))
+        if kind == FAILURE:
+            failures.append((source_in(argument), Failure.from_bytes(body)))
+            body = dump_failure(failures[-1][1])
+        bodies.append(body)
+    if failures and options.run_if == "all_succeeded":
+        source, cause = failures[0]
+        return Ended(job, failure=cause.upstream(source), final=True)
+    if not failures and options.run_if == "any_failed":
+        nothing = codec.seal_skipped(None, options.name, is_json(record.function))
+        return Ended(job, outcome=nothing, skipped=True)
+    return Ready(record, bodies)
+
+
+def is_last_attempt(job: Job) -> bool:
+    """Whether the loss of this claim would use up the last attempt of the task."""
+    claim = job.claim
+    return claim.n > claim.a and claim.a + 1 >= job.options.attempts
+
+
+def _out_of_time(job: Job, clock: ServerClock) -> Ended | None:
+    """Its end if it may not run yet, or not any more."""
+    options, now = job.options, clock.now()
+    if options.deadline is not None:
+        job.last_call = clock.monotonic_at(options.deadline)
+        if now >= options.deadline:
+            return Ended(job, failure=deadline_passed(job), final=True)
+    if options.not_before is not None and now < options.not_before:
+        return Ended(job, not_before=options.not_before)
+    return None
+
+
+def ended_by(error: BaseException, job: Job, codec: Codec) -> Ended:
+    """How an attempt ends by an error of zkplan, or of the function."""
+    match _own_error(error):
+        case PayloadRefused():
+            # Another worker with this key would refuse it, too. The log has named the place before,
+            # when it was read (`values.guard`), and does so once.
+            return Ended(job, failure=describe(error, job, codec), final=True)
+        case PayloadUndecodable() as own:
+            return Ended(job, cannot_run=str(own), shown=undecodable_for_log(own))
+        case StoreUnavailable():
+            return Ended(job, store_away=str(error))
+        case InvariantViolated():
+            # zkplan's own words, of znodes: an operator must see them.
+            return Ended(job, failure=describe(error, job, codec), shown=str(error))
+        case FunctionNotAllowed():
+            # It would be refused as well the next time: nobody has allowed it.
+            return Ended(job, failure=describe(error, job, codec), final=True, shown=str(error))
+    is_last = is_final(job.options, error, codec.function)
+    return Ended(job, failure=describe(error, job, codec), final=is_last)
+
+
+def _own_error(error: BaseException) -> ZkplanError | None:
+    """The error if it is one of zkplan's. A pattern would ask the `__class__` of any other, and
+    that of a user's class may raise."""
+    return cast("ZkplanError", error) if issubclass(type(error), ZkplanError) else None
+
+
+# ---- Failure records: of an exception, of a time-out, of a task whose workers vanished.
+
+
+TRACEBACK_CHARS_MAX = 16_000
+EXCEPTION_BYTES_MAX = 32 * 1024
+#: The most modules with a changed file that a failure names.
+STALE_MAX = 5
+#: The most of a message that a line of the log holds.
+LOGGED_CHARS_MAX = 500
+#: With its level at INFO or lower, the log of a worker has the messages of exceptions, too.
+MESSAGES = get_logger("zkplan.worker.messages")
+MESSAGES.setLevel(logging.CRITICAL + 1)
+#: Packages whose errors of decoding hold the names of what is missing, and no values.
+_DECODERS = ("zkplan", "importlib", "_frozen_importlib", "pickle", "dill")
+#: The most tasks whose vanished worker is remembered, to name it if they are out of attempts.
+LOSSES_MAX = 10_000
+
+
+class VanishedWorkers:
+    """The vanished worker with which each task was lost last, if this worker cleared the claim.
+
+    The tree does not hold it, because a claims node is deleted with its claims. The loop writes,
+    and slots read: each access is one atomic operation of a dict.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, str]] = {}
+
+    def note(self, task_path: str, n: int, worker: str) -> None:
+        """Note that the claim before number `n` was lost with `worker`."""
+        self._last.pop(task_path, None)
+        self._last[task_path] = (n, worker)
+        if len(self._last) > LOSSES_MAX:
+            del self._last[next(iter(self._last))]
+
+    def keep_only(self, plan_paths: Set[str]) -> None:
+        """Forget the tasks of all other plans, which are done or removed."""
+        for task_path in [path for path in self._last if path.rpartition("/")[0] not in plan_paths]:
+            del self._last[task_path]
+
+    def before(self, claim: Claim) -> str:
+        """The worker that vanished with the claim before this one; empty if not known here."""
+        n, worker = self._last.get(claim.task_path, (-1, ""))
+        return worker if n == claim.n else ""
+
+
+def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
+    """The failure record of an exception, without the frames of the worker itself."""
+    frames = frames_of(error)
+    while frames is not None and _is_own_frame(frames.tb_frame.f_globals.get("__name__")):
+        frames = frames.tb_next
+    text = formatted(error, frames)
+    try:
+        dumped = codec.dump_exception(error, is_json(job.function))
+    except BaseException:
+        dumped = b""  # it cannot travel, for whatever reason; its text is kept
+    return Failure(
+        kind=kind_of(error),
+        message=message_of(error)[:2000],
+        traceback=text[-TRACEBACK_CHARS_MAX:],
+        worker=job.worker,
+        n=job.claim.n,
+        when=time.time(),
+        exception=dumped if len(dumped) <= EXCEPTION_BYTES_MAX else b"",
+        traceparent=job.traceparent,
+        stale=tuple(changed_modules())[:STALE_MAX],
+    )
+
+
+def sealed(job: Job, codec: Codec, error: BaseException) -> bytes:
+    """The same in its envelope, as an outcome."""
+    return codec.seal(FAILURE, describe(error, job, codec).to_bytes())
+
+
+def for_log(failure: Failure, job: Job, shown: str = "") -> str:
+    """What the worker's log says of a failure. `shown`: a text of zkplan's own.
+
+    The message of a user's exception may hold arguments, and logs are read by more people than the
+    tree. So only its type is told, unless the level of MESSAGES says otherwise.
+    """
+    is_own = not failure.traceback and not failure.exception
+    if is_own or MESSAGES.isEnabledFor(logging.INFO):
+        return failure.summary[:LOGGED_CHARS_MAX]
+    if shown:
+        return f"{failure.kind}: {shown}"[:LOGGED_CHARS_MAX]
+    task = f"{int(job.claim.plan)} {int(job.claim.task)}"
+    return f"{failure.kind} (`zkplan task show {task}` shows its message)"
+
+
+def undecodable_for_log(error: PayloadUndecodable) -> str:
+    """What the worker's log says of a task that it cannot decode.
+
+    That a module or a name is missing is told. The message of an exception that code of the user
+    raised, while it was imported or made a value, is left out.
+    """
+    text, cause = str(error), error.__cause__
+    if cause is None or MESSAGES.isEnabledFor(logging.INFO):
+        return text[:LOGGED_CHARS_MAX]
+    frames = list(traceback.walk_tb(frames_of(cause)))
+    module = str(frames[-1][0].f_globals.get("__name__", "")) if frames else ""
+    if module.partition(".")[0] in _DECODERS:
+        return text[:LOGGED_CHARS_MAX]
+    return text.removesuffix(f": {message_of(cause)}")[:LOGGED_CHARS_MAX]
+
+
+def time_out(job: Job) -> Failure:
+    """The failure record of an attempt that took too long."""
+    took = f"{job.preparing} took" if job.preparing else "it ran"
+    what = f"{took} longer than its time-out of {job.options.timeout or 0.0:g} s"
+    return Failure(
+        *("TimeoutError", what, "", job.worker, job.claim.n, time.time()),
+        traceparent=job.traceparent,
+    )
+
+
+def deadline_passed(job: Job) -> Failure:
+    """The failure record of a task that had not ended by its deadline."""
+    passed = date_time(job.options.deadline or 0.0, people=False)
+    what = f"its deadline has passed ({passed})"
+    return Failure("DeadlinePassed", what, "", job.worker, job.claim.n, time.time())
+
+
+def cannot_run(job: Job, why: str) -> Failure:
+    """The log entry of a task that this worker cannot run. It uses up no attempt."""
+    return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, time.time())
+
+
+def store_away(job: Job, why: str) -> Failure:
+    """The log entry of a task that waits for the store. It uses up no attempt."""
+    return Failure("StoreUnavailable", why, "", job.worker, job.claim.n, time.time())
+
+
+def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
+    """Why a task is out of attempts: its last failure, or that its workers vanished.
+
+    `lost_worker` had the claim before this one; empty if that is not known.
+    """
+    for sealed in reversed(job.loaded.logs):
+        try:
+            return Failure.from_bytes(codec.open(FAILURE, sealed)[1])
+        except PayloadUndecodable:
+            continue
+    a = job.claim.a
+    lost = "a worker vanished while it" if a == 1 else f"{a} workers vanished while they"
+    which = f"; {'it' if a == 1 else 'the last one'} was {lost_worker}" if lost_worker else ""
+    message = (
+        f"{lost} ran it{which} (killed, out of memory, crashed, or its task held the "
+        "interpreter lock longer than the session time-out; the first such loss of a "
+        "task may be free, and is not counted then)"
+    )
+    # Never name the worker that writes this: a person would search its logs for the cause.
+    n = job.claim.n - 1 if lost_worker else job.claim.n
+    return Failure("WorkerLost", message, "", lost_worker, n, time.time())
+
+
+def _is_own_frame(module: object) -> bool:
+    # The functions of shell commands lie here too, but they are what the task calls.
+    return (
+        isinstance(module, str)
+        and module.startswith(f"{__package__}.")
+        and not module.startswith(f"{__package__}.shell")
+    )
+
+
+# ---- Whether an exception is worth another attempt, by the `fatal` and `retry_if` of its task.
+
+
+logger = get_logger("zkplan.worker")
+
+
+def is_final(
+    options: TaskOptions,
+    error: BaseException,
+    load: Callable[[bytes], Callable[..., Any]] | None = None,
+) -> bool:
+    """Whether the task fails for good, although it has attempts left.
+
+    Classes are known by their names, so that nothing is imported for it. `load` decodes a
+    function `retry_if`. Without it that is not asked: it may be called only where the task ran.
+    """
+    if issubclass(type(error), PayloadTooLarge):
+        return True  # it would be as large the next time
+    if not options.fatal and not options.retry_if:
+        return False
+    rule = options.retry_if
+    try:
+        names = {f"{kind.__module__}:{kind.__qualname__}" for kind in type(error).__mro__}
+        if names.intersection(options.fatal):
+            return True
+        if not isinstance(rule, str):
+            return bool(rule) and not names.intersection(rule)
+        return load is not None and not load(base64.b64decode(rule))(error)
+    except BaseException as wrong:
+        # A rule that cannot be asked must not cost the task its attempts, or the worker a slot.
+        told = "a function given as retry_if raised %s, so its task is retried as if it had none"
+        logger.warning(told, kind_of(wrong))
+        return False
+
+
+# ---- The delay before a task that has failed is tried again.
+
+
+#: The longest delay, whatever the number of failures, unless `retry_delay` itself is longer.
+RETRY_DELAY_MAX_S = 300.0
+#: The latest due time that fits into a name. Only a record made by hand has a later one.
+DELAY_S_MAX = 365 * 24 * 3600.0
+
+
+def retry_delay_s(options: TaskOptions, attempts: int) -> float:
+    """Seconds to wait after a failure; `attempts` were used up before it."""
+    if options.retry_delay <= 0:
+        return 0.0
+    backoff = Backoff(options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3)
+    # An entry made by hand may have so many attempts that the delay cannot be calculated.
+    return min(backoff.delay_s(min(attempts, 1000), CHANCE.random()), DELAY_S_MAX)

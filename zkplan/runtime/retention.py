@@ -1,0 +1,326 @@
+"""Keep a root small: remove plans past their retention, count what plans take, merge histories.
+
+Any number of workers may do it at once. Who dies midway leaves a plan that is done or cancelled
+still, so that another one finds it, and removes the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..author.archives import archive_plan
+from ..basics.log import get_logger
+from ..basics.text import age
+from ..errors import UNREACHABLE, PlanNotFound, ZkplanError
+from ..protocol import failpoints
+from ..protocol.core.plan_indexes import Ended
+from ..protocol.core.plans_and_queues import list_plans
+from ..protocol.features.bounds import (
+    Bounds,
+    Over,
+    Room,
+    Used,
+    change_bounds,
+    count_plans,
+    is_over,
+    read_bounds,
+    warning_of,
+)
+from ..protocol.history.compaction import compact
+from ..protocol.history.segments import Recorder
+from ..protocol.layout import Paths
+from ..protocol.requests import Step
+from ..values.connection import Connection
+from ..values.store_maintenance import Sweeper, remove
+from .maintenance import PlanScan
+from .membership import Membership
+from .steps import Steps
+
+logger = get_logger("zkplan.worker")
+
+
+class Collector:
+    """Removes plans for one worker."""
+
+    def __init__(self, client: Connection) -> None:
+        self._client = client
+        #: What was logged, so that a store that is away is told of once.
+        self._told: set[str] = set()
+        #: How many tries to archive and remove a plan have failed.
+        self.failures = 0
+
+    def start(
+        self,
+        plans: Sequence[str],
+        now: Callable[[], float],
+        goes_on: Callable[[], bool],
+        ended: Callable[[list[str]], None],
+    ) -> None:
+        """Remove these plans, as far as their retention is over at `now()`, which is the server's
+        time, and while `goes_on()`. Returns at once.
+
+        `ended` gets those that still stand, on the thread of the removals. Each plan is read anew
+        before.
+        """
+
+        def run() -> None:
+            left = list[str]()
+            for plan in plans:
+                if not (goes_on() and self._removed(plan, now)):
+                    left.append(plan)
+            ended(left)
+
+        threading.Thread(target=run, name="zkplan-retention", daemon=True).start()
+
+    def _removed(self, plan: str, now: Callable[[], float]) -> bool:
+        client = self._client
+        path = client.paths.plan(plan)
+        try:
+            found, archives = client.transport.run(_decide(client.paths, plan, now()))
+            if found is None:
+                return False
+            failpoints.reach("retention.before")
+            archive = archive_plan(client, path) if archives else ""
+            if remove(client.transport, client.values, path, found.end) is None:
+                return False  # somebody has retried it
+        except PlanNotFound:
+            return True  # another worker was faster
+        except UNREACHABLE:
+            return False
+        except Exception as error:
+            # A store, or a znode that somebody else has made: it must not end the worker.
+            self.failures += 1
+            self._tell(path, error)
+            return False
+        name = found.record.name if found.record is not None else ""
+        ago = age(now() - found.ended)
+        kept = f", its archive is {archive}" if archive else ""
+        logger.info("%s %r is removed: it was %s %s%s", path, name, found.state, ago, kept)
+        return True
+
+    def _tell(self, path: str, error: Exception) -> None:
+        why = str(error) if isinstance(error, ZkplanError) else repr(error)
+        if why not in self._told:
+            self._told.add(why)
+            logger.warning("the retention of %s is over, but it stays: %s", path, why)
+
+
+def _decide(paths: Paths, plan: str, now: float) -> Step[tuple[Over | None, bool]]:
+    """Whether the plan may go, and is archived before."""
+    found = yield from is_over(paths, plan, now)
+    archives = found is not None and (yield from read_bounds(paths)).archive
+    return found, archives
+
+
+# ---- Keep the bounds of a root: remove plans whose retention is over, count what plans take.
+#
+# The scan tells of each plan that has ended, so that no plan is read again for this. One request a
+# minute asks for what holds under the root; a worker that knows of no such plan, and is not the
+# first of all workers, makes none.
+
+
+#: Seconds from one round to the next, and to the next look while one is under way.
+PERIOD_S, LOOK_S = 60.0, 1.0
+#: Plans that are removed in one go.
+BATCH = 100
+#: A plan is removed by the worker whose share it is, and after so many seconds by any other.
+HEAD_START_S = 60.0
+#: Seconds until a plan that could not be removed is tried again.
+REST_S = 300.0
+#: Plans are counted so often, and at most for one part in so many of the time.
+COUNT_PERIOD_S, COUNT_COST = 300.0, 50.0
+_NEVER = float("inf")
+
+
+@dataclass(eq=False)
+class RootBounds:
+    """One worker's part in it, a maintenance duty. The server's clock decides."""
+
+    steps: Steps
+    paths: Paths
+    membership: Membership
+    scan: PlanScan
+    collector: Collector
+    is_ending: Callable[[], bool]
+    at: float = field(default_factory=lambda: time.monotonic() + PERIOD_S)
+    _bounds: Bounds = field(default_factory=Bounds)
+    #: Whether they were asked for, with the server's time, since this worker began.
+    _was_read: bool = False
+    _is_under_way: bool = False
+    #: Plans that have ended, and until when those are left alone that could not be removed.
+    _ended: dict[str, Ended] = field(default_factory=dict)
+    _rests: dict[str, float] = field(default_factory=dict)
+    _count_at: float = 0.0
+    #: What plans that have ended take: they never grow.
+    _rooms: dict[str, Room] = field(default_factory=dict)
+
+    def learn(self, ended: Sequence[Ended]) -> None:
+        """The scan has found plans that have ended."""
+        self._ended.update((plan.number, plan) for plan in ended)
+        if ended and not self._was_read:
+            # The first round: the root may say less than by default, and the clock here be wrong.
+            self.at = time.monotonic()
+        self._come_at(ended)
+
+    def run(self, now: float) -> None:
+        self.at = now + PERIOD_S
+        if self._is_under_way:
+            self.at = now + LOOK_S
+        elif self.membership.me is not None and not self.is_ending():
+            counts = self.membership.share[0] == 0 and now >= self._count_at
+            if self._ended or counts:
+                self._is_under_way = True
+                what = "finished plans are not removed, and no budget is counted"
+                self.steps.start_contained(self._round(counts), self._read, what, instead=None)
+
+    def _when(self, plan: Ended) -> float:
+        """The monotonic time at which this worker removes the plan."""
+        retention = self._bounds.retention if plan.retention is None else plan.retention
+        if retention == _NEVER:
+            return _NEVER
+        place, count = self.membership.share
+        late_s = 0.0 if int(plan.number) % count == place else HEAD_START_S
+        due = self.membership.clock.monotonic_at(plan.ended + retention) + late_s
+        return max(due, self._rests.get(plan.number, 0.0))
+
+    def _come_at(self, plans: Sequence[Ended]) -> None:
+        self.at = min([self.at, *map(self._when, plans)])
+
+    def _round(self, counts: bool) -> Step[Bounds]:
+        yield from self.membership.clock.measure()
+        found = yield from read_bounds(self.paths)
+        return (yield from self._count(found)) if counts else found
+
+    def _read(self, found: Bounds | None) -> None:
+        self._is_under_way, self._was_read = False, True
+        if found is None:  # damaged, or not to be read: nothing is removed
+            return
+        self._bounds = found
+        if found.has_budget and found.share >= 1.0:
+            root = self.paths.root
+            self.steps.complaints.tell(f"the budget of {root} is spent: new plans are refused")
+        elif found.has_budget and (warning := warning_of(self.paths, found)):
+            self.steps.complaints.tell(warning)
+        # Those that are gone, whoever has removed them.
+        for number in self._ended.keys() - self.scan.ended.keys():
+            del self._ended[number]
+            self._rests.pop(number, None)
+        now, clock = time.monotonic(), self.membership.clock
+        due = sorted(number for number, plan in self._ended.items() if self._when(plan) <= now)
+        if not (due and clock.is_known):
+            self._come_at(list(self._ended.values()) if clock.is_known else ())
+            return
+        self._is_under_way = True
+        batch = due[:BATCH]
+
+        def ended(left: list[str]) -> None:
+            self.steps.post(lambda: self._removed(batch, left))
+
+        self.collector.start(batch, clock.now, lambda: not self.is_ending(), ended)
+
+    def _removed(self, plans: list[str], left: list[str]) -> None:
+        self._is_under_way = False
+        for number in plans:
+            if number in left:
+                self._rests[number] = time.monotonic() + REST_S
+            else:
+                self._ended.pop(number, None)
+                self._rests.pop(number, None)
+        if self._bounds.has_budget and len(left) < len(plans):
+            self._count_at = 0.0  # there is room again
+            self.at = min(self.at, time.monotonic() + LOOK_S)
+        self._come_at(list(self._ended.values()))
+
+    def _count(self, found: Bounds) -> Step[Bounds]:
+        """Count what the plans take, where there is a budget."""
+        if not found.has_budget:
+            return found
+        before = time.monotonic()
+        plans = yield from list_plans(self.paths)
+        self._rooms = {plan: self._rooms[plan] for plan in self._rooms.keys() & set(plans)}
+        room = yield from count_plans(self.paths, plans, self._rooms, self.scan.ended.keys())
+        now = self.membership.clock.now()
+        used = Used(len(plans), round(room.znodes), round(room.bytes), now, room.exact)
+        found = yield from change_bounds(self.paths, {"used": used})
+        after = time.monotonic()
+        self._count_at = after + max(COUNT_PERIOD_S, COUNT_COST * (after - before))
+        return found
+
+
+# ---- Tidy up the histories that this process writes: merge many small segments into one znode.
+
+
+#: Seconds between two looks at what was written.
+TIDYING_PERIOD_S = 1.0
+#: A history is tidied up after so much of this process, in segments, or after so long without one.
+#: So many are merged at once: fewer at a time would be read and written while the plan still runs.
+SEGMENTS, QUIET_S = 400, 10.0
+
+
+class Written:
+    """Which histories are to be tidied up: a process knows how much it has written itself, so it
+    asks nobody."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._written = recorder.written
+        #: By number of a plan: the segments that were counted last, and since when they are as
+        #: many.
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._written)
+
+    def take(self, now: float) -> str | None:
+        """The number of a plan whose history is due; it counts from none on."""
+        for plan, count in list(self._written.items()):
+            if self._is_due(plan, count, now):
+                self._written.pop(plan, None)
+                self._seen.pop(plan, None)
+                return plan
+        return None
+
+    def _is_due(self, plan: str, count: int, now: float) -> bool:
+        before, since = self._seen.get(plan, (-1, now))
+        if count != before:
+            since = now
+            self._seen[plan] = count, since
+        return count >= SEGMENTS or now - since >= QUIET_S
+
+
+@dataclass(eq=False)
+class Tidying:
+    """A maintenance duty.
+
+    Two workers may tidy up one history at a time: the second is refused, and loses a few reads.
+    """
+
+    steps: Steps
+    paths: Paths
+    membership: Membership
+    written: Written
+    sweeper: Sweeper
+    at: float = field(default_factory=lambda: time.monotonic() + TIDYING_PERIOD_S)
+    _is_under_way: bool = False
+
+    def run(self, now: float) -> None:
+        self.at = now + TIDYING_PERIOD_S
+        if self._is_under_way or self.membership.me is None:
+            return
+        due = self.written.take(now)
+        if due is None:
+            return
+        self._is_under_way = True
+
+        path = self.paths.plan(due)
+
+        def tidied(_: int) -> None:
+            self._is_under_way = False
+            self.at = 0.0  # there may be more
+            self.sweeper.history_is_merged(path)
+
+        merging = compact(path, has_store=self.sweeper.has_store)
+        what = f"the history of {path} cannot be merged"
+        self.steps.start_contained(merging, tidied, what, instead=0)

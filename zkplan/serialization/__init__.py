@@ -1,1 +1,0 @@
-"""Values and functions to bytes and back. The only importer of dill."""

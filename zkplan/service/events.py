@@ -1,0 +1,421 @@
+"""Server-sent events: one watcher looks for changes, and a stream sends them to each listener.
+
+However many listen, a plan is looked at once. Who does not take what it is told is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..basics.log import get_logger
+from ..errors import ZkplanError
+from ..views.overview import Observer, Overview
+from ..views.plan_changes import Changes, PlanSeen
+from .answers import Problem, documented, problem_of
+from .parameters import Link, PlanOf, needs
+
+#: So many events may wait for one listener.
+WAITING_MAX = 64
+#: How many listen at most, in all and of one token.
+LISTENERS_MAX, LISTENERS_OF_TOKEN = 2000, 200
+#: An event names so many tasks at most.
+TASKS_TOLD = 2000
+#: At most one part in so many of the time of a processor is spent with looking. With more rest, a
+#: plan of 1 000 tasks would be told of later than a second after a change.
+REST = 10
+#: Between two looks, also if something new is to be looked at.
+PAUSE_MIN_S = 0.1
+#: An overview is as fresh as this, in seconds.
+FRESH_S = 1.0
+#: What listens to the whole root.
+ROOT = ""
+logger = get_logger("zkplan.service")
+
+
+class Event(NamedTuple):
+    """What a listener is told: the name of the event, and facts for JSON."""
+
+    name: str
+    facts: dict[str, Any]
+
+
+class Listener:
+    """Who listens to one plan, or to the root. Its events end with None."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.is_cut = False
+
+    def tell(self, event: Event) -> None:
+        """Cuts off who has too many events waiting."""
+        if self.is_cut:
+            return
+        if self._events.qsize() >= WAITING_MAX:
+            self.is_cut = True
+            while not self._events.empty():
+                self._events.get_nowait()
+            self._events.put_nowait(Event("cut", {"detail": "too slow: read again, and reconnect"}))
+            self.end()
+        else:
+            self._events.put_nowait(event)
+
+    def end(self) -> None:
+        """No event follows."""
+        self.is_cut = True
+        self._events.put_nowait(None)
+
+    async def next(self, timeout: float) -> Event | None:
+        """The next event, None at the end. Raises asyncio.TimeoutError."""
+        return await asyncio.wait_for(self._events.get(), timeout)
+
+
+class Watcher:
+    """Looks at most `looks` times a second. All of it runs in the loop of the service but looking
+    itself, which blocks."""
+
+    def __init__(self, link: Link, looks: float) -> None:
+        self._link, self._pause_s = link, 1 / looks
+        self._listeners: dict[str, set[Listener]] = {}
+        #: How many listeners each caller has.
+        self._of_caller: Counter[str] = Counter()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        #: How each thing was told of last.
+        self._told: dict[str, Any] = {}
+        self._looks = _Looks(link)
+        self._overview: tuple[float, Overview] | None = None
+        #: Somebody listens to what nobody has listened to.
+        self._is_new = asyncio.Event()
+        self._overlooking = asyncio.Lock()
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return sum(map(len, self._listeners.values()))
+
+    @asynccontextmanager
+    async def listening(self, key: str, caller: str) -> AsyncIterator[Listener]:
+        """Listen to a plan, by its number, or to ROOT. Raises Problem if too many listen."""
+        if self._of_caller[caller] >= LISTENERS_OF_TOKEN:
+            raise Problem(
+                429,
+                "too-many-streams",
+                f"this token has {LISTENERS_OF_TOKEN} streams of events open, and may have no more",
+                "Close some: one stream of /v1/events is for all plans.",
+                headers={"Retry-After": "10"},
+            )
+        if self._is_closed or self.listeners >= LISTENERS_MAX:
+            raise Problem(
+                503,
+                "too-many-listeners",
+                "the service has as many listeners as it takes",
+                "Ask again, or ask another service of the same root.",
+                headers={"Retry-After": "10"},
+            )
+        listener = Listener()
+        if key not in self._listeners:
+            self._is_new.set()
+        self._listeners.setdefault(key, set()).add(listener)
+        self._of_caller[caller] += 1
+        if (told := self._told.get(key)) is not None:
+            listener.tell(_whole(key, told))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        try:
+            yield listener
+        finally:
+            self._leave(key, listener)
+            self._of_caller[caller] -= 1
+            if not self._of_caller[caller]:
+                del self._of_caller[caller]
+
+    def _leave(self, key: str, listener: Listener) -> None:
+        found = self._listeners.get(key, set())
+        found.discard(listener)
+        if not found:
+            self._listeners.pop(key, None)
+            self._told.pop(key, None)
+
+    async def overview(self) -> Overview:
+        """A look at the root, which all share who ask within a second."""
+        async with self._overlooking:
+            now = time.monotonic()
+            if self._overview is None or now - self._overview[0] > FRESH_S:
+                seen = await run_in_threadpool(self._looks.overview)
+                self._overview = time.monotonic(), seen
+            return self._overview[1]
+
+    def end(self) -> None:
+        """End all streams: the service stops."""
+        self._is_closed = True
+        for listener in [each for found in self._listeners.values() for each in found]:
+            listener.end()
+
+    async def close(self) -> None:
+        """Stop looking."""
+        self.end()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._listeners and not self._is_closed:
+            self._looks.took_s = 0.0
+            self._is_new.clear()
+            try:
+                await self._look()
+            except ZkplanError as error:
+                self._link.note(error)
+                self._tell_all(Event("problem", problem_of(error).body()))
+                self._told.clear()  # what comes after it is told as a whole
+            except Exception:
+                # Nobody waits for this task: it must not end while others listen.
+                logger.exception("an error while looking that the service does not know")
+            await self._rest(max(self._pause_s, REST * self._looks.took_s))
+
+    async def _rest(self, rest_s: float) -> None:
+        """Until the next look; shorter for who opens a plan, since a person looks at the page."""
+        await asyncio.sleep(PAUSE_MIN_S)
+        try:
+            await asyncio.wait_for(self._is_new.wait(), rest_s - PAUSE_MIN_S)
+        except asyncio.TimeoutError:
+            pass  # it is time
+
+    async def _look(self) -> None:
+        plans = [key for key in self._listeners if key != ROOT]
+        if plans:
+            for plan, seen in (await run_in_threadpool(self._looks.plans, plans)).items():
+                self._tell_plan(plan, seen)
+        if ROOT in self._listeners:
+            seen_root = await self.overview()
+            before: Overview | None = self._told.get(ROOT)
+            facts = _of_root(seen_root, before)
+            is_same = before is not None and _sums(before) == _sums(seen_root)
+            if not is_same or facts["plans"] or facts["ended"]:
+                self._tell(ROOT, Event("root", facts))
+            if ROOT in self._listeners:
+                self._told[ROOT] = seen_root
+
+    def _tell_plan(self, plan: str, seen: PlanSeen | None) -> None:
+        if seen is None:
+            self._tell(plan, Event("gone", {"number": int(plan)}))
+            for listener in list(self._listeners.get(plan, ())):
+                listener.end()
+            return
+        before: PlanSeen | None = self._told.get(plan)
+        if before is None or before is not seen:
+            if before != seen:
+                self._tell(plan, _of_plan(plan, seen, before))
+            if plan in self._listeners:
+                self._told[plan] = seen
+
+    def _tell(self, key: str, event: Event) -> None:
+        for listener in self._listeners.get(key, ()):
+            listener.tell(event)
+
+    def _tell_all(self, event: Event) -> None:
+        for key in self._listeners:
+            self._tell(key, event)
+
+
+class _Looks:
+    """What looks, in a thread; made anew with the client."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._made_for: Any = None
+        #: The time that looks have taken of the processor.
+        self.took_s = 0.0
+
+    def _renew(self) -> None:
+        client = self._link.renewed()
+        if client is not self._made_for:
+            self._made_for = client
+            self._changes, self._observer = Changes(client), Observer(client)
+
+    def plans(self, plans: list[str]) -> dict[str, PlanSeen | None]:
+        self._renew()
+        begin = time.thread_time()
+        try:
+            return self._changes.look(plans)
+        finally:
+            self.took_s += time.thread_time() - begin
+
+    def overview(self) -> Overview:
+        self._renew()
+        begin = time.thread_time()
+        try:
+            return self._observer.look(names=0)
+        finally:
+            self.took_s += time.thread_time() - begin
+
+
+def _whole(key: str, told: Any) -> Event:
+    if key == ROOT:
+        return Event("root", _of_root(told, None))
+    return _of_plan(key, told, None)
+
+
+def _of_plan(plan: str, seen: PlanSeen, before: PlanSeen | None) -> Event:
+    """The numbers of a plan, and its tasks that have changed; `whole` if all may have."""
+    changed = {} if before is None else seen.changed_since(before)
+    some = sorted(changed.items())[:TASKS_TOLD]
+    status = seen.status
+    names = ("state", "added", "finished", "skipped", "dead", "outcomes", "weight", "priority")
+    facts: dict[str, Any] = {name: getattr(status, name) for name in names}
+    return Event(
+        "plan",
+        {
+            "number": int(plan),
+            **facts,
+            "counts": seen.counts,
+            "whole": before is None,
+            "tasks": [{"number": int(number), "state": state} for number, state in some],
+            "more": len(changed) - len(some),
+        },
+    )
+
+
+def _of_root(seen: Overview, before: Overview | None) -> dict[str, Any]:
+    """The active plans that have changed, those that are not active any more, and the sums."""
+    old = {each.number: each for each in before.plans} if before is not None else {}
+    new = {each.number: each for each in seen.plans}
+    changed = [
+        each
+        for number, each in new.items()
+        if number not in old or old[number]._replace(left=each.left) != each
+    ]
+    return {
+        "whole": before is None,
+        "plans": [
+            {
+                "number": int(each.number),
+                "name": each.status.name,
+                "state": each.status.state,
+                "tasks": each.status.tasks,
+                "added": each.status.added,
+                "finished": each.status.finished,
+                "runnable": each.status.runnable,
+                "dead": each.status.dead,
+                "running": each.running,
+                "ahead": each.ahead,
+                "rate": each.rate,
+                "left": each.left,
+            }
+            for each in changed
+        ],
+        "ended": [int(number) for number in old.keys() - new.keys()],
+        **_sums(seen),
+        "rate": seen.rate,
+    }
+
+
+def _sums(seen: Overview) -> dict[str, int]:
+    return {
+        "workers": len(seen.workers),
+        "slots": sum(each.record.slots for each in seen.workers),
+        "held": seen.held,
+        "others": seen.others,
+        "failed": seen.failed,
+        "failed_dead": seen.failed_dead,
+    }
+
+
+# ---- Routes of server-sent events: what has changed in a plan, or under the root.
+
+
+router = APIRouter(tags=["events"], responses=documented(404, 422))
+#: Seconds between two signs of life.
+BEAT_S = 10.0
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+_TEXT = """Server-sent events. The first one of a plan is whole, and so is the one behind a
+`problem`. `plan`: numbers of the plan, `counts` of its tasks by state, and the `tasks` whose state
+has changed (2 000 at most; `more` says how many are left out; none where only the history has
+something new, as what a task prints). `root`: active plans that have changed, those that have
+`ended`, and sums. `gone`: the plan was removed. `problem`: ZooKeeper is away, and the stream goes
+on. `beat`: nothing has changed for ten seconds. `cut`: this listener is too slow, and the stream
+ends.""".replace("\n", " ")
+
+
+@router.get(
+    "/plans/{plan}/events",
+    dependencies=[needs("read")],
+    response_class=Response,
+    responses=_STREAM,
+    description=_TEXT,
+)
+async def plan_events(request: Request, plan: PlanOf) -> Response:
+    return EventStream(request.app.state.watcher, plan.number)
+
+
+@router.get(
+    "/events",
+    dependencies=[needs("read")],
+    response_class=Response,
+    responses=_STREAM,
+    description=_TEXT,
+)
+async def root_events(request: Request) -> Response:
+    return EventStream(request.app.state.watcher, ROOT)
+
+
+class EventStream(Response):
+    """Sends the events of a listener until it goes, is cut off, or the service stops."""
+
+    def __init__(self, watcher: Watcher, key: str) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._watcher, self._key = watcher, key
+        del self.headers["content-length"]
+        self.headers["Cache-Control"] = "no-store"
+        self.headers["X-Accel-Buffering"] = "no"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._watcher.listening(self._key, scope["state"]["key"]) as listener:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            sending = asyncio.create_task(_send_events(listener, send))
+            leaving = asyncio.create_task(_left(receive))
+            both = (sending, leaving)
+            try:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in both:
+                    each.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_events(listener: Listener, send: Send) -> None:
+    number = 0
+    while True:
+        try:
+            event = await listener.next(BEAT_S)
+        except asyncio.TimeoutError:
+            event = Event("beat", {"when": time.time()})
+        if event is None:
+            await _send(send, b"", more=False)
+            return
+        number += 1
+        data = json.dumps(event.facts, separators=(",", ":"))
+        await _send(send, f"id: {number}\nevent: {event.name}\ndata: {data}\n\n".encode())
+
+
+async def _send(send: Send, body: bytes, more: bool = True) -> None:
+    # It waits while the buffers up to the listener are full, until `patience` ends it.
+    await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,0 +1,281 @@
+"""Settle claims under a lease: commit, fail or hand back, as the service's own registration."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from ..basics import __version__
+from ..errors import ClientClosed, ServerFull, ZkplanError, ZooKeeperUnavailable
+from ..protocol.core import plan_life
+from ..protocol.core.commit import Committed, commit
+from ..protocol.core.commit_part import Part, first_group
+from ..protocol.core.end_claims import hand_back
+from ..protocol.core.load import load
+from ..protocol.core.publish import publish
+from ..protocol.core.wide_delivery import WorkerGone, deliver_wide
+from ..protocol.core.workers import WorkerRecord, register, unregister
+from ..protocol.layout import SERVICE, Paths
+from ..protocol.requests import Delete, Fact, Multi, Step
+from ..protocol.transactions import (
+    NO_ALLOWANCE,
+    Claim,
+    Dependent,
+    Registration,
+)
+from ..runtime.attempt_end import End, HandBack, settle, settle_failure
+from ..runtime.attempts import describe, sealed
+from ..runtime.job import Ended, Job
+from ..transport import Transport
+from ..transport.server_clock import ServerClock
+from ..values.codec import Codec
+from ..values.connection import Connection
+from .lease_records import Refusal
+
+#: After so many IDs that were used the session is not one that can register.
+TRIES_MAX = 20
+
+
+class Registered:
+    """Registers when that is needed, and again after a lost session. Thread-safe."""
+
+    def __init__(self, transport: Transport, paths: Paths) -> None:
+        self._transport, self._paths = transport, paths
+        self.clock = ServerClock()
+        self._lock = threading.Lock()
+        self._me: Registration | None = None
+        host = socket.gethostname().split(".")[0][:20]
+        name = f"{SERVICE}{host}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._ids: Iterator[str] = (
+            name if number == 1 else f"{name}-{number}" for number in itertools.count(1)
+        )
+
+    def me(self) -> Registration:
+        """Raises ZooKeeperUnavailable, TransactionRejected."""
+        with self._lock:
+            for _ in range(TRIES_MAX):
+                if self._me is not None:
+                    return self._me
+                self._register(next(self._ids))
+        raise ZooKeeperUnavailable("this service cannot register: its session ends again and again")
+
+    def _register(self, name: str) -> None:
+        record = WorkerRecord(
+            name, socket.gethostname(), os.getpid(), 0, time.time(), version=__version__
+        )
+        uids = map("{:x}".format, itertools.count())  # several threads take from it
+        before = time.monotonic()
+        self._me = self._transport.run(register(self._paths, name, record.to_bytes(), uids))
+        if self._me is not None:
+            self.clock.registered(self._me.worker_path, before, time.monotonic())
+
+    def measured(self) -> ServerClock:
+        """The server's clock, from the time that it wrote on the registration."""
+        if not self.clock.is_known:
+            self.me()
+            self._transport.run(self.clock.measure())
+        return self.clock
+
+    def lost(self, me: Registration) -> None:
+        """The registration is gone: whoever clears its claims node does what it owed."""
+        with self._lock:
+            if self._me is me:
+                self._me = None
+
+    def leave(self) -> None:
+        with self._lock:
+            me, self._me = self._me, None
+        if me is not None:
+            # Where ZooKeeper is away, the session ends, and others clear the claims node.
+            with suppress(ZooKeeperUnavailable, ClientClosed):
+                self._transport.run(unregister(me))
+
+
+# ---- Settle claims that were given out: the commit, and the other ends, of a worker.
+
+
+#: How often one part is read again because its task has changed.
+RELOADS_MAX = 20
+
+
+class Settled(NamedTuple):
+    """What became of the end of one claim. `lost`: the claim did not stand any more."""
+
+    job: Job
+    lost: bool = False
+    refused: Refusal = ""
+    why: str = ""
+
+
+class Settling:
+    """Settles the claims of one service. Thread-safe."""
+
+    def __init__(self, connection: Connection, codec: Codec, registered: Registered) -> None:
+        self._connection, self._codec, self._registered = connection, codec, registered
+        self._run, self._paths = connection.transport.run, connection.paths
+        self._lock = threading.Lock()
+        #: Pending records that named nothing complete; the next commit deletes them.
+        self._old_pending: list[str] = []
+
+    def settle(self, ended: Sequence[Ended], emptied: Sequence[str]) -> list[Settled]:
+        """Settle the claims of these attempts, each once. `emptied` leases have no other claims."""
+        jobs = [each.job for each in ended]
+        for each in ended:
+            measure(each)
+        return self._carry_out(
+            [settle(each, self._codec, self._paths) for each in ended], jobs, emptied
+        )
+
+    def _carry_out(
+        self,
+        wanted: Sequence[Part | End | HandBack | None],
+        jobs: list[Job],
+        emptied: Sequence[str],
+    ) -> list[Settled]:
+        done: list[Settled] = []
+        parts: list[tuple[Part, Job]] = []
+        for each, job in zip(wanted, jobs, strict=True):
+            match each:
+                case Part():
+                    parts.append((each, job))
+                case End(_, make):
+                    done.append(Settled(job, lost=not self._run(make())))
+                case HandBack():
+                    done.append(Settled(job, lost=not self._run(hand_back([job.claim]))))
+                case None:
+                    done.append(Settled(job, lost=True))
+        if parts:
+            done += self._commit_all(parts, [self._paths.claims_of(lease) for lease in emptied])
+        else:
+            self.drop(emptied)
+        return done
+
+    def _commit_all(self, waiting: list[tuple[Part, Job]], leases: list[str]) -> list[Settled]:
+        done: list[Settled] = []
+        while waiting:
+            count = first_group(part for part, _ in waiting)
+            group, waiting = waiting[:count], waiting[count:]
+            if group[0][0].fits:
+                # A lease goes with its last claims; refused, because others stand, it is left out.
+                again = self._commit(group, [] if waiting else leases, done)
+            else:
+                again = self._deliver_wide(*group[0], done)
+            waiting = again + waiting
+        return done
+
+    def _commit(
+        self, group: list[tuple[Part, Job]], leases: list[str], done: list[Settled]
+    ) -> list[tuple[Part, Job]]:
+        """Returns what is to be committed again."""
+        me, jobs = self._registered.me(), {id(part): job for part, job in group}
+        with self._lock:
+            old_pending, self._old_pending = self._old_pending, []
+        # Those of an earlier registration are deleted, too, or gone with its claims node.
+        parts = [part for part, _ in group]
+        report: Committed = self._run(commit(me, parts, [*old_pending, *leases], NO_ALLOWANCE))
+        with self._lock:
+            self._old_pending += [path for path in report.old_pending if path not in leases]
+            if report.pending and not report.full:
+                self._old_pending.append(report.pending)
+        if report.worker_gone:
+            self._registered.lost(me)
+        if report.full:
+            self.publish(me, report.full, report.pending)
+        done += [Settled(jobs[id(part)]) for part in report.done]
+        done += [Settled(jobs[id(part)], lost=True) for part in report.fenced]
+        for part, error in report.no_room:
+            done.append(Settled(jobs[id(part)], refused="full", why=str(error)))
+        for part, error in report.poison:
+            done += self._refused(part, jobs[id(part)], error)
+        self.finish([*report.done, *report.fenced])
+        return self._again([(part, jobs[id(part)]) for part in report.stale], done)
+
+    def _again(self, stale: list[tuple[Part, Job]], done: list[Settled]) -> list[tuple[Part, Job]]:
+        """Those that have changed since they were read, as they are now."""
+        again = []
+        found = self._run(load([part.loaded.claim for part, _ in stale])) if stale else []
+        standing = {item.claim.path: item for item in found}
+        for part, job in stale:
+            item = standing.get(part.loaded.claim.path)
+            part.reloads += 1
+            if item is None:
+                done.append(Settled(job, lost=True))
+            elif part.reloads > RELOADS_MAX:
+                why = f"its commit is refused again and again, the last time by {part.refused_by}"
+                done += self._refused(part, job, RuntimeError(why))
+            else:
+                job.loaded = part.loaded = item
+                again.append((part, job))
+        return again
+
+    def _deliver_wide(self, part: Part, job: Job, done: list[Settled]) -> list[tuple[Part, Job]]:
+        me = self._registered.me()
+        owed = []
+        step = deliver_wide(
+            *(me, part, lambda: NO_ALLOWANCE, lambda claims: None),
+            lambda full, pending: owed.append((full, pending)),
+            partial(sealed, job, self._codec),
+        )
+        try:
+            ended = self._run(step)
+        except WorkerGone:
+            # Whoever has cleared its claims node has published what it owed.
+            self._registered.lost(me)
+            return [(part, job)]
+        except ServerFull as error:
+            done.append(Settled(job, refused="full", why=str(error)))
+        except ZkplanError as error:
+            done += self._refused(part, job, error)
+        else:
+            done.append(Settled(job, lost=not ended))
+            self.finish([part])
+        for full, pending in owed:
+            self.publish(me, full, pending)
+        return []
+
+    def _refused(self, part: Part, job: Job, error: Exception) -> list[Settled]:
+        """ZooKeeper refuses this part for its own reason: the task fails, as in a worker."""
+        failure = describe(error, job, self._codec)
+        settled = settle_failure(
+            *(job, failure, self._codec, self._paths), final=bool(part.dead), deliverable=False
+        )
+        found = self._carry_out([settled], [job], ())
+        return [each._replace(refused="invalid", why=str(error)) for each in found]
+
+    def publish(self, me: Registration, full: Sequence[Dependent], pending: str) -> None:
+        """Publish what a commit has made complete."""
+        self._run(publish(me, list(full), pending, NO_ALLOWANCE))
+
+    def drop(self, leases: Sequence[str]) -> None:
+        """Delete leases that have no claims left."""
+        for lease in leases:
+            self._run(_delete(self._paths.claims_of(lease)))
+
+    def finish(self, parts: Sequence[Part]) -> None:
+        """End the plans of these parts, where no task is left."""
+        for path in {each.loaded.claim.plan_path for each in parts if each.may_end_plan}:
+            if self._run(plan_life.finish(path, time.time())):
+                self._connection.sweeper.plan_is_done(path)
+
+    def hand_back(self, claims: Sequence[Claim]) -> int:
+        """Returns how many of them stood."""
+        return self._run(hand_back(claims)) if claims else 0
+
+
+def measure(ended: Ended) -> None:
+    """Measure an attempt that has just ended, for the history of its plan."""
+    if ended.job.started:
+        now = time.monotonic()
+        ended.fact = Fact(ran_ms=round(1000 * (now - ended.job.started)), ended=now)
+
+
+def _delete(path: str) -> Step[None]:
+    """Delete a lease; refused while claims stand under it."""
+    yield Multi([Delete(path)])

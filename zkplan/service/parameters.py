@@ -1,0 +1,294 @@
+"""What routes take: the caller, the client, the plan in the path, and fields that several
+requests share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from fastapi import Depends, Header, Path, Request, Security
+from fastapi.security import HTTPBearer
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from ..author.options import DELAY_MAX_S, LIMITS_MAX
+from ..client import Client
+from ..errors import ClientClosed, InvalidTask, PayloadUndecodable, ServerRolledBack
+from ..plan import Plan
+from ..protocol.features.keys import LEASE_MS
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
+from ..protocol.records import PlanRecord
+from ..values.function_codec import NAME_CHARS_MAX
+from ..views.task_info import require_task
+from ..views.why_facts import Why
+from .answers import Problem
+from .leases import is_held_by
+from .tokens import Caller, Role
+
+_BEARER = HTTPBearer(auto_error=False, description="A token; `zkplan serve new-token` makes it.")
+NUMBER_MAX = 2**31 - 1
+PlanNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of the plan.")]
+TaskNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of the task.")]
+
+
+def idempotency_key_header(description: str, max_length: int = 100) -> Any:
+    """The header `Idempotency-Key` of the contract: visible ASCII characters."""
+    return Header(min_length=1, max_length=max_length, pattern=r"^[!-~]+$", description=description)
+
+
+def needs(role: Role) -> Any:
+    """A dependency of routes that only a caller with that role may use. It knows the query, too."""
+
+    async def check(request: Request, _: Annotated[Any, Security(_BEARER)]) -> None:
+        caller: Caller | None = request.state.caller
+        if not may(caller, role):
+            raise Problem(
+                403,
+                "role-missing",
+                f"this needs the role {role!r}, and the token has not got it",
+                f"Ask with a token of that role: `zkplan serve new-token --role {role}`.",
+            )
+        request.app.state.contract.check_query(request)
+
+    return Depends(check)
+
+
+def may(caller: Caller | None, role: Role) -> bool:
+    """Whether who asks has the role."""
+    return caller is not None and caller.may(role)
+
+
+async def known(request: Request, _: Annotated[Any, Security(_BEARER)]) -> Caller | None:
+    """Who asks, for routes that look at roles themselves. It knows the query, too."""
+    request.app.state.contract.check_query(request)
+    caller: Caller | None = request.state.caller
+    return caller
+
+
+CallerOf: TypeAlias = Annotated[Caller | None, Depends(known)]
+
+
+def check_held(caller: Caller | None, ids: Iterable[str]) -> None:
+    """Raises Problem for claims that were given to the token of another name: a program settles
+    its own claims alone. In an open service everybody is the same."""
+    if caller is None or not caller.holder:
+        return
+    foreign = [text for text in ids if not is_held_by(text, caller.holder)]
+    if foreign:
+        raise Problem(
+            403,
+            "foreign-claim",
+            f"{len(foreign)} of these claims were given to the token of another name, the first "
+            f"is {foreign[0][:200]}: nothing was done",
+            "Send the claims that this token has claimed, or one of the same name.",
+        )
+
+
+async def client_of(request: Request) -> Client:
+    """The client of the service."""
+    link = request.app.state.link
+    client: Client = await run_in_threadpool(link.renewed) if link.is_lost else link.client
+    return client
+
+
+ClientOf: TypeAlias = Annotated[Client, Depends(client_of)]
+
+
+def plan_of(client: ClientOf, plan: PlanNumber) -> Plan:
+    """The plan of the path. Raises PlanNotFound."""
+    return client.plan(plan)
+
+
+PlanOf: TypeAlias = Annotated[Plan, Depends(plan_of)]
+
+
+def record_of(plan: Plan) -> PlanRecord | None:
+    """Its record; None if it is damaged, of another format, or sealed with another key."""
+    try:
+        return plan.record
+    except PayloadUndecodable:
+        return None
+
+
+def number_text(number: int) -> str:
+    """A number as znodes have it.
+
+    >>> number_text(12)
+    '0000000012'
+    """
+    return f"{number:010d}"
+
+
+class TaskPlace:
+    """A task of the path, of which it is only known that its plan exists."""
+
+    def __init__(self, plan: PlanOf, task: TaskNumber) -> None:
+        self.plan, self.number = plan, number_text(task)
+
+    @property
+    def path(self) -> str:
+        return f"{self.plan.path}/task-{self.number}"
+
+    @property
+    def client(self) -> Client:
+        client: Client = self.plan.client
+        return client
+
+    def problem(self, status: int, kind: str, detail: str, todo: str) -> Problem:
+        """A problem with this task."""
+        plan, task = int(self.plan.number), int(self.number)
+        return Problem(status, kind, detail, todo, plan=plan, task=task)
+
+
+TaskOf: TypeAlias = Annotated[TaskPlace, Depends(TaskPlace)]
+
+
+def existing(task: TaskPlace) -> TaskPlace:
+    """The same for what is changed. Raises Problem for a number that never was a task."""
+    try:
+        require_task(task.client, task.plan.path, task.number)
+    except InvalidTask as error:
+        raise no_task(task, error) from None
+    return task
+
+
+def no_task(task: TaskPlace, error: InvalidTask) -> Problem:
+    where = f"/v1/plans/{int(task.plan.number)}/tasks"
+    return task.problem(404, "task-not-found", str(error), f"List the tasks: GET {where}.")
+
+
+# ---- Fields of requests that several models have: names, options of tasks, moments.
+
+
+#: No control character, and nothing that ends a line.
+_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u00a0\u00ad\u2028\u2029]+$"
+Label = Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX, pattern=_PRINTABLE)]
+QueueName = Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,40}$")]
+Priority = Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+
+
+def _as_date(value: Any) -> Any:
+    """A text is a date; what is none is left to be refused."""
+    if not isinstance(value, str):
+        raise ValueError("a number of seconds, or a date and time with its zone")
+    return datetime.fromisoformat(value.upper().replace("Z", "+00:00"))
+
+
+#: A date with its zone, or in how many seconds.
+MomentIn = (
+    Annotated[float, Field(ge=0, le=10 * 365 * 24 * 3600)]
+    | Annotated[AwareDatetime, BeforeValidator(_as_date, json_schema_input_type=AwareDatetime)]
+)
+Errors = Annotated[
+    list[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$", max_length=200)]],
+    Field(max_length=50, description="Classes of exceptions, as MODULE:CLASS."),
+]
+RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
+
+
+class Strict(BaseModel):
+    """The body of a request: a field that is not known is refused, and so is a text for a
+    number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TaskOptionsIn(Strict):
+    """Options of a task; what is left out is as the plan says. `Plan.add_task` explains them."""
+
+    attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
+    retry_delay: Annotated[float, Field(ge=0, le=DELAY_MAX_S)] | None = None
+    timeout: Annotated[float, Field(gt=0, le=DELAY_MAX_S)] | None = None
+    priority: Priority | None = None
+    keep: bool | None = None
+    pure: bool | None = None
+    queue: QueueName | None = None
+    limits: Annotated[list[QueueName], Field(max_length=LIMITS_MAX)] | None = None
+    fatal: Errors | None = None
+    retry_if: Errors | None = None
+
+
+def given_in(model: BaseModel) -> dict[str, Any]:
+    """The fields that a request has given, and that are not null."""
+    return {name: value for name, value in model if value is not None}
+
+
+# ---- Why something does not run, in the contract.
+
+
+class CauseOut(BaseModel):
+    """One cause: `code` for programs, `text` for people, `advice` says what to do."""
+
+    code: str
+    text: str
+    advice: str
+    task: int | None
+    worker: str
+    when: float | None
+
+
+class WhyOut(BaseModel):
+    """Why a plan or a task does not run now. The first cause comes first."""
+
+    path: str
+    state: str
+    causes: list[CauseOut]
+
+
+def why_out(found: Why) -> WhyOut:
+    """The causes as they are shown."""
+    causes = [
+        CauseOut(**cause._asdict() | {"task": int(cause.task) if cause.task else None})
+        for cause in found.causes
+    ]
+    return WhyOut(path=found.path, state=found.state, causes=causes)
+
+
+# ---- The client of a service: one for all requests, made anew if its server was restored.
+
+
+class Link:
+    """Has the client that answers requests. `connect` makes one that decodes JSON alone."""
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        """Raises what `connect` raises, and ValueError for a client that would unpickle."""
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._is_lost = self._is_closed = False
+        self.client = self._connected()
+
+    def _connected(self) -> Client:
+        client = self._connect()
+        if not client.codec.is_json_only:
+            client.close()
+            raise ValueError("the client of a service has serializer json: it never unpickles")
+        client.authors.lease_ms = LEASE_MS  # its authors have no session
+        return client
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the client is of no use any more, so that `renewed` makes another."""
+        return self._is_lost
+
+    def note(self, error: Exception) -> None:
+        """Learn from an error of the client whether it can be used again."""
+        if isinstance(error, ServerRolledBack):
+            self._is_lost = True
+
+    def renewed(self) -> Client:
+        """A client that can be used. Raises what `connect` raises."""
+        with self._lock:
+            if self._is_closed:
+                raise ClientClosed("the service ends")
+            if self._is_lost:
+                self.client.close()
+                self.client = self._connected()
+                self._is_lost = False
+            return self.client
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self.client.close()

@@ -1,1 +1,0 @@
-"""Commands as tasks: `zkplan.shell`, its placeholders, and the processes that it starts."""

@@ -1,1 +1,0 @@
-"""Values by reference: those too large for the tree lie in a store that all can reach."""

@@ -1,1 +1,0 @@
-"""The stress harness: worker processes on a random graph, a history, every promise checked."""

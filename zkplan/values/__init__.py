@@ -1,0 +1,1 @@
+"""Turn values into bytes, seal them, and store them."""

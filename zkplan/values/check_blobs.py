@@ -1,0 +1,287 @@
+"""Compare the blobs of a plan with what refers to them: find what is missing and what is left
+over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..errors import PayloadUndecodable
+from ..protocol.core.edges import NUMBER_BYTES, outcome_in
+from ..protocol.core.load import read_all
+from ..protocol.core.plans_and_queues import names_on_claims_nodes
+from ..protocol.features.plan_check import Report
+from ..protocol.layout import Paths, number_of, parse_claim, parse_task
+from ..protocol.records import TaskRecord, control_from_bytes, without_sources
+from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
+from ..transport import Transport
+from .blobs import ADDED, HISTORY, PART, Reference, digest_of, is_stored, key_of
+from .codec import TASK, VALUE, seal, seal_without_digest, task_options, unsealed
+from .function_codec import split_name
+from .plan_values import Values
+from .store import Store
+
+TASKS_PER_BATCH = 300
+#: A check reads so many bytes of blobs, to find those that are damaged.
+READ_BYTES_MAX = 1024**3
+NOT_LOOKED_AT = (
+    "no store is set here, so stored values were not looked at: give the one of the workers "
+    "(connect(store=...), --store or ZKPLAN_STORE)"
+)
+References = Callable[[bytes], list[str]]
+
+
+class Holder(NamedTuple):
+    """A znode whose data refer to a blob."""
+
+    path: str
+    data: bytes
+
+
+class Compared(NamedTuple):
+    """`held` maps each blob that is referred to to one such znode. `unreferenced` are those of the
+    blobs given that nothing refers to, and never will."""
+
+    held: dict[str, Holder]
+    unreferenced: list[str]
+
+
+def references_in(data: bytes) -> list[Reference]:
+    """What the data of a znode refer to. No signature is checked: nothing is decoded."""
+    try:
+        kind, body = _opened(data)
+        if kind == TASK:
+            record = TaskRecord.from_bytes(body)
+            bodies = [split_name(record.function)[1], record.arguments]
+        else:
+            bodies = [split_name(body)[1]] if kind == VALUE else []
+        return [Reference.from_bytes(part) for part in bodies if is_stored(part)]
+    except PayloadUndecodable:
+        return []  # whoever is to open it says so
+
+
+def _opened(data: bytes) -> tuple[bytes, bytes]:
+    """The kind and the body of what the data of a znode hold: an envelope, an argument or a
+    definition. Raises PayloadUndecodable."""
+    if data[:NUMBER_BYTES].isdigit():
+        data = outcome_in(data)
+    kind, body = unsealed(data)
+    return (kind, body) if kind != TASK else unsealed(without_sources(data))
+
+
+def moved(data: bytes, store: str) -> bytes:
+    """The same data, with references to that store. Not only the place of a value moves with an
+    import: who misses it there has to be told that it is lost, and not that it lies elsewhere."""
+    references = references_in(data)
+    if not references:
+        return data
+    kind, body = _opened(data)
+    for envelope in (seal, seal_without_digest):
+        before, found, after = data.partition(envelope(kind, body))
+        if found:
+            for each in references:
+                # Neither is longer than the other, so no length in the body changes.
+                body = body.replace(each.to_bytes(), each._replace(store=store).to_bytes())
+            return before + envelope(kind, body) + after
+    return data  # a damaged one must stay so
+
+
+def names_in(data: bytes) -> list[str]:
+    """The names of the blobs that the data of a znode refer to."""
+    return [reference.name for reference in references_in(data)]
+
+
+def compare(
+    paths: Paths, plan: str, names: Sequence[str], references: References = names_in
+) -> Step[Compared]:
+    """Read all of a plan that may refer to blobs. `names` are its blobs, listed before this starts.
+
+    A blob `TASK.N` is left over if the claim N, which its writer held, stands nowhere, and nothing
+    refers to the blob. The claim was made before the blob was written. So it is seen here, or has
+    ended: by a commit, whose references are read after it, or without one. References do not move
+    any more once their task is gone. While it stands they are in its `result`, where they stay. A
+    task that ends between these reads keeps its blobs until the next check.
+    """
+    path = paths.plan(plan)
+    # A member that is behind shows what was true before the blobs were listed. After its answer to
+    # a transaction it shows what is true now.
+    if not isinstance((yield Multi([Check(path)])), Applied):
+        return Compared({}, [])  # the plan was removed
+    standing = set()
+    for _, name in (yield from names_on_claims_nodes(paths, strict=True)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            standing.add(f"{claim.task}.{claim.n}")
+    done, ready, children = yield ReadMany(
+        [ReadData(f"{path}/done"), ReadData(f"{path}/ready"), ReadChildren(path)], strict=True
+    )
+    held: dict[str, Holder] = {}
+    tasks = sorted(name for name in children or () if parse_task(name) is not None)
+    gone: set[str] = set()
+    for start in range(0, len(tasks), TASKS_PER_BATCH):
+        batch = tasks[start : start + TASKS_PER_BATCH]
+        gone |= yield from _read_tasks(path, batch, references, held)
+    kept = (yield ReadChildren(f"{path}/results")) or []
+    yield from _read(_paths(f"{path}/results", sorted(kept)), references, held)
+    # A plan that is done and has tasks may be retried: then it takes adds again.
+    has_ended = (done is not None and not tasks) or (
+        ready is not None and control_from_bytes(ready.data) == "cancelled"
+    )
+    unreferenced = [
+        name for name in names if name not in held and _is_over(name, has_ended, standing, gone)
+    ]
+    return Compared(held, unreferenced)
+
+
+def first_holder(path: str) -> Step[Holder | None]:
+    """A znode that refers to a blob, the first one found; None if none of the plan does."""
+    held: dict[str, Holder] = {}
+    children = (yield ReadChildren(path)) or []
+    tasks = sorted(name for name in children if parse_task(name) is not None)
+    for start in range(0, len(tasks), TASKS_PER_BATCH):
+        yield from _read_tasks(path, tasks[start : start + TASKS_PER_BATCH], names_in, held)
+        if held:
+            break
+    kept = () if held else (yield ReadChildren(f"{path}/results")) or ()
+    results = _paths(f"{path}/results", sorted(kept))
+    for start in range(0, len(results), TASKS_PER_BATCH):
+        yield from _read(results[start : start + TASKS_PER_BATCH], names_in, held)
+        if held:
+            break
+    return next(iter(held.values()), None)
+
+
+def _read_tasks(
+    path: str, batch: list[str], references: References, held: dict[str, Holder]
+) -> Step[set[str]]:
+    """Read tasks with their arguments. Returns the numbers of those that ended meanwhile."""
+    gone: set[str] = set()
+    wanted = [f"{path}/{task}" for task in batch]
+    listed = yield ReadMany([ReadChildren(task) for task in wanted], strict=True)
+    for task, names in zip(list(wanted), listed, strict=True):
+        if names is None:
+            gone.add(number_of(task))
+            continue
+        inner = [name for name in names if name == "result" or name.startswith("arg-")]
+        wanted += _paths(task, inner)
+    for at in (yield from _read(wanted, references, held)):
+        parent, _, name = at.rpartition("/")
+        if name == "result":
+            gone.add(number_of(parent))
+    return gone
+
+
+def _paths(path: str, names: list[str]) -> list[str]:
+    return [f"{path}/{name}" for name in names]
+
+
+def _read(wanted: list[str], references: References, held: dict[str, Holder]) -> Step[list[str]]:
+    """Note what the znodes refer to. Returns those that are gone."""
+    nodes = yield from read_all([ReadData(path) for path in wanted])
+    gone = []
+    for path, node in zip(wanted, nodes, strict=True):
+        if node is None:
+            gone.append(path)
+            continue
+        for name in references(node.data):
+            held.setdefault(name, Holder(path, node.data))
+    return gone
+
+
+def _is_over(name: str, has_ended: bool, standing: set[str], gone: set[str]) -> bool:
+    """Whether nobody can refer to that blob any more, as far as nothing was seen to do so."""
+    key = key_of(name)
+    if key == ADDED or name.endswith(PART):
+        return has_ended  # whoever writes it may be alive
+    task, _, n = key.partition(".")
+    is_of_task = len(task) == 10 and task.isdecimal() and n.isdecimal()
+    return is_of_task and key not in standing and task not in gone
+
+
+# ---- what `zkplan plan check` says
+
+
+def check_blobs(
+    transport: Transport, paths: Paths, values: Values, plan: str, repair: bool, report: Report
+) -> None:
+    """Add to `report` which blobs of a plan are gone or damaged, and which are left over. `repair`
+    deletes the last. Without a store it says so, if the plan has such values. Raises
+    StoreUnavailable."""
+    store, plan_path = values.store, paths.plan(plan)
+    if store is None:
+        holder = transport.run(first_holder(plan_path))
+        if holder is not None:
+            report.unchecked = f"{_told(holder)} lies in a store; {NOT_LOOKED_AT}"
+        return
+    folder = values.known_folder_of(plan_path)
+    if not folder:
+        return
+    names = store.names(folder)
+    found = transport.run(compare(paths, plan, names))
+    if repair:
+        store.delete(folder, found.unreferenced)
+        report.deleted += found.unreferenced
+    else:
+        report.unreferenced += found.unreferenced
+    of_history = [name for name in names if key_of(name) == HISTORY and not name.endswith(PART)]
+    wrong = _damaged(store, folder, sorted(found.held.keys() & set(names)) + of_history, report)
+    for name in of_history:
+        if what := wrong.pop(name, None):
+            told = f"a part of its history in the store {what}: restore {folder}/{name}"
+            report.problems.append(told)
+    if not found.held.keys() <= set(names):
+        # What was written, or ended, since the blobs were listed is no problem.
+        now = set(store.names(folder))
+        wrong |= {name: "is gone" for name in found.held if name not in now}
+    nodes = transport.run(read_all([ReadData(found.held[name].path) for name in wrong]))
+    ids, elsewhere = store.ids(), dict[str, list[Holder]]()
+    for (name, what), node in zip(wrong.items(), nodes, strict=True):
+        holder = found.held[name]
+        if node is None or node.data != holder.data:
+            continue
+        written_to = _store_of(holder, name)
+        if what == "is gone" and written_to not in ids:
+            elsewhere.setdefault(written_to, []).append(holder)
+            continue
+        report.problems.append(f"{_told(holder)} in the store {what}: restore {folder}/{name}")
+    for written_to, holders in sorted(elsewhere.items()):
+        more = f" (and {len(holders) - 1} more)" if len(holders) > 1 else ""
+        report.problems.append(
+            f"{_told(holders[0])}{more} lies in another store than {store.url}, with ID "
+            f"{written_to}, and was not looked at: check with that one, and give all workers and "
+            "authors the same"
+        )
+
+
+def _damaged(store: Store, folder: str, names: list[str], report: Report) -> dict[str, str]:
+    """Which blobs have other bytes than their names say. It reads no more than READ_BYTES_MAX and
+    one blob, and counts the others."""
+    wrong, size = {}, 0
+    for at, name in enumerate(names):
+        if size > READ_BYTES_MAX:
+            report.unread = len(names) - at
+            break
+        read = store.digest(folder, name)
+        if read is not None:  # else it has just been deleted
+            size += read[1]
+            if read[0] != digest_of(name):
+                wrong[name] = f"is damaged (it has {read[1]} bytes)"
+    return wrong
+
+
+def _store_of(holder: Holder, name: str) -> str:
+    """The ID of the store that the blob was written to."""
+    return next(each.store for each in references_in(holder.data) if each.name == name)
+
+
+def _told(holder: Holder) -> str:
+    """Whose value it is, and which."""
+    *_, parent, name = holder.path.split("/")
+    kind, body = _opened(holder.data)
+    if kind == TASK:
+        called = task_options(TaskRecord.from_bytes(body)).name
+        return f"{name} ({called}): its function or its constant arguments" if called else name
+    if parent == "results":
+        called = split_name(body)[0]
+        return f"task-{name}{f' ({called})' if called else ''}: its result"
+    return f"{parent}: its {name}"

@@ -1,0 +1,294 @@
+"""Read and make keys, seal bytes with the first of them, and open bytes with any."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Protocol
+
+from ..basics.private import read_private
+from ..basics.settings import Settings
+from ..errors import InvalidSettings, PayloadRefused, PayloadUndecodable
+from ..protocol import formats
+
+#: A secret key authenticates; one of `aes` encrypts besides; ed25519 signs, its public half reads.
+SECRET, AES, SIGNING, READING = "secret", "aes", "ed25519", "ed25519-public"
+KINDS = (SECRET, AES, SIGNING, READING)
+#: How many bytes of a key's name and content stand before each sealed record.
+TAG_BYTES = 4
+_KEY_BYTES, _KEY_BYTES_MAX = 32, 64
+#: Of 32 random bytes hardly ever fewer than 24 differ; of a word that somebody typed, few do.
+_DIFFERENT_MIN = 12
+_ID = re.compile(r"[A-Za-z0-9._-]{1,40}")
+_HOW = "make one with `zkplan root new-key FILE`"
+
+
+@dataclass(frozen=True, repr=False)
+class Key:
+    """One key. `material` are its bytes: 32 at least, and 32 for every kind but `secret`."""
+
+    id: str
+    kind: str
+    material: bytes
+
+    def __repr__(self) -> str:
+        return f"Key({self.id!r}, {self.kind!r})"  # never its bytes
+
+    @property
+    def can_seal(self) -> bool:
+        return self.kind != READING
+
+    @property
+    def tag(self) -> bytes:
+        """What names the key in the tree. Who signs and who only reads give it the same name.
+
+        It tells nothing of a random key, and other bytes under the same ID get another tag: so a
+        process with a wrong key leaves things to others, and does not take them for forged.
+        """
+        kind, known = self.kind, self.material
+        if kind == SIGNING:
+            from .aes_ed25519 import public_of
+
+            kind, known = READING, public_of(known)
+        text = f"{kind}:{self.id}:".encode() + known
+        return blake2b(text, digest_size=TAG_BYTES, person=b"zkplan.key.tag").digest()
+
+    @property
+    def name(self) -> str:
+        """What people and `zkplan worker ls` call it: nothing in it is secret."""
+        return f"{self.id}:{self.tag.hex()}"
+
+    def to_line(self) -> str:
+        kind = "" if self.kind == SECRET else f"{self.kind}:"
+        return f"{self.id}:{kind}{self.material.hex()}"
+
+
+def new_key(identity: str, kind: str = SECRET) -> Key:
+    """A random key. Raises InvalidSettings for an identity or a kind that cannot be."""
+    if kind not in (SECRET, AES, SIGNING):
+        raise InvalidSettings(f"a key is of the kind {SECRET}, {AES} or {SIGNING}, not {kind!r}")
+    return _key(identity, kind, secrets.token_bytes(_KEY_BYTES).hex(), "the key")
+
+
+def public_key(key: Key) -> Key:
+    """The half of an ed25519 key with which one reads, and seals nothing."""
+    from .aes_ed25519 import public_of
+
+    return Key(key.id, READING, public_of(key.material))
+
+
+def parse_keys(text: str, origin: str) -> list[Key]:
+    """The keys in the lines `ID:KEY`, `ID:KIND:KEY` or `KEY` of a file.
+
+    Empty lines and those that begin with `#` are passed over. Raises InvalidSettings, which names
+    the line and never shows it.
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        parts = [part.strip() for part in line.strip().split(":")]
+        if parts == [""] or parts[0].startswith("#"):
+            continue
+        where = f"{origin}, line {number}"
+        if len(parts) > 3:
+            raise InvalidSettings(f"{where}: a key is ID:KEY or ID:KIND:KEY: {_HOW}")
+        identity = parts[0] if len(parts) > 1 else "-"
+        kind = parts[1] if len(parts) == 3 else SECRET
+        found.append(_key(identity, kind, parts[-1], where))
+    if not found:
+        raise InvalidSettings(f"{origin} is empty: it holds no key: {_HOW}")
+    return found
+
+
+def names_of(keys: Sequence[Key]) -> str:
+    """The names of these keys, in their order: the first one seals."""
+    return " ".join(key.name for key in keys)
+
+
+def check_keys(keys: Sequence[Key]) -> Sequence[Key]:
+    """Raises InvalidSettings where two keys cannot be told apart."""
+    ids, tags = [key.id for key in keys], [key.tag for key in keys]
+    for key in keys:
+        if ids.count(key.id) > 1 or tags.count(key.tag) > 1:
+            raise InvalidSettings(
+                f"secret-files: two keys are called {key.id!r}: each key needs an ID of its own"
+            )
+    return keys
+
+
+def read_keys(files: Sequence[str]) -> list[Key]:
+    """The keys of these files, in their order: the first one seals, all open.
+
+    Raises InvalidSettings for a file that others may read, for one without a key, and for a key
+    that is too short or not random.
+    """
+    found: list[Key] = []
+    for file in files:
+        text = read_private(file, "the secret file").decode(errors="replace")
+        found += parse_keys(text, f"the secret file {file}")
+    return list(check_keys(found))
+
+
+def keys_of(settings: Settings) -> list[Key]:
+    """The keys that these settings name; none where they name none. Raises as `read_keys`."""
+    if settings.secret:
+        found = parse_keys(settings.secret.decode(errors="replace"), "the secret")
+        return list(check_keys(found))
+    return read_keys(settings.secret_files) if settings.secret_files else []
+
+
+def _key(identity: str, kind: str, text: str, where: str) -> Key:
+    if not _ID.fullmatch(identity):
+        raise InvalidSettings(
+            f"{where}: the ID of a key has up to 40 letters, digits, dots, dashes, underscores"
+        )
+    if kind not in KINDS:
+        raise InvalidSettings(f"{where}: the kind of a key is one of {', '.join(KINDS)}")
+    try:
+        material = bytes.fromhex(text)
+    except ValueError:
+        material = b""
+    most = _KEY_BYTES_MAX if kind == SECRET else _KEY_BYTES
+    if not _KEY_BYTES <= len(material) <= most or len(set(material)) < _DIFFERENT_MIN:
+        raise InvalidSettings(
+            f"{where}: a key is {_KEY_BYTES} random bytes as {2 * _KEY_BYTES} hexadecimal digits; "
+            f"whoever reads the tree could guess less: {_HOW}"
+        )
+    return Key(identity, kind, material)
+
+
+# ---- Seal bytes for a place with the first of some keys, and open them with whichever sealed
+# them.
+#
+#     z3  KIND  TAG  PROOF  BODY
+#
+# KIND is one letter, TAG names the key. The proof is over the place and the body: 16 bytes of keyed
+# BLAKE2b (`H`), or 64 bytes of Ed25519 (`S`); with AES-GCM (`G`) it is the nonce of 12 bytes, and
+# the body is encrypted and followed by 16 bytes that prove it.
+
+
+MAGIC = formats.SEALED
+_HEAD = len(MAGIC) + 1 + TAG_BYTES
+_PROOF, _PERSON = 16, b"zkplan.seal.z3"
+NOT_FOR_HERE = "it was not sealed for this place: it was changed, or moved here from elsewhere"
+
+
+class Seal(Protocol):
+    """One key of one root at work. `kind` is the letter of its algorithm."""
+
+    kind: bytes
+
+    def seal(self, place: bytes, body: bytes) -> bytes: ...
+
+    def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
+        """The body of what is sealed from `at` on, which is behind the tag; None where it was not
+        sealed so, or not for here."""
+
+
+class _Hash:
+    """Keyed BLAKE2b. No place holds a null byte, so a place and a body have one text together."""
+
+    kind = b"H"
+
+    def __init__(self, key: bytes, uid: bytes) -> None:
+        #: Has taken in the key. A copy of it costs a third of what taking in the key costs.
+        self._keyed = blake2b(uid + b" ", digest_size=_PROOF, key=key, person=_PERSON)
+
+    def _proof(self, place: bytes, body: bytes) -> bytes:
+        proof = self._keyed.copy()
+        proof.update(place + b"\0" + body)
+        return proof.digest()
+
+    def seal(self, place: bytes, body: bytes) -> bytes:
+        return self._proof(place, body) + body
+
+    def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
+        body = sealed[at + _PROOF :]
+        return body if compare_digest(sealed[at : at + _PROOF], self._proof(place, body)) else None
+
+
+class Ring:
+    """The keys of one root. `uid` tells this root from all others: keys are derived from it."""
+
+    def __init__(self, keys: Sequence[Key], uid: bytes) -> None:
+        made = [(key.tag, _seal_of(key, uid)) for key in keys]
+        #: By what stands before its proofs: its kind and its tag.
+        self._seals = {MAGIC + seal.kind + tag: seal for tag, seal in made}
+        self._tags = {tag for tag, _ in made}
+        self._head = next(iter(self._seals))
+        self._sealing = made[0][1] if keys[0].can_seal else None
+        self.uid = uid
+
+    def seal(self, place: bytes, body: bytes) -> bytes:
+        """Raises InvalidSettings if the first key can only read."""
+        if self._sealing is None:
+            raise InvalidSettings(
+                "the key of this client can only read (ed25519-public): it writes nothing under "
+                "this root. Give the file with the key that signs (secret-files)"
+            )
+        return self._head + self._sealing.seal(place, body)
+
+    def open(self, place: bytes, sealed: bytes) -> bytes:
+        """The body. Nothing of it is looked at before its proof fits.
+
+        Raises PayloadRefused if it was not sealed with the key that it names, for this place.
+        Raises PayloadUndecodable if that key is not known here.
+        """
+        head = sealed[:_HEAD]
+        seal = self._seals.get(head)
+        if seal is None:
+            raise self._unknown(head)
+        body = seal.open(place, sealed, _HEAD)
+        if body is None:
+            raise PayloadRefused(NOT_FOR_HERE)
+        return body
+
+    def _unknown(self, head: bytes) -> PayloadUndecodable:
+        """Why nothing that begins so is opened. Raises OtherFormat."""
+        formats.require_magic(head, MAGIC)
+        if head[: len(MAGIC)] != MAGIC or len(head) < _HEAD:
+            return PayloadRefused("it is not sealed with any key")
+        tag = head[-TAG_BYTES:]
+        if tag in self._tags:
+            return PayloadRefused(NOT_FOR_HERE)
+        return PayloadUndecodable(
+            f"it is sealed with another secret (the key {tag.hex()}), which is not known "
+            "here: give the file with that key (secret-files)"
+        )
+
+    def is_current(self, sealed: bytes) -> bool:
+        """Whether the key that seals now has sealed it, as far as it says itself."""
+        return sealed[:_HEAD] == self._head
+
+
+def _seal_of(key: Key, uid: bytes) -> Seal:
+    if key.kind == SECRET:
+        return _Hash(derived(key, uid), uid)
+    if key.kind == AES:
+        from .aes_ed25519 import Encrypting
+
+        return Encrypting(derived(key, uid), uid)
+    from .aes_ed25519 import Signing
+
+    return Signing(key.material, uid, is_private=key.kind == SIGNING)
+
+
+def derived(key: Key, uid: bytes) -> bytes:
+    """The key of the root with that uid. So roots that share a key seal differently."""
+    person = b"zkplan.root.aes" if key.kind == AES else b"zkplan.root.mac"
+    return blake2b(uid, key=key.material, person=person, digest_size=32).digest()
+
+
+def without_proof(sealed: bytes) -> bytes:
+    """What was sealed, whoever did it: nothing proves it. Raises PayloadUndecodable if it is
+    encrypted."""
+    if sealed[: len(MAGIC)] != MAGIC:
+        return sealed
+    proofs = {_Hash.kind: _PROOF, b"S": 64}
+    proof = proofs.get(sealed[len(MAGIC) : len(MAGIC) + 1])
+    if proof is None:
+        raise PayloadUndecodable("it is encrypted with a key that is not known here")
+    return sealed[_HEAD + proof :]

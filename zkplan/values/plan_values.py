@@ -1,0 +1,383 @@
+"""Seal and open the values of plans, and put the large ones in the store.
+
+S10: the blob is written, and lasts, before the transaction that refers to it is sent.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import (
+    PayloadUndecodable,
+    PlanNotFound,
+    StoredValueLost,
+    StoreUnavailable,
+    ZkplanError,
+)
+from ..protocol.layout import number_of
+from ..protocol.records import PlanRecord
+from ..protocol.requests import ReadData, Step
+from ..transport import Transport
+from .blobs import (
+    ADDED,
+    Bytes,
+    Cache,
+    Part,
+    Read,
+    Reference,
+    decode,
+    digest,
+    encode,
+    is_stored,
+    side_by_side,
+)
+from .codec import VALUE, Codec, dump, dump_call, load, unsealed
+from .function_codec import load_function, named, split_name
+from .functions_by_name import AllowList
+from .json_values import dump_call_json, dump_json
+from .pickle_by_value import not_serialisable
+from .store import Store
+
+#: The first byte of a value without a name that is no reference: nearly all arguments.
+_AS_IT_IS = frozenset((b"P", b"C", b"D"))
+#: How long to wait for a sign of a store that may be away.
+SIGN_S = 2.0
+#: The folders of so many plans are remembered.
+FOLDERS_MAX = 10_000
+NO_STORE = (
+    "its value lies in a store, and none is configured here: give the one of its author "
+    "(connect(store=...), --store or ZKPLAN_STORE)"
+)
+
+
+class Values:
+    """The values of all plans of one client. It is thread-safe."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        codec: Codec,
+        store: Store | None = None,
+        for_ever: bool = False,
+    ) -> None:
+        """`for_ever` waits for ZooKeeper as long as it takes, as a worker does."""
+        self.transport, self.codec, self.store = transport, codec, store
+        self._for_ever = for_ever
+        self._cache = Cache()
+        self._folders: dict[str, str] = {}
+
+    def for_worker(self, allowed: AllowList | None = None) -> Values:
+        """The same, but it waits for ZooKeeper as long as it takes. `allowed`: see Codec."""
+        found = Values(self.transport, self.codec.for_worker(allowed), self.store, True)
+        found._cache = self._cache
+        return found
+
+    def folder_of(self, plan_path: str) -> str:
+        """The folder of a plan in the store. It is another one for each copy of a plan.
+
+        Raises PlanNotFound.
+        """
+        folder = self._folders.get(plan_path)
+        if folder is None:
+            node = self._run(_read(plan_path))
+            if node is None:
+                raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+            uid = PlanRecord.from_bytes(node.data).uid
+            folder = folder_name(plan_path, uid, node.created_ms)
+            if len(self._folders) >= FOLDERS_MAX:
+                self._folders.clear()
+            self._folders[plan_path] = folder
+        return folder
+
+    def known_folder_of(self, plan_path: str) -> str:
+        """The same; empty where there is no store, no such plan, or one of a newer zkplan."""
+        try:
+            return self.folder_of(plan_path) if self.store is not None else ""
+        except (PlanNotFound, PayloadUndecodable):
+            return ""
+
+    def why_away(self, plan_path: str) -> str:
+        """Why this client cannot use the store now; empty if it can, or if there is none."""
+        store, folder = self.store, self.known_folder_of(plan_path)
+        if store is None:
+            return ""
+        found = [f"the store {store.url} gives no answer"]
+
+        def look() -> None:
+            try:
+                store.look(folder)
+                found.append("")
+            except StoreUnavailable as error:
+                found.append(str(error))
+
+        # A file system whose server is gone may block for ever.
+        looking = threading.Thread(target=look, name="zkplan-store-look", daemon=True)
+        looking.start()
+        looking.join(SIGN_S)
+        return found[-1]
+
+    # ---- seal
+
+    def seal(
+        self, plan_path: str, key: str, value: Any, name: str = "", as_json: bool = False
+    ) -> bytes:
+        """The envelope of a value. `name` is that of its task, if the value will be kept.
+
+        Without a `key` nothing is written to the store: empty for a value that belongs there.
+
+        Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
+        """
+        if self.store is None:
+            return self.codec.seal_value(value, name, as_json)
+        as_json = as_json or self.codec.is_json_only
+        if value is None and not as_json:
+            return self.codec.seal_value(value, name, as_json)
+        try:
+            body, buffers = (dump_json(value), []) if as_json else dumped(value)
+            store = self._store_for(body, buffers)
+            if store is not None:
+                if not key:
+                    return b""
+                body = self._stored(store, plan_path, key, body, buffers)
+            elif buffers:
+                body = dump(value)
+        except ZkplanError:
+            raise
+        except Exception as error:
+            what = f"a value of type {type(value).__qualname__}"
+            raise not_serialisable(what, value, error) from error
+        return self.codec.seal(VALUE, named(body, name) if name else body)
+
+    def dump_call_json(
+        self,
+        plan_path: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        position_of: Callable[[Any], int | None],
+    ) -> bytes:
+        """The same as JSON. Raises NotJson, and StoreUnavailable."""
+        body = dump_call_json(args, kwargs, position_of)
+        store = self._store_for(body, [])
+        return body if store is None else self._stored(store, plan_path, ADDED, body, [])
+
+    def dump_call(
+        self,
+        plan_path: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        position_of: Callable[[Any], int | None],
+    ) -> bytes:
+        """The arguments of a call; each task in them becomes its position. Raises whatever dill
+        raises, and StoreUnavailable."""
+        if self.store is None:
+            return dump_call(args, kwargs, position_of)
+        body, buffers = dumped((tuple(args), dict(kwargs)), position_of)
+        store = self._store_for(body, buffers)
+        if store is not None:
+            return self._stored(store, plan_path, ADDED, body, buffers)
+        return dump_call(args, kwargs, position_of) if buffers else body
+
+    def function(self, plan_path: str, body: bytes) -> bytes:
+        """What a definition holds for a dumped function: itself, or a reference."""
+        store = self._store_for(body, [])
+        if store is None:
+            return body
+        name, _ = split_name(body)
+        return named(self._stored(store, plan_path, ADDED, body, []), name)
+
+    def _store_for(self, body: bytes, buffers: Sequence[pickle.PickleBuffer]) -> Store | None:
+        """The store, if there is one and the value is large enough for it."""
+        size = len(body) + sum(buffer.raw().nbytes for buffer in buffers)
+        return self.store if self.store is not None and size > self.store.inline_limit else None
+
+    def _stored(
+        self,
+        store: Store,
+        plan_path: str,
+        key: str,
+        body: bytes,
+        buffers: Sequence[pickle.PickleBuffer],
+    ) -> bytes:
+        views = [buffer.raw() for buffer in buffers]
+        parts = [Part(body), *(Part(view, view.readonly) for view in views)]
+        return self._stored_blob(store, plan_path, key, encode(parts))
+
+    def _stored_blob(
+        self, store: Store, plan_path: str, key: str, chunks: Sequence[Bytes]
+    ) -> bytes:
+        length = sum(map(len, chunks))
+        reference = Reference(key, digest(chunks), length, store.identity())
+        folder = self.folder_of(plan_path)
+        if self._cache.get(f"{folder}/{reference.name}") is None:
+            store.write(folder, reference.name, chunks)
+            if reference.length <= self._cache.entry_bytes_max:
+                self._cache.put(f"{folder}/{reference.name}", b"".join(chunks))
+        return reference.to_bytes()
+
+    # ---- open
+
+    def load(self, plan_path: str, body: bytes, read: Read | None = None) -> Any:
+        """The value of an opened envelope. `read` gives its blob, if that is read elsewhere.
+
+        Raises PayloadUndecodable, StoredValueLost, StoreUnavailable, and what the user's own
+        classes raise.
+        """
+        if body[:1] in _AS_IT_IS:
+            return self.codec.load(body)
+        body = split_name(body)[1]
+        if not is_stored(body):
+            return self.codec.load(body)
+        blob = self.blob(plan_path, Reference.from_bytes(body)) if read is None else read()
+        return loaded(self.codec.load, blob, ())
+
+    def load_call(self, plan_path: str, body: bytes, values: Sequence[Any]) -> Any:
+        """(args, kwargs) of a definition, with `values` in place of its tasks. Raises as `load`."""
+        if not is_stored(body):
+            return self.codec.load_call(body, values)
+        blob = self.blob(plan_path, Reference.from_bytes(body))
+        return loaded(self.codec.load_call, blob, values)
+
+    def load_all(self, plan_path: str, bodies: Sequence[bytes]) -> list[Any]:
+        """The values of the arguments of one task. Stored ones are read several at once."""
+        if self.store is None or len(bodies) < 2:
+            return [self.load(plan_path, body) for body in bodies]
+        plain = [split_name(body)[1] for body in bodies]
+        if sum(map(is_stored, plain)) < 2:
+            return [self.load(plan_path, body) for body in plain]
+        reads = side_by_side(self.reading(plan_path, body) for body in plain)
+        return [self.load(plan_path, *each) for each in zip(plain, reads, strict=True)]
+
+    def reading(self, plan_path: str, body: bytes) -> Read | None:
+        """What reads the blob of an opened envelope, for `side_by_side`; None if it has none."""
+        plain = split_name(body)[1]
+        if not is_stored(plain):
+            return None
+        return lambda: self.blob(plan_path, Reference.from_bytes(plain))
+
+    def reading_sealed(self, plan_path: str, sealed: bytes) -> Read | None:
+        """Likewise of an envelope. Whoever opens it says what is wrong with that."""
+        if self.store is None:
+            return None
+        try:
+            kind, body = unsealed(sealed)
+        except PayloadUndecodable:
+            return None
+        return self.reading(plan_path, body) if kind == VALUE else None
+
+    def load_function(self, plan_path: str, body: bytes) -> Callable[..., Any]:
+        """The function of a definition. Raises as `load`."""
+        reference = split_name(body)[1]
+        if not is_stored(reference) or self.codec.is_json_only:
+            return self.codec.load_function(body)
+        blob = self.blob(plan_path, Reference.from_bytes(reference))
+        return load_function(bytes(decode(blob)[0]))
+
+    # ---- what goes to the process of a task
+
+    def carried(self, plan_path: str, body: bytes, read: Read | None = None) -> tuple[bool, Bytes]:
+        """An opened envelope, or a function, for the process of a task: whether it is a blob, and
+        its bytes. `read`: see `load`. Raises as `blob`."""
+        read = read or self.reading(plan_path, body)
+        return (False, body) if read is None else (True, read())
+
+    def seal_carried(
+        self, plan_path: str, key: str, is_blob: bool, data: Bytes, name: str = ""
+    ) -> bytes:
+        """The envelope of a value that the process of a task has encoded; as `seal`."""
+        if is_blob:
+            if self.store is None:
+                raise PayloadUndecodable(NO_STORE)
+            data = self._stored_blob(self.store, plan_path, key, [data])
+        return self.codec.seal(VALUE, named(bytes(data), name) if name else bytes(data))
+
+    def blob(self, plan_path: str, reference: Reference) -> Bytes:
+        """The bytes in the store, as its reference says they are.
+
+        Raises PayloadUndecodable if there is no store, StoredValueLost, StoreUnavailable.
+        """
+        store = self.store
+        if store is None:
+            raise PayloadUndecodable(NO_STORE)
+        folder = self.folder_of(plan_path)
+        place = f"{folder}/{reference.name}"
+        blob = self._cache.get(place)
+        if blob is None:
+            blob = store.read(folder, reference.name, reference.store)
+            if len(blob) != reference.length or digest([blob]) != reference.digest:
+                raise StoredValueLost(
+                    f"{place} in the store {store.url} is damaged ({len(blob)} of "
+                    f"{reference.length} bytes)"
+                )
+            self._cache.put(place, blob)
+        return blob
+
+    def _run(self, step: Step[Any]) -> Any:
+        return self.transport.run(step, for_ever=self._for_ever)
+
+
+def folder_name(plan_path: str, uid: str, created_ms: int) -> str:
+    """
+    >>> folder_name("/zkplan/plan-0000000004", "c0ffee", 255)
+    'plan-0000000004-c0ffee-ff'
+    """
+    return f"plan-{number_of(plan_path)}-{uid}-{created_ms:x}"
+
+
+def _read(path: str) -> Step[Any]:
+    return (yield ReadData(path))
+
+
+def dumped(
+    value: Any, position_of: Callable[[Any], int | None] | None = None
+) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """The pickle and its buffers, which lie apart so that large ones are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = dump(value, position_of, buffers)
+    try:
+        for buffer in buffers:
+            buffer.raw()
+    except BufferError:  # not contiguous: only its object can put it into the pickle
+        return dump(value, position_of), []
+    return body, buffers
+
+
+def loaded(load: Callable[..., Any], blob: Bytes, values: Sequence[Any]) -> Any:
+    body, *buffers = decode(blob)
+    return load(memoryview(body), values, buffers)
+
+
+# ---- Values on their way between a worker and the process of a task, which has no store.
+#
+# The worker reads and writes blobs of the store, and decodes nothing. The process does that,
+# and knows no login of the store.
+
+
+def carried_value(is_blob: bool, data: Bytes, values: Sequence[Any] = ()) -> Any:
+    """The value of what `Values.carried` returned. Raises as `codec.load`."""
+    return loaded(load, data, values) if is_blob else load(bytes(data), values)
+
+
+def carried_function(is_blob: bool, data: Bytes) -> Callable[..., Any]:
+    """Likewise for a function. Raises PayloadUndecodable."""
+    return load_function(bytes(decode(data)[0] if is_blob else data))
+
+
+def carry(value: Any, inline_limit: int | None) -> tuple[bool, list[Bytes]]:
+    """Whether the value is large enough for a store (None: there is none), and its bytes, for
+    `Values.seal_carried`. Raises NotSerialisable."""
+    try:
+        if inline_limit is None:
+            return False, [dump(value)]
+        body, buffers = dumped(value)
+        views = [buffer.raw() for buffer in buffers]
+        if len(body) + sum(view.nbytes for view in views) > inline_limit:
+            return True, encode([Part(body), *(Part(view, view.readonly) for view in views)])
+        return False, [dump(value) if buffers else body]
+    except ZkplanError:
+        raise
+    except Exception as error:
+        what = f"a value of type {type(value).__qualname__}"
+        raise not_serialisable(what, value, error) from error

@@ -1,0 +1,1 @@
+"""Read plans, tasks, queues and workers, and explain their state. Nothing here runs a task."""

@@ -1,0 +1,87 @@
+"""Show what a gate waits for, and which worker looked at it last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import PayloadUndecodable
+from ..gates import opened_condition
+from ..protocol.features.gates import Condition, read_gates
+from ..protocol.fields import from_json
+from ..protocol.layout import number_of, parse_gate
+from ..protocol.requests import ReadChildren, ReadData, Step
+from ..values.connection import Connection
+
+
+class GateInfo(NamedTuple):
+    """A gate that waits. `condition` is None if it cannot be read here, and `unread` says why.
+
+    `error` is what keeps worker `worker` from looking; without one that worker looked last, at
+    `looked` in seconds since 1970 by the clock of ZooKeeper (None: nobody has looked yet).
+    """
+
+    task: str
+    condition: Condition | None
+    unread: str = ""
+    worker: str = ""
+    looked: float | None = None
+    error: str = ""
+
+    @property
+    def waits_for(self) -> str:
+        return self.condition.told if self.condition else f"a znode ({self.unread})"
+
+
+def gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> list[GateInfo]:
+    """Those of these tasks that wait as gates, in this order."""
+    return client.transport.run(_gates_of(client, plan_path, tasks))
+
+
+def _gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> Step[list[GateInfo]]:
+    paths, plan = client.paths, number_of(plan_path)
+    names: dict[str, str] = {}
+    for name in (yield ReadChildren(paths.gates)) or ():
+        gate = parse_gate(name)
+        if gate is not None and gate.plan == plan:
+            names[gate.entry.task] = name
+    node = yield ReadData(paths.gates)
+    worker, looked = _worker(node.data) if node is not None else "", None
+    if node is not None and worker:
+        looked = node.modified_ms / 1000
+    wanted = {names[task]: task for task in tasks if task in names}
+    found = []
+    for read in (yield from read_gates(paths, list(wanted))):
+        unread, condition = "", None
+        try:
+            condition = opened_condition(client.codec, read.sealed)
+        except PayloadUndecodable as error:
+            unread = str(error)
+        at = looked if looked is not None and looked >= read.created_ms / 1000 else None
+        stopped, error_text = _worker(read.told), _error(read.told)
+        found.append(
+            GateInfo(
+                wanted[read.name],
+                condition,
+                unread,
+                stopped or (worker if at is not None else ""),
+                at,
+                error_text,
+            )
+        )
+    return found
+
+
+def _facts(data: bytes) -> dict[str, object]:
+    try:
+        return from_json(data, "what a worker tells of gates") if data else {}
+    except PayloadUndecodable:
+        return {}
+
+
+def _worker(data: bytes) -> str:
+    return str(_facts(data).get("worker", ""))
+
+
+def _error(data: bytes) -> str:
+    return str(_facts(data).get("error", ""))

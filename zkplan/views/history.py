@@ -1,0 +1,339 @@
+"""Read the history of a plan, once or as it grows, and turn its records into events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..basics.text import count
+from ..errors import HistoryNotKept, PayloadUndecodable, PlanError, PlanNotFound
+from ..protocol.history.compaction import read_history
+from ..protocol.history.events import Told
+from ..protocol.history.segments import Record, history_path
+from ..protocol.layout import RANK_MIDDLE, parse_lease
+from ..protocol.requests import ReadData
+from ..values.plan_values import Values
+from ..values.store_maintenance import Earlier, earlier
+from .history_state import DAMAGED, FAILED, KINDS, SKIPPED, PlanState, TaskState, damaged
+
+#: A follower looks again after so many seconds without a watch, which a connection can lose.
+LOOK_S = 10.0
+#: It lets so many seconds pass between two reads: a busy plan then costs few large ones.
+GATHER_S = 0.05
+
+
+class Whole(NamedTuple):
+    """A history as far as it can be read: first what the store has of it, then the tree.
+
+    `untold` and `damaged`: see `History`.
+    """
+
+    earlier: Earlier
+    latest: list[Record]
+    untold: int
+    damaged: list[str]
+
+    def records(self) -> Iterator[Record]:
+        """All records in order; those of the store are decoded one part at a time."""
+        for part in self.earlier.parts:
+            try:
+                yield from part.records()
+            except PayloadUndecodable:
+                self.damaged.append(part.span.name)
+        yield from self.latest
+
+
+def read(values: Values, plan_path: str) -> tuple[list[Event], Whole]:
+    """All events, and what is missing. Raises HistoryNotKept, PlanNotFound and
+    PayloadUndecodable."""
+    found = read_whole(values, plan_path)
+    return list(Events().of(found.records())), found
+
+
+def read_state(values: Values, plan_path: str) -> tuple[PlanState, Whole]:
+    """What all events add up to, and what is missing: cheaper than the events. Raises as `read`."""
+    found = read_whole(values, plan_path)
+    return PlanState().add(found.records()), found
+
+
+def read_whole(values: Values, plan_path: str) -> Whole:
+    """The history as it is written. Raises as `read`."""
+    found = read_if_kept(values, plan_path)
+    if found is None:
+        raise _no_history(values, plan_path)
+    return found
+
+
+def read_if_kept(
+    values: Values, plan_path: str, after: int = -1, watch: bool = False
+) -> Whole | None:
+    """As `read_whole`, but None without a history; of the records only those behind `after`.
+
+    The tree comes first: what leaves it meanwhile is read in the store.
+    """
+    found = values.transport.run(read_history(plan_path, after, watch))
+    if found is None:
+        return None
+    more = earlier(values, plan_path, found.cut, after)
+    return Whole(more, found.records, found.untold, found.damaged)
+
+
+def state_at(values: Values, plan_path: str, when: float) -> PlanState:
+    """What the plan was like at `when`, in seconds since 1970. Raises as `read`."""
+    records = read_whole(values, plan_path).records()
+    return PlanState().add(record for record in records if record.ms <= when * 1000)
+
+
+def ended_tasks(values: Values, plan_path: str) -> list[TaskState] | None:
+    """The tasks that have ended, by number, as far as the history reaches; None without one."""
+    tasks = told_tasks(values, plan_path)
+    if tasks is None:
+        return None
+    return [tasks[number] for number in sorted(tasks) if tasks[number].gone]
+
+
+def told_tasks(values: Values, plan_path: str) -> dict[int, TaskState] | None:
+    """All tasks that the history tells of, by number; None without one."""
+    found = read_if_kept(values, plan_path)
+    return None if found is None else PlanState().add(found.records()).tasks
+
+
+class RecordFollower:
+    """Reads a history as it grows. `read_on` is for one thread at a time, `close` for any."""
+
+    def __init__(self, values: Values, plan_path: str) -> None:
+        self._values, self._plan_path = values, plan_path
+        self._after, self._has_read = -1, False
+        self._closed = threading.Event()
+        self._woken = woken = threading.Event()
+        path = history_path(plan_path)
+
+        # It does not refer to the follower, which then goes with whoever iterates over it.
+        def wake(changed: str | None) -> None:
+            if changed is None or changed == path:
+                woken.set()
+
+        self._wake = wake
+        values.transport.listen(wake)
+
+    def read_on(self) -> list[Record] | None:
+        """Wait for the next records: there may be none yet. None when the plan was removed, or this
+        was closed. Raises as `read`."""
+        if self._has_read:
+            self._woken.wait(LOOK_S)
+            self._closed.wait(GATHER_S)
+        self._woken.clear()  # first: `close` may come behind the check
+        if self._closed.is_set():
+            return None
+        found = read_if_kept(self._values, self._plan_path, self._after, watch=True)
+        if found is None and not self._has_read:
+            raise _no_history(self._values, self._plan_path)
+        self._has_read = True
+        if found is None:
+            return None
+        records = [each for each in found.records() if each.number > self._after]
+        if records:
+            self._after = records[-1].number
+        return records
+
+    def close(self) -> None:
+        """End it, also while it waits. Again does no harm."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._values.transport.unlisten(self._wake)
+            self._woken.set()
+
+
+class Follower:
+    """Reads the events of a history as they come, as `RecordFollower` reads its records."""
+
+    def __init__(self, values: Values, plan_path: str) -> None:
+        self._records, self._events = RecordFollower(values, plan_path), Events()
+        self.close = self._records.close
+
+    def read_on(self) -> list[Event]:
+        """Wait for the next events. None are left when the plan has ended, or was removed, or this
+        was closed. Raises as `read`."""
+        while not self._events.state.has_ended:
+            records = self._records.read_on()
+            if records is None:
+                break
+            if told := list(self._events.of(records)):
+                return told
+        return []
+
+
+def follow(values: Values, plan_path: str) -> Iterator[Event]:
+    """All events, and those to come, until the plan ends or is removed. Raises as `read`."""
+    with closing(Follower(values, plan_path)) as follower:
+        while told := follower.read_on():
+            yield from told
+
+
+def missing(found: Whole) -> list[str]:
+    """What a history does not tell, in words; empty where it is whole."""
+    return gaps(found.earlier, found.untold, found.damaged)
+
+
+def gaps(earlier: Earlier, untold: int, damaged: list[str]) -> list[str]:
+    """The same, of the fields of a `Whole`."""
+    told, cut = list[str](), earlier.cut
+    if cut.imported:
+        told.append("it begins with the import of the plan")
+    if cut.events:
+        first = "its first" if not earlier.parts else "of its older events"
+        events = f"{first} {cut.events:,}{'' if earlier.parts else ' events'}"
+        told.append(f"{events} were let go: it is bounded{'; ' * bool(earlier.why)}{earlier.why}")
+    if untold:
+        told.append(f"{untold:,} transactions could not be told: no room, or no right")
+    if damaged:
+        told.append(f"cannot be read here: {', '.join(damaged)}")
+    return told
+
+
+def _no_history(values: Values, plan_path: str) -> PlanError:
+    if values.transport.ask(ReadData(plan_path)) is None:
+        return PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return HistoryNotKept(
+        plan_path,
+        f"{plan_path} keeps no history: it was made with history=False, or by an older zkplan",
+    )
+
+
+# ---- Events for people and programs, made from the records of a history. Pure.
+
+
+#: What a change of a plan's state is called, by the state that it makes.
+_STATES = {"running": "resumed", "paused": "paused", "cancelled": "cancelled"}
+#: All kinds of events, each with what those begin with that may be of it, as they are written.
+EVENT_KINDS: dict[str, tuple[str, ...]] = {
+    **{kind: (letter,) for letter, kind in KINDS.items() if letter != "S"},
+    **dict.fromkeys(("skipped", "failed"), ("k",)),
+    "lapsed": ("l",),
+    "share changed": ("S",),
+    **{kind: ("S", state) for state, kind in _STATES.items()},
+    "ready": ("S", "running"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened to a task, or to its plan, in one transaction.
+
+    `kind` is `added`, `runnable`, `claimed`, `committed`, `skipped`, `failed` (for good, and told
+    to its dependents), `dead` (for good, and kept), `attempt failed`, `handed back`, `lost` (with
+    its worker), `lapsed` (with its lease), `retried`, `decided`, `due`, `opened`, `moved`,
+    `result stored`, `delivered`, `edges added`, `started`, `logged`, `printed` (`Task.logs` gives
+    the text); of a plan `ready`, `paused`, `resumed`, `cancelled`, `share changed`, `done`.
+
+    `position` is its place in the order in which ZooKeeper applied the transactions; `when` is
+    ZooKeeper's time, in wall-clock seconds. `by` did it: the ID of a worker, or a user, a machine
+    and a command. `task` is the number of a task, empty for a plan. `worker` has the claim: it is
+    the ID of a worker, or a lease. `attempt` is the number of a claim, which grows with each. Of an
+    attempt that ended: `seconds` is how long its function ran, by the worker's clock; under a lease
+    it is the time since the task was given out. `size` is that of an outcome in bytes, as it is
+    stored, or of what is told to be printed. `detail` says more.
+    """
+
+    position: int
+    when: float
+    kind: str
+    by: str
+    task: str = ""
+    name: str = ""
+    worker: str = ""
+    attempt: int | None = None
+    seconds: float | None = None
+    size: int | None = None
+    error: str = ""
+    detail: str = ""
+
+
+class Events:
+    """Follows one history: `state` is what its events have added up to so far."""
+
+    def __init__(self) -> None:
+        self.state = PlanState()
+
+    def of(self, records: Iterable[Record]) -> Iterator[Event]:
+        """The events of the next records. Raises PayloadUndecodable for a damaged one."""
+        for record in records:
+            for told in record.events:
+                before = self.state.state
+                try:
+                    self.state.apply([record._replace(events=[told])])
+                    event = self._event(record, told, before)
+                except DAMAGED as error:
+                    raise damaged(record, error) from None
+                if event is not None:
+                    yield event
+
+    def _event(self, record: Record, told: Told, before: str) -> Event | None:
+        letter, when = told[0], record.ms / 1000
+        if letter == "S":
+            kind = "share changed" if told[1] == before else _STATES[told[1]]
+            if before == "defining" and told[1] == "running":
+                kind = "ready"
+            shares = zip(("weight", "priority"), told[2:], strict=False)
+            detail = ", ".join(f"{name} {value}" for name, value in shares if value is not None)
+            return Event(record.number, when, kind, record.by, detail=detail)
+        if letter in "DR":
+            dead = sum(task.place == "x" for task in self.state.tasks.values())
+            detail = f"{count(dead, 'task')} failed" if dead and letter == "D" else ""
+            return Event(record.number, when, KINDS[letter], record.by, detail=detail)
+        if letter not in KINDS:
+            return None
+        task = self.state.tasks[told[1]]
+        more: dict[str, Any] = {}
+        kind = KINDS[letter]
+        if letter == "l" and parse_lease(task.worker) is not None:
+            kind = "lapsed"
+        if letter in "chlkxf":
+            more["worker"], more["attempt"] = task.worker, task.n if task.n >= 0 else None
+        if letter == "p":
+            more["worker"], more["attempt"] = (told[5] if len(told) > 5 else record.by), told[2]
+            more["size"] = len(told[4].encode())
+        if letter in "kxfv":
+            more["seconds"] = task.ran_ms / 1000 if task.ran_ms >= 0 else None
+        if letter in "kxf":
+            more["error"] = task.error
+        if letter == "k":
+            more["size"] = task.size
+            kind = "skipped" if task.flags & SKIPPED else "failed" if task.flags & FAILED else kind
+        elif letter in "arhlfotumw":
+            more["detail"] = _place(task.place, task.k)
+        if letter == "o":
+            more["detail"] = _decision(told)
+        elif letter == "m" and len(told) > 3:
+            more["detail"] += f", priority {RANK_MIDDLE - int(told[3])}"
+        elif letter == "e":
+            more["detail"] = "to " + ", ".join(map(str, told[2]))
+        return Event(record.number, when, kind, record.by, f"{told[1]:010d}", task.name, **more)
+
+
+def _decision(told: Told) -> str:
+    if len(told) > 4 and told[4]:
+        return "skipped"
+    return "its failure is told once more" if told[3] == "x" else "cancelled"
+
+
+def _place(place: str, k: int) -> str:
+    """Where a task stands, in words.
+
+    >>> _place("r5000.1.0~db/gpu", 0), _place("", 2)
+    ('queue gpu, limits db', 'waits for 2')
+    """
+    if not place:
+        return f"waits for {k}"
+    entry, _, queue = place.partition("/")
+    limits = entry.split("~")[1:]
+    told = [f"queue {queue}"] if queue else []
+    told += [f"limits {', '.join(limits)}"] if limits else []
+    if place[0] == "d":
+        told.insert(0, "delayed")
+    if place[0] == "g":
+        told.insert(0, "gated")
+    return ", ".join(told)

@@ -1,0 +1,238 @@
+"""Look into the histories of many plans, and find how tasks without a znode ended.
+
+Who asks looks at the bytes first, and decodes and builds only what it wants.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ..basics.text import count
+from ..errors import PayloadUndecodable, PlanNotFound
+from ..protocol.history.compaction import Cut, StoredHistory, read_histories
+from ..protocol.history.events import Told
+from ..protocol.history.segments import GAP, Record
+from ..protocol.layout import PLAN_FIXED, number_of
+from ..protocol.requests import ReadData, ReadMany
+from ..values.plan_values import Values
+from ..values.store_maintenance import Earlier, earlier
+from .history import EVENT_KINDS, Event, Events, gaps, missing, read_if_kept
+from .history_state import DAMAGED, PlanState, TaskState, damaged
+
+#: The letters of events that are of the whole plan.
+OF_PLAN = f"SD{GAP}"
+#: So many plans are read together. Each may have a mebibyte of history, several times as much when
+#: it is unpacked.
+PLANS_AT_A_TIME = 40
+#: So many plans of which something is missing are named.
+_NAMED = 3
+
+
+class Across:
+    """The histories of these plans. `since` is in seconds since 1970: histories that end before
+    have no records here.
+
+    `gaps` says in words what was not told by those that were read so far.
+    """
+
+    def __init__(self, values: Values, plan_paths: Sequence[str], since: float = 0.0) -> None:
+        self._values, self._paths, self._since = values, plan_paths, since
+        self._without: list[str] = []
+        self._missing: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, StoredHistory]]:
+        """The path of each plan, and its history."""
+        since_ms = int(self._since * 1000)
+        for start in range(0, len(self._paths), PLANS_AT_A_TIME):
+            paths = self._paths[start : start + PLANS_AT_A_TIME]
+            histories = self._values.transport.run(read_histories(paths, since_ms))
+            for path in paths:
+                found = histories.pop(0)  # what was looked at is not held any longer
+                if found is None:
+                    self._without.append(path)
+                    continue
+                # What is gone was not asked for, if that is all older.
+                is_older = 0 < found.cut.until < self._since
+                more = earlier(self._values, path, Cut() if is_older else found.cut)
+                if more.parts:
+                    found = found.behind([(part.span, part.data) for part in more.parts], more.cut)
+                yield path, found
+                self._note(path, more, found)
+
+    def damaged(self, path: str, error: Exception) -> None:
+        """The records of that plan make no sense: that is told, and hides no other plan."""
+        self._missing[path] = str(error)
+
+    def _note(self, path: str, more: Earlier, found: StoredHistory) -> None:
+        if told := gaps(more, found.untold, found.damaged):
+            self._missing.setdefault(path, "; ".join(told))
+
+    @property
+    def gaps(self) -> list[str]:
+        told = []
+        if self._without:
+            told.append(
+                f"{count(len(self._without), 'plan')} with no history to read here: "
+                f"{_first(self._without)}"
+            )
+        told += [
+            f"the history of {path} is not whole: {self._missing[path]}"
+            for path in list(self._missing)[:_NAMED]
+        ]
+        if len(self._missing) > _NAMED:
+            told.append(f"nor are those of {count(len(self._missing) - _NAMED, 'other plan')}")
+        return told
+
+
+def _first(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+
+
+def of_tasks(records: Iterable[Record], numbers: Collection[int]) -> Iterator[Record]:
+    """These records with the events of those tasks and of the plan alone: what they add up to is
+    the same for each of the tasks as with all events."""
+    for record in records:
+        events = [
+            event
+            for event in record.events
+            if event[0] in OF_PLAN or (len(event) > 1 and event[1] in numbers)
+        ]
+        if events:
+            yield record._replace(events=events)
+
+
+def events_across(
+    across: Across, kinds: Collection[str], since: float
+) -> Iterator[tuple[str, Event]]:
+    """The path of the plan and the event, for each event of these kinds, or of all if there are
+    none, that happened at `since` or later; plan by plan."""
+    beginnings = {EVENT_KINDS[kind] for kind in kinds}
+    written = [json.dumps(each, separators=(",", ":")).encode()[:-1] for each in beginnings]
+    letters = {each[0] for each in beginnings}
+    for path, stored in across:
+        if written and not any(text in body for text in written for body in stored.bodies):
+            continue
+        try:
+            records = stored.records()
+            numbers = _numbers(records, letters, since * 1000)
+            found = list(Events().of(of_tasks(records, numbers)))
+        except (PayloadUndecodable, TypeError) as error:
+            across.damaged(path, error)
+            continue
+        for event in found:
+            if event.when >= since and (not kinds or event.kind in kinds):
+                yield path, event
+
+
+def _numbers(records: Iterable[Record], letters: Collection[str], since_ms: float) -> set[int]:
+    """The tasks of the events with these letters; of all if there are none."""
+    return {
+        event[1]
+        for record in records
+        if record.ms >= since_ms
+        for event in record.events
+        if (not letters or event[0] in letters) and len(event) > 1 and event[0] != "S"
+    }
+
+
+# ---- What a history tells of tasks that have no znode: how each ended, or that it never was a
+# task.
+
+
+class Past(NamedTuple):
+    """What is known of one number.
+
+    `task` is what the history tells of it, None if that does not reach so far. `never`: no task
+    ever had the number. `doubt`: why it may never have been a task; empty if it certainly was one.
+    """
+
+    task: TaskState | None = None
+    never: bool = False
+    doubt: str = ""
+
+
+def past_of(values: Values, plan_path: str, numbers: Collection[str]) -> dict[str, Past]:
+    """What is known of each of these numbers, which no task of the plan has now.
+
+    A kept outcome proves that a number was a task: ask about it first. Raises PlanNotFound.
+    """
+    reads = [ReadData(plan_path), ReadData(f"{plan_path}/{PLAN_FIXED[-1]}")]
+    plan, fixed = values.transport.ask(ReadMany(reads))
+    if plan is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    # Tasks share their numbers with all other children. Those that were made with the plan itself
+    # came first; of a plan by plain creates that is not known.
+    first = len(PLAN_FIXED) if fixed is not None and fixed.czxid == plan.czxid else 0
+    end = (plan.cversion + plan.child_count) // 2
+    inside = [each for each in numbers if first <= int(each) < end]
+    told = _Kept({int(each) for each in inside})
+    doubt = _read(values, plan_path, told) if inside else ""
+    found = {each: told.past(int(each), doubt) for each in inside}
+    return {each: found.get(each, Past(never=True)) for each in numbers}
+
+
+def decided_by(values: Values, plan_path: str, number: str) -> str:
+    """Who has skipped or cancelled a task last; empty where no history tells."""
+    by = ""
+    try:
+        whole = read_if_kept(values, plan_path)
+        for record in whole.records() if whole is not None else ():
+            if any(event[:2] == ["o", int(number)] for event in record.events):
+                by = record.by
+    except PayloadUndecodable:
+        return ""
+    return by
+
+
+def _read(values: Values, plan_path: str, told: _Kept) -> str:
+    """Take the history up. Returns why it does not tell of all tasks, empty if it does."""
+    name = f"plan {int(number_of(plan_path))}"
+    try:
+        whole = read_if_kept(values, plan_path)
+        if whole is None:
+            return f"{name} keeps no history"
+        told.take(whole.records())
+    except PayloadUndecodable as error:
+        told.first = None
+        return f"the history of {name} cannot be read: {error}"
+    gaps = missing(whole)
+    if whole.untold or whole.damaged or whole.earlier.cut.imported:
+        told.first = None  # an add may be among what it misses
+    return f"the history of {name} is not whole: {'; '.join(gaps)}" if gaps else ""
+
+
+class _Kept:
+    """What the records of a history tell of some tasks."""
+
+    def __init__(self, numbers: Collection[int]) -> None:
+        self._numbers, self._state = numbers, PlanState()
+        self._seen: set[int] = set()
+        #: The first task whose add is told behind the last gap. Numbers grow, so that no later one
+        #: is missing.
+        self.first: int | None = None
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Raises PayloadUndecodable for a damaged record."""
+        for record in records:
+            try:
+                for event in record.events:
+                    self._note(event)
+                self._state.apply(of_tasks([record], self._numbers))
+            except DAMAGED as error:
+                raise damaged(record, error) from None
+
+    def _note(self, event: Told) -> None:
+        if event[0] == GAP:
+            self.first = None
+        elif event[0] == "a" and self.first is None:
+            self.first = int(event[1])
+        if len(event) > 1 and event[1] in self._numbers:
+            self._seen.add(event[1])
+
+    def past(self, number: int, doubt: str) -> Past:
+        if number in self._seen:
+            return Past(self._state.tasks.get(number))
+        is_told = not doubt or (self.first is not None and number > self.first)
+        return Past(never=is_told, doubt="" if is_told else doubt)

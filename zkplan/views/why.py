@@ -1,0 +1,235 @@
+"""Explain why a plan or a task does not run now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from ..basics.text import count, date_time
+from ..values.connection import Connection
+from .deadlock import dead_if_deadlocked, first_failures
+from .gates import gates_of
+from .why_facts import Cause, View, Why, code_notes
+from .why_task import (
+    NAMED,
+    ONLY_SKIPPED,
+    causes_of,
+    no_living_worker,
+    sentence,
+    told_of_gate,
+    waits,
+)
+
+#: How many runnable tasks of a plan are asked for the reason of a worker that handed them back.
+LOOKED_AT = 5
+
+
+def why_task(client: Connection, plan_path: str, number: str) -> Why:
+    """See Task.why."""
+    view = View(client, plan_path)
+    task = view.task(number)
+    found: list[Cause] = []
+    if task.state != "finished":
+        found += plan_causes(view)
+    if view.status.state != "cancelled" or task.state in ("finished", "running"):
+        found += waits(view, task) if task.state == "waiting" else causes_of(view, task)
+    return Why(f"{plan_path}/task-{number}", task.state, _once(found))
+
+
+def why_plan(client: Connection, plan_path: str) -> Why:
+    """See Plan.why."""
+    view = View(client, plan_path)
+    found = [*plan_causes(view)]
+    if view.status.unread:  # nor can its tasks be
+        return Why(plan_path, view.status.state, found)
+    causes = _CONTENT_OF.get(view.status.state, CONTENT_CAUSES)
+    for find in _FAILURES if view.status.state == "failed" and view.status.ended else causes:
+        found += find(view)
+    return Why(plan_path, view.status.state, _once(found))
+
+
+def _once(causes: list[Cause]) -> list[Cause]:
+    return list({cause.text: cause for cause in reversed(causes)}.values())[::-1]
+
+
+# ---- the plan itself
+
+
+def unread(view: View) -> Cause | None:
+    if not view.status.unread:
+        return None
+    return Cause("unread", sentence(view.status.unread))
+
+
+def done(view: View) -> Cause | None:
+    if view.status.state != "done":
+        return None
+    return Cause("done", sentence(f"{_named(view)} is done: all of its tasks have finished"))
+
+
+def cancelled(view: View) -> Cause | None:
+    if view.status.state != "cancelled":
+        return None
+    advice = f"Create a new plan. To delete this one: {view.command('plan rm')}."
+    reason = f": {view.status.reason}" if view.status.reason else ""
+    return Cause("cancelled", sentence(f"{_named(view)} was cancelled, for good{reason}"), advice)
+
+
+def not_marked_ready(view: View) -> Cause | None:
+    if view.status.state != "defining":
+        return None
+    text = f"{_named(view)} is not marked ready, so no worker claims its tasks"
+    advice = (
+        f"Its author calls mark_ready; or, if it is complete: {view.command('plan mark-ready')}."
+    )
+    return Cause("not_marked_ready", sentence(text), advice)
+
+
+def paused(view: View) -> Cause | None:
+    if view.status.state != "paused":
+        return None
+    text = f"{_named(view)} is paused, so no worker claims its tasks"
+    return Cause("paused", sentence(text), f"Resume it: {view.command('plan resume')}.")
+
+
+def not_yet(view: View) -> Cause | None:
+    begins = view.status.not_before
+    if not view.runs or begins is None or begins <= time.time():
+        return None
+    text = f"{_named(view)} does not begin before {date_time(begins, True)}"
+    return Cause("not_before", sentence(text), when=begins)
+
+
+#: Every cause that holds a whole plan back.
+PLAN_CAUSES: tuple[Callable[[View], Cause | None], ...]
+PLAN_CAUSES = (unread, done, cancelled, not_marked_ready, paused, not_yet)
+
+
+def plan_causes(view: View) -> Iterator[Cause]:
+    return (cause for find in PLAN_CAUSES if (cause := find(view)) is not None)
+
+
+# ---- its tasks, taken together
+
+
+def empty(view: View) -> Iterator[Cause]:
+    if view.status.state == "running" and not view.status.tasks:
+        text = f"{_named(view)} has no unfinished task"
+        yield Cause("empty", sentence(text), "A worker ends it soon, or takes what is added.")
+
+
+def dead_tasks(view: View) -> Iterator[Cause]:
+    status = view.status
+    if not status.dead:
+        return
+    letters = first_failures(view.client.transport, view.plan_path, NAMED)
+    told = "; ".join(f"task {int(n)} ({each.name}): {each.error}" for n, each in letters)
+    verb = "is" if status.dead == 1 else "are"
+    cancelled = any(each.error.startswith("TaskCancelled") for _, each in letters)
+    ended = "out of attempts or cancelled" if cancelled else "out of attempts"
+    text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} {ended}"
+    if status.ended is not None:
+        text = (
+            f"{_named(view)} has ended, and {count(status.dead, 'task')} of {status.added:,} failed"
+        )
+        text += f" ({told})" if told else ""
+    elif status.state == "failed":
+        text += ", and nothing else can run"
+        text += f" ({told})" if told else ""
+    elif told:
+        text += f" ({told})"
+    advice = f"Remove what made them fail, then retry them: {view.command('plan retry')}."
+    if status.dead == len(letters) and all(view.lacks_arguments(n) for n, _ in letters):
+        advice = f"{ONLY_SKIPPED}: {view.command('task skip', letters[0][0])}."
+    else:
+        notes = code_notes([view.task(number) for number, _ in letters], view.workers)
+        advice = " ".join([advice, *(each.text for each in notes)])
+    yield Cause("dead", sentence(text), advice)
+
+
+def claims_of_workers_gone(view: View) -> Iterator[Cause]:
+    living = {worker.id for worker in view.workers}
+    held: dict[str, list[str]] = {}
+    for number in view.in_state("running"):
+        worker = view.places[number].worker
+        if worker not in living:
+            held.setdefault(worker, []).append(number)
+    for numbers in islice(held.values(), NAMED):
+        yield from causes_of(view, view.task(numbers[0]))
+
+
+def runnable_tasks(view: View) -> Iterator[Cause]:
+    """No worker, no free slot, or none that can run them: each cause once, of the first tasks."""
+    runnable = view.in_state("runnable")
+    # The first of each queue as well: it may be that nobody serves that one.
+    queues = {view.places[number].queue: number for number in reversed(runnable)}
+    first = list(dict.fromkeys([*runnable[:LOOKED_AT], *queues.values()]))
+    found = [cause for number in first for cause in causes_of(view, view.task(number))]
+    once: dict[str, Cause] = {}
+    for cause in found:
+        once.setdefault(cause.text if cause.code == "unserved_queue" else cause.code, cause)
+    yield from once.values()
+
+
+def delayed_tasks(view: View) -> Iterator[Cause]:
+    due = {n: place.due for n, place in view.places.items() if place.due is not None}
+    if due:
+        first = min(due.values())
+        verb = "is" if len(due) == 1 else "are"
+        text = f"{count(len(due), 'task')} {verb} delayed (after a failure, or not before a time), "
+        text += "the first until "
+        yield Cause("delayed", sentence(text + date_time(first, True)), when=first)
+
+
+def gated_tasks(view: View) -> Iterator[Cause]:
+    numbers = view.in_state("gated")
+    first = gates_of(view.client, view.plan_path, numbers[:NAMED])
+    yield from (told_of_gate(view, gate) for gate in first)
+    if len(numbers) > NAMED:
+        more = f"{count(len(numbers) - NAMED, 'more gate')} are not told here"
+        yield Cause("more", sentence(more), f"{_listing(view)}.")
+    if numbers and view.runs and not view.workers:
+        yield from filter(None, [no_living_worker(view, view.task(numbers[0]))])
+
+
+def claimed_tasks(view: View) -> Iterator[Cause]:
+    living = {worker.id for worker in view.workers}
+    workers = [view.places[number].worker for number in view.in_state("running")]
+    mine = [worker for worker in workers if worker in living]
+    if mine:
+        named = ", ".join(sorted(set(mine))[:NAMED])
+        verb = "is" if len(mine) == 1 else "are"
+        text = f"{count(len(mine), 'task')} {verb} claimed by {count(len(set(mine)), 'worker')}"
+        text += f" ({named})"
+        yield Cause("running", sentence(text), f"Nothing has to be done: {_listing(view)}.")
+
+
+def stuck(view: View) -> Iterator[Cause]:
+    """Tasks are left, and none of them can run: a cycle, a damaged znode, an author that died."""
+    if view.status.state != "running" or not view.status.tasks or view.places:
+        return
+    proof = dead_if_deadlocked(view.client.paths, view.plan_path)
+    if view.client.transport.run(proof) == 0:
+        text = f"{count(view.status.tasks, 'task')} of {_named(view)} are left, and none can run"
+        yield Cause("stuck", sentence(text), f"{view.command('plan check')} tells why.")
+
+
+#: What is told of the tasks of a plan, in this order.
+CONTENT_CAUSES: tuple[Callable[[View], Iterator[Cause]], ...] = (
+    *(empty, dead_tasks, claims_of_workers_gone, runnable_tasks, delayed_tasks),
+    *(gated_tasks, claimed_tasks, stuck),
+)
+#: Of a cancelled plan, nothing but what has been claimed goes on.
+_CONTENT_OF = {"done": (), "defining": (), "cancelled": (claims_of_workers_gone, claimed_tasks)}
+#: Of a plan that has ended with failures.
+_FAILURES = (dead_tasks,)
+
+
+def _named(view: View) -> str:
+    name = f" ({view.status.name})" if view.status.name else ""
+    return f"plan {int(view.plan_path[-10:])}{name}"
+
+
+def _listing(view: View) -> str:
+    return f"{view.command('task ls')} lists them"

@@ -1,1 +1,0 @@
-"""Wait for plans and tasks: one result, many results, as they complete, callbacks, coroutines."""
