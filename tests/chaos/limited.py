@@ -7,7 +7,7 @@ import threading
 import time
 
 import zkplan
-from tests.integ.support import note
+from tests.tools.support import note
 
 TASK_S = 1.0
 

@@ -17,7 +17,7 @@ import click
 from kazoo.security import make_acl
 
 import zkplan
-from tests.integ.support import IN_CHECKOUT, WorkerProcess
+from tests.tools.support import IN_CHECKOUT, WorkerProcess
 from zkplan.cli.common import log_to_stderr
 from zkplan.processes.child import WatchedProcess
 

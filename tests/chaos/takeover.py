@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from tests.integ.support import wait_until
+from tests.tools.support import wait_until
 
 from .cluster.cluster import GRACE_S, Cluster, Process, Settings, opened
 from .cluster.servers import KINDS, Kind

@@ -19,28 +19,18 @@ from kazoo.exceptions import NoNodeError
 from kazoo.security import ACL, make_digest_acl
 
 import zkplan
-from tests.integ import secured_servers
-from tests.integ.every_znode import every_kind, kinds_of, require_every_kind
-from tests.integ.outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed
-from tests.integ.secured_servers import Secured, secured
-from tests.integ.support import WorkerProcess, plain_client, wait_until
+from tests.tools import secured_servers
+from tests.tools.available import one_server
+from tests.tools.every_znode import every_kind, kinds_of, require_every_kind
+from tests.tools.outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed
+from tests.tools.secured_servers import Secured, secured
+from tests.tools.support import WorkerProcess, plain_client, wait_until
 from zkplan.protocol.requests import ReadChildren, ReadMany
 from zkplan.protocol.transactions import READS_PER_REQUEST
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.stress.tasks import journal_of
 
-from .cluster.servers import one_server
-from .secured import (
-    GOOD,
-    PARENT,
-    ROOT,
-    TICK_MS,
-    WAIT_S,
-    WIDTH,
-    SecuredWorker,
-    options_of,
-    recorded,
-)
+from .secured import GOOD, PARENT, ROOT, TICK_MS, WAIT_S, WIDTH, SecuredWorker, options_of, recorded
 
 #: For how long the first test goes on. It does each thing once at least.
 MINUTES = float(os.environ.get("ZKPLAN_ACCESS_MINUTES", "0"))

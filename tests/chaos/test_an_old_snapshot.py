@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from tests.integ.support import WorkerProcess, wait_until
+from tests.tools.available import one_server
+from tests.tools.support import WorkerProcess, wait_until
 from zkplan.testing.server_process import ServerProcess
 
-from .cluster.servers import one_server
 from .recorded import Recorded
 
 ROOT = "/restored"

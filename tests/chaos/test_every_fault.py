@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integ.support import wait_until
+from tests.tools.available import skip_without
+from tests.tools.support import wait_until
 
 from .cluster.cluster import Settings, opened
-from .cluster.servers import KINDS, Kind, skip_without
+from .cluster.servers import KINDS, Kind
 from .faults.catalogue import CATALOGUE, for_kind
 from .run import Run
 from .traffic.workloads import BRIEF

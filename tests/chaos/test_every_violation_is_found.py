@@ -11,14 +11,7 @@ import pytest
 
 from zkplan.testing.stress.verdict import CHECKS as STRESS_CHECKS
 
-from .honest import (
-    cancelled,
-    done,
-    found_in,
-    held,
-    removed,
-    resting,
-)
+from .honest import cancelled, done, found_in, held, removed, resting
 from .validate.checks import DONE, EVERY, STOPPED
 from .validate.evidence import PlanEvidence
 from .validate.snapshot import is_quiet

@@ -14,13 +14,13 @@ from kazoo.exceptions import ConnectionLoss
 
 import zkplan
 from tests.conftest import SAMPLE
-from tests.integ.support import TOP, plain_client, wait_until, working
+from tests.tools.frames import Session
+from tests.tools.support import TOP, plain_client, wait_until, working
 from zkplan.embedded import EmbeddedServer
 from zkplan.testing.server_process import ServerDidNotStart
 
 from . import test_every_fault
 from .cluster.cluster import Cluster, Role
-from .cluster.frames import Session
 from .cluster.link import Link, LinkState, Loss
 from .cluster.servers import Servers
 from .cluster.stub import StubCluster, scripted

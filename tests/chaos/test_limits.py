@@ -17,7 +17,7 @@ import pytest
 
 import zkplan
 from tests.chaos.limited import work
-from tests.integ.support import WAIT_S, WorkerProcess, notes, wait_until
+from tests.tools.support import WAIT_S, WorkerProcess, notes, wait_until
 from zkplan.embedded import EmbeddedServer
 from zkplan.embedded.operations import MultiFailed
 from zkplan.embedded.tree import Tree

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from tests.crash.server import not_available
-from tests.integ.support import TOP, key_file, plain_client, wait_until
+from tests.tools.available import not_available
+from tests.tools.support import TOP, key_file, plain_client, wait_until
 from zkplan.testing.server_process import EmbeddedServerProcess
 from zkplan.testing.stress.tasks import read_lines
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from tests.integ.support import WorkerProcess, wait_until
+from tests.tools.support import WorkerProcess, wait_until
 from zkplan.testing import EmbeddedServerProcess, ZooKeeperServer
 
 WORKERS, PLANS, TASKS, SEED = 3, 20, 400, 7

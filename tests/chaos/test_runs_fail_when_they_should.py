@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integ.support import started, wait_until
+from tests.tools.support import started, wait_until
 from zkplan.testing.server_process import ServerDidNotStart
 from zkplan.testing.stress.tasks import Recorder, read_lines
 

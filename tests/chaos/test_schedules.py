@@ -18,13 +18,12 @@ from statistics import median
 import pytest
 
 import zkplan
-from tests.integ.support import IN_CHECKOUT, wait_until
+from tests.tools import clock
+from tests.tools.support import IN_CHECKOUT, wait_until
 from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.requests import ReadData
 from zkplan.testing import EmbeddedServerProcess, ZooKeeperServer
 from zkplan.testing.server_process import ServerProcess
-
-from .cluster import clock
 
 SECONDS = float(os.environ.get("ZKPLAN_SCHEDULE_SECONDS", "40"))
 WORKERS, SEED = 10, 15

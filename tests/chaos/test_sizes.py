@@ -20,9 +20,9 @@ import pytest
 
 import zkplan
 from benchmarks.machine import memory_mib
-from tests.integ.support import WorkerProcess, wait_until
+from tests.tools.available import one_server
+from tests.tools.support import WorkerProcess, wait_until
 
-from .cluster.servers import one_server
 from .recorded import Recorded
 from .validate.snapshot import traces_of
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .cluster.servers import KINDS, Kind, skip_without
+from tests.tools.available import skip_without
+
+from .cluster.servers import KINDS, Kind
 from .takeover import Series, measure, settings_for
 
 SEED = 5

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from tests.integ.stores import Place
+from tests.tools.stores import Place
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import StoreUnavailable
 from zkplan.protocol.history import compaction

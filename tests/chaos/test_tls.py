@@ -13,23 +13,13 @@ from typing import Any
 import pytest
 
 import zkplan
-from tests.crash.server import not_available
-from tests.integ.support import wait_until
+from tests.tools.available import not_available, skip_without
+from tests.tools.certificates import Authority, secure
+from tests.tools.support import wait_until
 from zkplan.testing.server_process import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperServer
 
-from .certificates import Authority, secure
-from .cluster.servers import skip_without
-from .secured import (
-    GOOD,
-    ROOT,
-    TICK_MS,
-    WAIT_S,
-    WIDTH,
-    SecuredWorker,
-    options_of,
-    recorded,
-)
+from .secured import GOOD, ROOT, TICK_MS, WAIT_S, WIDTH, SecuredWorker, options_of, recorded
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import zkplan
-from tests.integ.support import wait_until
 from tests.sim.world import ROOT
+from tests.tools.support import wait_until
 from zkplan.testing.server_process import EmbeddedServerProcess, ServerProcess
 from zkplan.testing.stress.tasks import Recorder
 

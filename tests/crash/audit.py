@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tests.differential.packing import Stat
+from tests.tools.packing import Stat
 
 from .writes import FOLDERS, REGISTER, ROOT, Own, Owned, Write, apply, origin_of
 

@@ -10,11 +10,11 @@ import contextlib
 import random
 import threading
 
-from tests.differential.packing import Ask
-from tests.differential.rawclient import Answer as Frame
-from tests.differential.rawclient import Event, RawConnection
-from tests.embedded import requests as ask
-from tests.rawsocket import Closed
+from tests.tools import requests as ask
+from tests.tools.packing import Ask
+from tests.tools.rawclient import Answer as Frame
+from tests.tools.rawclient import Event, RawConnection
+from tests.tools.rawsocket import Closed
 
 from .audit import Answer, Sent
 from .writes import FOLDERS, NO_NODE, REGISTER, ROOT, Planner, Write, name_of

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.differential.rawclient import Answer as Frame
-from tests.embedded import requests as ask
-from tests.rawsocket import Closed
+from tests.tools import requests as ask
+from tests.tools.rawclient import Answer as Frame
+from tests.tools.rawsocket import Closed
 from zkplan.cli.server import READY
 
 from .audit import Found, Memory, Snapshot, settle, strangers, wrong_answers

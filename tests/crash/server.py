@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple, NoReturn
-
-import pytest
+from typing import NamedTuple
 
 from zkplan.testing.server_process import LOOPBACK, ServerDidNotStart, ServerProcess
 
@@ -108,19 +104,3 @@ class CrashServer(ServerProcess):
         # The process is kept: how it ended is asked for.
         if self._process is not None:
             self._process.end(grace_s and STOP_S_MAX)
-
-
-def require_strace() -> None:
-    """Skip the test, or fail it in CI, where there is no strace that may trace."""
-    if shutil.which("strace") is None:
-        not_available("strace is missing (Debian, Ubuntu: apt-get install strace)")
-    tried = subprocess.run(["strace", "-qq", "-o", os.devnull, "true"], capture_output=True)
-    if tried.returncode != 0:
-        not_available(f"strace may not trace here: {tried.stderr.decode().strip()}")
-
-
-def not_available(reason: str) -> NoReturn:
-    """A skip here would say in CI that all is well, so there it is a failure."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason} (a failure, not a skip, because CI is set)", pytrace=False)
-    pytest.skip(reason)

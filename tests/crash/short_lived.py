@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.differential.rawclient import Answer as Frame
-from tests.embedded import requests as ask
+from tests.tools import requests as ask
+from tests.tools.rawclient import Answer as Frame
 
 from .clients import Address, Client, RawSession
 from .writes import ROOT

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import zkplan
-from tests.integ.support import note, wait_until
+from tests.tools.support import note, wait_until
 
 
 def write_down(*_: str, name: str, file: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.differential.packing import Stat
-from tests.embedded import requests as ask
+from tests.tools import requests as ask
+from tests.tools.packing import Stat
 
 from .audit import Answer, Found, Memory, Sent, Snapshot, settle, wrong_answers
 from .writes import BAD_VERSION, FOLDERS, REGISTER, ROOT, Effect, Own, Write, name_of

@@ -11,16 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.embedded import requests as ask
-from tests.embedded.client import Client
-from tests.rawsocket import Closed
-from zkplan.embedded import (
-    EmbeddedServer,
-    StorageDamaged,
-    StorageError,
-    StorageLocked,
-    address_of,
-)
+from tests.tools import requests as ask
+from tests.tools.rawsocket import Closed
+from tests.tools.session import Client
+from zkplan.embedded import EmbeddedServer, StorageDamaged, StorageError, StorageLocked, address_of
 
 #: Written anew by each attempt: who holds the folder, and SQLite's index of the log.
 _SCRATCH = ("lock", "address", "zkplan.db-shm")

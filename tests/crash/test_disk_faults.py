@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.cluster.disk import Disk
+from tests.tools.available import require_strace
+from tests.tools.disk import Disk
 
-from .server import CrashServer, Fault, require_strace
+from .server import CrashServer, Fault
 from .test_kills import loaded
 
 WAL, DATABASE = "zkplan.db-wal", "zkplan.db"

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.available import require_strace
+
 from .load import Load
 from .planted import DEFECTS
-from .server import CrashServer, Fault, require_strace
+from .server import CrashServer, Fault
 
 KILL = "signal=SIGKILL"
 #: Each kind of kill at least once; the command runs any number of them.

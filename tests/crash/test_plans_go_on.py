@@ -11,7 +11,7 @@ import pytest
 
 import zkplan
 from tests.crash.tasks import write_down, write_down_behind
-from tests.integ.support import WorkerProcess, notes, plain_client, wait_for_notes
+from tests.tools.support import WorkerProcess, notes, plain_client, wait_for_notes
 from zkplan.testing.server_process import EmbeddedServerProcess
 
 ROOT = "/zkplan"

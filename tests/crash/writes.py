@@ -7,8 +7,8 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from tests.differential.packing import Ask
-from tests.embedded import requests as ask
+from tests.tools import requests as ask
+from tests.tools.packing import Ask
 
 ROOT = "/crash"
 FOLDERS = ("own", "left", "right", "seq", "eph", "short")

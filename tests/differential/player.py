@@ -10,21 +10,11 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.rawsocket import Closed, Silent
+from tests.tools.packing import Ask, Broken, request
+from tests.tools.rawclient import PASSWORD_SIZE, Answer, Event, RawConnection
+from tests.tools.rawsocket import Closed, Silent
 
-from .packing import Ask, Broken, request
-from .rawclient import PASSWORD_SIZE, Answer, Event, RawConnection
-from .steps import (
-    MOST_BYTES_OF_A_FRAME,
-    Attach,
-    Big,
-    Burst,
-    Bytes,
-    Drop,
-    Expire,
-    Step,
-    Stranger,
-)
+from .steps import MOST_BYTES_OF_A_FRAME, Attach, Big, Burst, Bytes, Drop, Expire, Step, Stranger
 from .translation import Translation
 
 #: Beyond the length of any program, so that nothing but an Expire step lets a session expire.

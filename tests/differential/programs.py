@@ -6,10 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from .belief import Belief
-from .packing import Ask
-from .steps import Attach, Big, Burst, Bytes, Drop, Expire, Step, Stranger
-from .values import (
+from tests.tools.packing import Ask
+from tests.tools.values import (
     ACLS,
     BAD_PATHS,
     BEYOND_FFFF,
@@ -21,6 +19,9 @@ from .values import (
     SOUND_IDENTITIES,
     SYSTEM_PATHS,
 )
+
+from .belief import Belief
+from .steps import Attach, Big, Burst, Bytes, Drop, Expire, Step, Stranger
 
 CLIENTS = (2, 4)
 STEPS = (40, 60)

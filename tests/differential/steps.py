@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .packing import Ask
+from tests.tools.packing import Ask
 
 MOST_BYTES_OF_A_FRAME = 1_048_575
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .packing import RESULTS, Ask, Stat
-from .rawclient import Answer, Event
+from tests.tools.packing import RESULTS, Ask, Stat
+from tests.tools.rawclient import Answer, Event
 
 _NOW_S = 300.0
 

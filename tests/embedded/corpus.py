@@ -7,10 +7,9 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.differential.packing import PING_XID, REQUESTS, Ask, hello, request
-from tests.rawsocket import framed
-
-from .requests import OPEN, Acl
+from tests.tools.packing import PING_XID, REQUESTS, Ask, hello, request
+from tests.tools.rawsocket import framed
+from tests.tools.requests import OPEN, Acl
 
 BURST_REQUESTS = 250
 FRAME_BYTES_MAX = 1_048_575

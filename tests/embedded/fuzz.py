@@ -24,8 +24,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import requests as ask
-from .client import Client
+from tests.tools import requests as ask
+from tests.tools.session import Client
+
 from .corpus import Burst, Corpus
 from .servers import ServerProcess
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integ.support import IN_CHECKOUT
+from tests.tools.support import IN_CHECKOUT
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.embedded.storage import Storage
 from zkplan.testing import server_process

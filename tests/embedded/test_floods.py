@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.differential.packing import Ask
-from tests.integ.support import wait_until
-from tests.rawsocket import Closed, Silent
+from tests.tools import requests as ask
+from tests.tools.packing import Ask
+from tests.tools.rawsocket import Closed, Silent
+from tests.tools.session import Client, monitored, word
+from tests.tools.support import wait_until
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.server import Server
 
-from . import requests as ask
-from .client import Client, monitored, word
 from .planting import wrap
 from .servers import gated_commits, serving
 

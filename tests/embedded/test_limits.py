@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from tests.integ.support import wait_until
-from tests.rawsocket import Closed, Silent, framed
+from tests.tools import requests as ask
+from tests.tools.rawsocket import Closed, Silent, framed
+from tests.tools.session import Client, word
+from tests.tools.support import wait_until
 from zkplan.embedded import Limits
 
-from . import requests as ask
-from .client import Client, word
 from .servers import ServerProcess, serving
 
 FRAME_BYTES_MAX = 1_048_575

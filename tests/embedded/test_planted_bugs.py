@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools import session
 from tests.unit import test_embedded_storage, test_tree
 
-from . import client, test_floods, test_fuzz, test_limits, test_promises, test_sessions
+from . import test_floods, test_fuzz, test_limits, test_promises, test_sessions
 from .planting import BUGS, planted
 
 # Where a server with a bug is silent, nobody waits as long as for one that is slow.
@@ -25,7 +26,7 @@ MODULES = (
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.finder])
 def test_a_planted_bug_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "ANSWER_S_MAX", SILENCE_S)
+    monkeypatch.setattr(session, "ANSWER_S_MAX", SILENCE_S)
     finder = BUGS[name].finder
     (test,) = (getattr(module, finder) for module in MODULES if hasattr(module, finder))
     fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.differential.packing import Ask
-from tests.differential.rawclient import Answer, Event
-from tests.differential.values import ANN
-from tests.integ.support import wait_until
-from tests.rawsocket import Closed
+from tests.tools import requests as ask
+from tests.tools.packing import Ask
+from tests.tools.rawclient import Answer, Event
+from tests.tools.rawsocket import Closed
+from tests.tools.session import Client
+from tests.tools.support import wait_until
+from tests.tools.values import ANN
 from zkplan.embedded import StorageError
 from zkplan.embedded.storage import Storage
 
-from . import requests as ask
-from .client import Client
 from .servers import gated_commits, serving
 
 NO_NODE, NO_AUTH, AUTH_FAILED = -101, -102, -115

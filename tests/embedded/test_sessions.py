@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential.packing import PING_XID
-from tests.integ.support import wait_until
-from tests.rawsocket import Closed
+from tests.tools import requests as ask
+from tests.tools.packing import PING_XID
+from tests.tools.rawsocket import Closed
+from tests.tools.session import Client, monitored
+from tests.tools.support import wait_until
 
-from . import requests as ask
-from .client import Client, monitored
 from .servers import ServerProcess, gated_commits, serving
 
 # Tests wait for the end of sessions, so these are short; ends may be late by a busy machine.

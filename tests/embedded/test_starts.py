@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.integ.support import wait_until
+from tests.tools import requests as ask
+from tests.tools.session import Client
+from tests.tools.support import wait_until
 from zkplan.embedded.connection import listening_socket
 from zkplan.embedded.server import Server
 from zkplan.embedded.storage import Storage
 from zkplan.embedded.tree import Tree
 
-from . import requests as ask
-from .client import Client
 from .planting import wrap
 from .servers import ServerProcess, serving
 

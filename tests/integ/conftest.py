@@ -9,15 +9,14 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.stores import Place
+from tests.tools.support import Here, Ran, Run, Told, plain_client, wait_until, working
 from zkplan import Client
 from zkplan.author import patience
 from zkplan.cli import main
 from zkplan.runtime import claims as capacity
 from zkplan.runtime import maintenance, shutdown
 from zkplan.testing.servers import remove_tree
-
-from .stores import Place
-from .support import Here, Ran, Run, Told, plain_client, wait_until, working
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ import numpy
 import pandas
 
 import zkplan
+from tests.tools.support import note
 from zkplan.integrations.dask import ZkplanScheduler
-
-from .support import note
 
 NAME = "nightly"
 WIDTH, HEIGHT = 8, 12

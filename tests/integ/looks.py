@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.tools.support import Run
 from zkplan import Plan, Task
-
-from .support import Run
 
 #: Every command that reads a plan, and every one that reads a task. The last one runs it.
 _WORDS = ("ls", "show", "why", "graph", "history", "timeline", "check", "export --out")

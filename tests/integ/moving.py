@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import zkplan
+from tests.tools.support import described, note, wait_for_delayed, wait_until, working
 from zkplan import Client, Plan, TaskSpec
-
-from .support import described, note, wait_for_delayed, wait_until, working
 
 
 def run_noted(file: str, name: str, *values: Any) -> str:

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
+from tests.tools.support import plain_client, wait_until, working
 from zkplan import Client, Plan
 from zkplan.testing.servers import remove_tree
-
-from .support import plain_client, wait_until, working
 
 #: Put together here, so that no traceback that quotes a line of this file shows one.
 PASSWORD, ARGUMENT = (f"canary-{name}-" + "5a" * 20 for name in ("word", "value"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 import threading
 from collections.abc import Callable
 from typing import Literal
 
+from tests.tools.frames import MULTI, frames, hang_up, send
 from zkplan.embedded.operations import Multi
 from zkplan.embedded.wire import multi_error, parse, refusal_codes
 
@@ -21,7 +21,7 @@ from zkplan.embedded.wire import multi_error, parse, refusal_codes
 Loss = Literal[
     "request", "answer", "left out", "stumbled", "no leader", "session over", "session moved"
 ]
-MULTI, EXISTS, CLOSE = 14, 3, -11
+EXISTS, CLOSE = 3, -11
 _NO_WATCH = struct.pack("!i", 1) + b"/" + b"\0"
 MARSHALLING_ERROR, CONNECTION_LOSS, SESSION_EXPIRED, SESSION_MOVED = -5, -4, -112, -118
 _ANSWERED: dict[Loss | None, int] = {"stumbled": MARSHALLING_ERROR, "no leader": CONNECTION_LOSS}
@@ -70,14 +70,14 @@ class Proxy:
         with self._lock:
             connections = list(self._connections)
         for connection in connections:
-            _hang_up(connection)
+            hang_up(connection)
 
     def __enter__(self) -> Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        _hang_up(self._listener)
+        hang_up(self._listener)
         self._listener.close()
         self.cut()
 
@@ -105,7 +105,7 @@ class Proxy:
         self, client: socket.socket, server: socket.socket, doomed: dict[bytes, tuple[Loss, int]]
     ) -> None:
         first = True
-        while frame := _read_frame(client):
+        for frame in frames(client):
             if first and self._is_silent():
                 continue  # whatever comes next is taken for a handshake, too
             # The first frame of a connection is the handshake, which has no header.
@@ -123,7 +123,7 @@ class Proxy:
                     ends = loss == "session over" and self.ends_sessions
                     frame = _instead(frame, CLOSE) if ends else _instead(frame, EXISTS, _NO_WATCH)
             first = False
-            if not _send(server, frame):
+            if not send(server, frame):
                 break
         self._end(client, server)
 
@@ -136,7 +136,7 @@ class Proxy:
     def _answers(
         self, client: socket.socket, server: socket.socket, doomed: dict[bytes, tuple[Loss, int]]
     ) -> None:
-        while frame := _read_frame(server):
+        for frame in frames(server):
             loss, operations = doomed.pop(frame[4:8], (None, 0))
             if loss == "left out":
                 continue
@@ -147,13 +147,13 @@ class Proxy:
             if loss in _ANSWERED:
                 frame = struct.pack("!i", 16) + frame[4:16] + struct.pack("!i", _ANSWERED[loss])
                 loss = None
-            if loss is not None or not _send(client, frame):
+            if loss is not None or not send(client, frame):
                 break
         self._end(client, server)
 
     def _end(self, *ends: socket.socket) -> None:
         for end in ends:
-            _hang_up(end)
+            hang_up(end)
             end.close()
         with self._lock:
             self._connections -= set(ends)
@@ -169,39 +169,3 @@ def _instead(frame: bytes, kind: int, fields: bytes = b"") -> bytes:
     """Another request of the same number, so that its answer comes in its turn."""
     body = frame[4:8] + struct.pack("!i", kind) + fields
     return struct.pack("!i", len(body)) + body
-
-
-def _hang_up(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-
-
-def _send(end: socket.socket, data: bytes) -> bool:
-    try:
-        end.sendall(data)
-    except OSError:
-        return False
-    return True
-
-
-def _read_frame(end: socket.socket) -> bytes:
-    """One length-prefixed frame with its prefix; empty when the connection ended."""
-    head = _read(end, 4)
-    if len(head) < 4:
-        return b""
-    size = struct.unpack("!i", head)[0]
-    body = _read(end, size)
-    return head + body if len(body) == size else b""
-
-
-def _read(end: socket.socket, size: int) -> bytes:
-    parts = b""
-    while len(parts) < size:
-        try:
-            part = end.recv(size - len(parts))
-        except OSError:
-            return b""
-        if not part:
-            return b""
-        parts += part
-    return parts

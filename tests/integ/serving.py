@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import uvicorn
 
 import zkplan
+from tests.tools.support import WAIT_S, wait_until
 from zkplan.service import Link, Options, Tokens, create_app
 from zkplan.service.run import configured, listening
-
-from .support import WAIT_S, wait_until
 
 
 class Answer(NamedTuple):

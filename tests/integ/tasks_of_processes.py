@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import zkplan
+from tests.tools.support import note, notes, wait_until
 from zkplan.errors import TaskError
-
-from .support import note, notes, wait_until
 
 
 def be_near(file: str, gate: str) -> int:

@@ -10,10 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Run, fail, key_file, secret_of, wait_until, working
 from zkplan import Client, Plan, Task
 from zkplan.values import check_seals as unsealed
-
-from .support import Here, Run, fail, key_file, secret_of, wait_until, working
 
 WAIT_S = 30.0
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.tools.support import zkplan_command
 from zkplan import Client, PlanError, PlanNotFound, connect
-
-from .support import zkplan_command
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -10,10 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.outsiders import TRIES, tried
+from tests.tools.support import WAIT_S, WorkerProcess, plain_client, tree
 from zkplan.testing.servers import remove_tree
-
-from .outsiders import TRIES, tried
-from .support import WAIT_S, WorkerProcess, plain_client, tree
 
 ALICE: dict[str, Any] = {"auth_data": [("digest", "alice:wonder")]}
 

@@ -15,10 +15,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, WorkerProcess, note, notes, started, wait_until
 from zkplan import Client, ClientClosed, ZooKeeperUnavailable
 from zkplan.testing.server_process import ServerProcess, free_port
-
-from .support import WAIT_S, Here, WorkerProcess, note, notes, started, wait_until
 
 
 def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(

@@ -8,10 +8,9 @@ import threading
 from pathlib import Path
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, WorkerProcess, note, notes, plain_client, wait_until
 from zkplan import Client
 from zkplan.testing.server_process import ServerProcess
-
-from .support import WAIT_S, Here, WorkerProcess, note, notes, plain_client, wait_until
 
 #: Longer than anything here is waited for. A worker asks six times as often whether it is
 #: registered.

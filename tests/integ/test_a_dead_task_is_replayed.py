@@ -9,11 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Run, key_file, secret_of, tree, wait_until, working
 from zkplan import Client, TaskError
 from zkplan.author.functions import NamedFunction
 from zkplan.runtime.replay import replay
-
-from .support import Here, Run, key_file, secret_of, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import QuotaExceededError
 
 import zkplan
+from tests.tools.support import Told, plain_client, standing_claims, wait_until, working
 from zkplan import Client, TaskSpec
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.protocol.core.claim import Claimed
@@ -22,8 +23,6 @@ from zkplan.runtime.claimer import Claimer
 from zkplan.runtime.maintenance import PlanCheck
 from zkplan.runtime.plan_view import PlanView
 from zkplan.transport import Transport
-
-from .support import Told, plain_client, standing_claims, wait_until, working
 
 ROOT = "/full"
 

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from jupyter_client.manager import KernelManager
 
+from tests.tools.support import Here, fail, pass_gate, wait_until, working
 from zkplan import Client
 from zkplan.basics.notebook_html import Picture
 from zkplan.views import notebook as live
 from zkplan.views.notebook import show_live
-
-from .support import Here, fail, pass_gate, wait_until, working
 
 KERNEL_S = 60.0
 #: The threads of displays that are left after a while.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integ.support import Here, WorkerProcess, wait_until, working
+from tests.tools.support import Here, WorkerProcess, wait_until, working
 from zkplan import Client
 from zkplan.protocol.core import wide_delivery
 from zkplan.protocol.core.commit_part import Part

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, WorkerProcess, note, notes, pass_gate, wait_until, working
 from zkplan import (
     Client,
     PayloadTooLarge,
@@ -27,8 +28,6 @@ from zkplan.protocol.core.repeatable_adds import EDGES_PER_MULTI
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.features.author import Author
 from zkplan.protocol.requests import Step
-
-from .support import Here, WorkerProcess, note, notes, pass_gate, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls", "worker")
 

@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, pass_gate, secret_of, tree, wait_until, working
 from zkplan import (
     Client,
     PayloadUndecodable,
@@ -28,7 +29,6 @@ from zkplan.author.export_restore import begin, fill
 from zkplan.author.export_snapshot import Znode, retire, survey
 
 from .moving import facts, half_run
-from .support import Here, pass_gate, secret_of, tree, wait_until, working
 
 
 def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(

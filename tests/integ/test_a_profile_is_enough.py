@@ -15,13 +15,10 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from tests.unit.test_docs import commands
-from zkplan.cli import cli, main
-from zkplan.views.root_access import root_access
-
-from .outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed
-from .secured_servers import KEY, PASSWORD, ROOT, SETUPS, Secured, secured
-from .support import (
+from tests.tools.command_tree import commands
+from tests.tools.outsiders import TRIES, TRIES_ON_A_CLOSED_SERVER, allowed
+from tests.tools.secured_servers import KEY, PASSWORD, ROOT, SETUPS, Secured, secured
+from tests.tools.support import (
     READY,
     WAIT_S,
     Ran,
@@ -31,6 +28,8 @@ from .support import (
     wait_until,
     zkplan_command,
 )
+from zkplan.cli import cli, main
+from zkplan.views.root_access import root_access
 
 #: They have their own tests: one serves, and a token is made without a server.
 NOT_HERE = {"zkplan server", "zkplan serve new-token"}

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import WorkerProcess, wait_until
 from zkplan import TaskSpec
 from zkplan.testing.server_process import ServerProcess
-
-from .support import WorkerProcess, wait_until
 
 ROOT = "/restored"
 SESSION_S = 1.0

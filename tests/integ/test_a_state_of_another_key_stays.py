@@ -9,8 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-
-from .support import Here, Run, key_file, secret_of
+from tests.tools.support import Here, Run, key_file, secret_of
 
 pytestmark = pytest.mark.either
 

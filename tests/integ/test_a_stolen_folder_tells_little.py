@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import WAIT_S, note, notes, working
 from zkplan.values.keyring import new_key
-
-from .support import WAIT_S, note, notes, working
 
 VALUE = "what only the team may read"
 

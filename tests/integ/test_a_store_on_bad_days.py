@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.stores import Place
+from tests.tools.support import Here, wait_until
 from zkplan import Client
 from zkplan.errors import PlanNotFound, StoreUnavailable, ZooKeeperUnavailable
 from zkplan.integrations.prometheus_process import Health
 from zkplan.protocol.features import remove_plan as removal
 from zkplan.values.store import Store
-
-from .stores import Place
-from .support import Here, wait_until
 
 
 def said_by(wait: Callable[[float], Any]) -> str:

@@ -17,12 +17,8 @@ import pytest
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl
 
 import zkplan
-from tests.unit.test_docs import commands
-from zkplan import AccessDenied, Client, Plan
-from zkplan.cli import cli
-from zkplan.testing.servers import remove_tree
-
-from .support import (
+from tests.tools.command_tree import commands
+from tests.tools.support import (
     TOP,
     Here,
     Run,
@@ -33,6 +29,9 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import AccessDenied, Client, Plan
+from zkplan.cli import cli
+from zkplan.testing.servers import remove_tree
 
 LOGIN = [("digest", "owner:its-password")]
 READERS = [*CREATOR_ALL_ACL, make_acl("world", "anyone", read=True)]

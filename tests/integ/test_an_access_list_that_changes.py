@@ -14,10 +14,9 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 import zkplan
+from tests.tools.support import Here, Told, WorkerProcess, note, notes, wait_until, working
 from zkplan import Client
 from zkplan.runtime import delays_and_deadlines as delays
-
-from .support import Here, Told, WorkerProcess, note, notes, wait_until, working
 
 OPERATOR = "operator:secret"
 SHUT = [make_digest_acl(*OPERATOR.split(":"), all=True)]

@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import tree
 from zkplan import (
     Client,
     InvalidTask,
@@ -23,8 +24,6 @@ from zkplan import (
     TaskSpec,
     ZkplanError,
 )
-
-from .support import tree
 
 
 def items() -> Any:

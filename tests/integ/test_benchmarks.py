@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.support import run_python
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.server_process import free_port
 from zkplan.testing.servers import ZooKeeperServer
-
-from .support import run_python
 
 #: A benchmark that hangs is ended. Its speed is no matter of a test: it takes 20 s, and took more
 #: than 100 s on a machine whose two processors had twelve processes to run.

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import WAIT_S, note, notes
 from zkplan import Client
 from zkplan.author import task_specs as mapping
-
-from .support import WAIT_S, note, notes
 
 pytestmark = pytest.mark.usefixtures("worker")
 

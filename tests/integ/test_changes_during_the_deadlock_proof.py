@@ -10,14 +10,13 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, blocked_plan, fail, pass_gate, wait_until, working
 from zkplan import Client, PlanFailed, WaitTimeout
 from zkplan.author import patience
 from zkplan.protocol.features.plan_check import Report, check
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Step
 from zkplan.views import deadlock
-
-from .support import WAIT_S, Here, blocked_plan, fail, pass_gate, wait_until, working
 
 #: A proof comes after some looks without a change.
 pytestmark = pytest.mark.usefixtures("quick_looks")

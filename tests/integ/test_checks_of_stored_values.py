@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.stores import Place, key_of
+from tests.tools.support import Here, wait_until
 from zkplan import Client, PlanFailed
 from zkplan.values import check_blobs as compare
-
-from .stores import Place, key_of
-from .support import Here, wait_until
 
 
 def wait_for(file: str) -> str:

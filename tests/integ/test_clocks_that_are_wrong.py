@@ -6,9 +6,8 @@ import time
 
 from kazoo.client import KazooClient
 
+from tests.tools.support import WAIT_S, Here, wait_until, working
 from zkplan import Client
-
-from .support import WAIT_S, Here, wait_until, working
 
 HOUR_S = 3600
 

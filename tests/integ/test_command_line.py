@@ -10,10 +10,9 @@ from datetime import datetime
 import pytest
 
 import zkplan
+from tests.tools.support import Here, Run, wait_until, working
 from zkplan import Client
 from zkplan.testing.server_process import free_port
-
-from .support import Here, Run, wait_until, working
 
 
 @pytest.fixture

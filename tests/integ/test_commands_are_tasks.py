@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import TOP, WAIT_S, Here, Run, WorkerProcess, note, notes, wait_until
 from zkplan import Client
 from zkplan.runtime import shell_process as process
-
-from .support import TOP, WAIT_S, Here, Run, WorkerProcess, note, notes, wait_until
 
 shell = zkplan.shell
 #: Writes its process group, and then ends only when it is told to, which it writes, too.

@@ -13,10 +13,11 @@ import pytest
 from kazoo.security import make_acl, make_digest_acl
 
 import zkplan
-from tests.chaos.certificates import Authority, secure
-from tests.chaos.cluster.clock import environment, preloaded, step
-from tests.chaos.cluster.servers import skip_without
-from tests.crash.server import not_available
+from tests.tools.available import not_available, skip_without
+from tests.tools.certificates import Authority, secure
+from tests.tools.clock import environment, preloaded, step
+from tests.tools.secured_servers import PASSWORD, secured, wait_for_port
+from tests.tools.support import plain_client, secret_of, wait_until, zkplan_command
 from zkplan.basics.settings import Settings
 from zkplan.cli.config import findings_of
 from zkplan.cli.doctor import Finding
@@ -24,9 +25,6 @@ from zkplan.embedded import EmbeddedServer, wire, words
 from zkplan.testing.server_process import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 from zkplan.views.root_access import root_access
-
-from .secured_servers import PASSWORD, secured, wait_for_port
-from .support import plain_client, secret_of, wait_until, zkplan_command
 
 pytestmark = [
     # kazoo leaves a socket open whenever a connection fails.

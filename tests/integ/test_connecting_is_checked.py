@@ -14,11 +14,11 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, first_line, started, working
 from zkplan import ZkplanError, ZooKeeperUnavailable
 from zkplan.testing.server_process import ServerProcess, free_port
 
 from .proxy import Proxy
-from .support import WAIT_S, Here, first_line, started, working
 
 
 def test_an_unknown_option_is_named() -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import note, notes
 from zkplan import Client, Plan
 from zkplan.testing import crash_at_every_step
-
-from .support import note, notes
 
 
 def add(*values: int) -> int:

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import note, notes, started, wait_for_notes
 from zkplan import Client
 from zkplan.errors import InvalidTask, PlanError
 
-from .support import note, notes, started, wait_for_notes
 from .tasks_of_processes import go_on
 
 pytest.importorskip("dask.dataframe", reason="Dask is not installed: pip install zkplan[dask]")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import is_running, plain_client, started, zkplan_command
+from tests.tools.support import is_running, plain_client, started, zkplan_command
 
 DEMO = [sys.executable, "-m", "zkplan", "demo"]
 DEADLINE_S = 100.0

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, Run, working
 from zkplan import Client, InvalidTask
 from zkplan.protocol.history.compaction import compact
 from zkplan.views.history_search import past_of
 
 from .serving import serving
-from .support import Here, Run, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

@@ -16,12 +16,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from zkplan import ZooKeeperUnavailable
-from zkplan.embedded import address_of
-from zkplan.embedded.database import FolderLock
-from zkplan.transport import addresses
-
-from .support import (
+from tests.tools.support import (
     WAIT_S,
     WorkerProcess,
     first_line,
@@ -33,6 +28,10 @@ from .support import (
     working,
     zkplan_command,
 )
+from zkplan import ZooKeeperUnavailable
+from zkplan.embedded import address_of
+from zkplan.embedded.database import FolderLock
+from zkplan.transport import addresses
 
 
 def listens(hosts: str) -> bool:

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from tests.tools.support import plain_client, wait_until
 from zkplan.embedded import EmbeddedServer, address_of, hosting
 from zkplan.embedded.server import Server
 from zkplan.embedded.storage import Storage
-
-from .support import plain_client, wait_until
 
 
 def serving_threads() -> list[threading.Thread]:

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import zkplan
-from tests.chaos.certificates import Authority
+from tests.tools.certificates import Authority
+from tests.tools.support import working
 from zkplan.embedded import EmbeddedServer, server_tls
 from zkplan.errors import InvalidSettings, ZkplanError, ZooKeeperUnavailable
-
-from .support import working
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from .support import TOP, WorkerProcess, run_python
+from tests.tools.support import TOP, WorkerProcess, run_python
 
 GUIDE = (TOP / "docs" / "start" / "guide.md").read_text(encoding="utf-8")
 OF_GUIDE = re.findall(r"```python\n(.*?)```\n\nIt prints:\n\n```text\n(.*?)```", GUIDE, re.DOTALL)

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 import zkplan
-from tests.crash.server import not_available
+from tests.tools.available import not_available
+from tests.tools.support import WAIT_S, fail, wait_until
 from zkplan import Client
-
-from .support import WAIT_S, fail, wait_until
 
 #: Tests of Python that cannot hold here, and why. Its other classes are not for any executor: they
 #: test a `Future` by itself, the threads and processes of its two pools, and their initializers.

@@ -9,6 +9,16 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import (
+    Here,
+    Run,
+    WorkerProcess,
+    note,
+    notes,
+    run_python,
+    wait_until,
+    working,
+)
 from zkplan import Client, PlanFailed
 from zkplan.errors import PlanCancelled, PlanError
 from zkplan.integrations.prometheus import RootCollector
@@ -16,8 +26,6 @@ from zkplan.protocol.features import remove_plan as removal
 from zkplan.protocol.features import retry as reopen
 from zkplan.protocol.features.bounds import is_over
 from zkplan.values.store_maintenance import remove
-
-from .support import Here, Run, WorkerProcess, note, notes, run_python, wait_until, working
 
 
 def load(folder: str, name: str) -> int:

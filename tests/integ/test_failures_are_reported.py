@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import note, notes, wait_until
 from zkplan import Client, PayloadTooLarge, PlanFailed, ResultNotKept, TaskFailed
-
-from .support import note, notes, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls", "worker")
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.tools.support import Here, Run, fail, pass_gate, tree, wait_until, zkplan_command
 from zkplan import Client, InvalidTask, Plan, Worker, ZkplanError, connect
 from zkplan.author import retention
 from zkplan.protocol.core import plan_life as control
 from zkplan.protocol.records import PlanRecord
 from zkplan.protocol.requests import ReadData
 from zkplan.views.deadlock import dead_if_deadlocked
-
-from .support import Here, Run, fail, pass_gate, tree, wait_until, zkplan_command
 
 
 def ended(client: Client, name: str, **options: Any) -> Plan:

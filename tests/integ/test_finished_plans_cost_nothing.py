@@ -15,7 +15,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from tests.embedded.client import monitored
+from tests.tools.session import monitored
+from tests.tools.support import Here, WorkerProcess, wait_until, working
 from zkplan import Client, connect
 from zkplan.errors import TransactionRejected
 from zkplan.protocol.failpoints import VARIABLE
@@ -27,7 +28,6 @@ from zkplan.testing.server_process import EmbeddedServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 from zkplan.transport import Transport
 
-from .support import Here, WorkerProcess, wait_until, working
 from .test_plans_of_plain_creates_run import Builder
 
 #: Numbers that no counter of these tests reaches, so that a scan comes to these plans first.

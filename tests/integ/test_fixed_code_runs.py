@@ -14,9 +14,16 @@ from typing import Any
 
 import pytest
 
+from tests.tools.support import (
+    Here,
+    WorkerProcess,
+    fail,
+    pass_gate,
+    wait_until,
+    working,
+    zkplan_command,
+)
 from zkplan import Client
-
-from .support import Here, WorkerProcess, fail, pass_gate, wait_until, working, zkplan_command
 
 BROKEN = "def work():\n    raise ValueError('broken')\n"
 FIXED = "def work():\n    return 'fixed, and longer than before'\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.support import first_line, plain_client, run_python, started
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 from zkplan.testing.servers import (
@@ -20,8 +21,6 @@ from zkplan.testing.servers import (
     provided_zookeeper,
     remove_tree,
 )
-
-from .support import first_line, plain_client, run_python, started
 
 needs_java = pytest.mark.skipif(find_zookeeper() is None, reason="starts a server with Java")
 

@@ -16,9 +16,8 @@ from typing import Any, Literal
 import pytest
 
 import zkplan
+from tests.tools.support import Here, WorkerProcess, note, notes, run_python, wait_until
 from zkplan import Client, TaskFailed
-
-from .support import Here, WorkerProcess, note, notes, run_python, wait_until
 
 
 class Adder:

@@ -14,9 +14,7 @@ from typing import Any, Literal
 import pytest
 
 import zkplan
-from zkplan import Client
-
-from .support import (
+from tests.tools.support import (
     Here,
     Run,
     Told,
@@ -28,6 +26,7 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client
 
 THREADS = 2
 

@@ -15,10 +15,10 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Run, note, notes, wait_until, working
 from zkplan import Client, Plan, PlanNotFound, PlanStuck
 
 from .foreign_znodes import KINDS, SILENT, ForeignZnodes, plan_tasks
-from .support import Here, Run, note, notes, wait_until, working
 
 #: Workers that serve the healthy plans, and what one of them may ask each second beside garbage:
 #: its heartbeat, its claims nodes, its sweep of idle plans. Spinning, it asks thousands.

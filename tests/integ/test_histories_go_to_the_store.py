@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.stores import Place
+from tests.tools.support import Here, Run, pass_gate, started, wait_until
 from zkplan import Client, Event, Plan
 from zkplan.author.export import export_plan, import_plan
 from zkplan.protocol.failpoints import VARIABLE
@@ -25,8 +27,6 @@ from zkplan.values.store_maintenance import keep_oldest
 from zkplan.views.history import missing, read, read_state, state_at
 
 from .serving import Service
-from .stores import Place
-from .support import Here, Run, pass_gate, started, wait_until
 
 TASKS = 30
 

@@ -13,6 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Run, pass_gate, wait_until, working
 from zkplan import Client, Event, HistoryNotKept, PlanNotFound
 from zkplan.protocol.features import remove_plan as removal
 from zkplan.protocol.history.compaction import compact, read_history
@@ -21,8 +22,6 @@ from zkplan.protocol.requests import Create, Multi, Request, Step
 from zkplan.service.leases import Leases
 from zkplan.transport.request_queue import Call, Done
 from zkplan.views.history import missing, read
-
-from .support import Here, Run, pass_gate, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import die_once, is_running, note, notes, wait_until
 from zkplan import Client, ZkplanError
 
-from .support import die_once, is_running, note, notes, wait_until
 from .tasks_of_processes import go_on
 
 pytest.importorskip("joblib", reason="joblib is not installed: pip install zkplan[joblib]")

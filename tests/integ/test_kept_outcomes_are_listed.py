@@ -10,10 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, fail, secret_of, wait_until
 from zkplan import Client, InvalidTask, TaskSpec, Worker
 from zkplan.protocol.core.load import VALUES_FIRST
-
-from .support import WAIT_S, Here, fail, secret_of, wait_until
 
 #: More than a request lists.
 MANY = 1005

@@ -12,11 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan.basics.settings import Settings
-from zkplan.errors import InvalidSettings, PayloadUndecodable
-from zkplan.values.keyring import keys_of
-
-from .support import (
+from tests.tools.support import (
     Here,
     Run,
     WorkerProcess,
@@ -28,6 +24,9 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan.basics.settings import Settings
+from zkplan.errors import InvalidSettings, PayloadUndecodable
+from zkplan.values.keyring import keys_of
 
 WAIT_S = 60.0
 

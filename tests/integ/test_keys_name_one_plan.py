@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Run, expire, plain_client, wait_until
 from zkplan import (
     Client,
     InvalidTask,
@@ -24,7 +25,6 @@ from zkplan import (
 )
 
 from .serving import serving
-from .support import Here, Run, expire, plain_client, wait_until
 
 KEY = "report-2026-11-23"
 

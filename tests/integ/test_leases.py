@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, key_file, plain_client, wait_until
 from zkplan import Client, InvalidTask, TaskSpec
 from zkplan.protocol.requests import Delete, Multi, Request, Step
 from zkplan.service.lease_maintenance import Decided
 from zkplan.service.leases import Failed, Leased, Leases
-
-from .support import Here, key_file, plain_client, wait_until
 
 SHRINK = zkplan.kind("shrink")
 

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, Run, WorkerProcess, note, wait_for_notes, wait_until, working
 from zkplan.errors import InvalidTask
 from zkplan.runtime.statistics import Statistics
-
-from .support import Here, Run, WorkerProcess, note, wait_for_notes, wait_until, working
 
 
 def timed(seconds: float, *_: Any) -> tuple[float, float]:

@@ -16,10 +16,18 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import (
+    IN_CHECKOUT,
+    TOP,
+    is_running,
+    note,
+    notes,
+    run_python,
+    secret_of,
+    wait_until,
+)
 from zkplan import Client, ZkplanError
 from zkplan.embedded import address_of
-
-from .support import IN_CHECKOUT, TOP, is_running, note, notes, run_python, secret_of, wait_until
 
 
 def double(x: int) -> tuple[int, int]:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import wait_until, zkplan_command
 from zkplan import Client, ZkplanError
-
-from .support import wait_until, zkplan_command
 
 
 def log_a_line() -> None:

@@ -11,10 +11,10 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, note, notes, pass_gate, run_noted, working
 from zkplan import Client, Plan, Task, TaskSpec
 
 from .proxy import Loss, Proxy, every
-from .support import Here, note, notes, pass_gate, run_noted, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 MakeProxy: TypeAlias = Callable[[Callable[[int], Loss | None]], Proxy]

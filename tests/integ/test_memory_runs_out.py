@@ -17,6 +17,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Transaction
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, notes, run_noted, run_python, wait_until, working
 from zkplan import Client, TaskSpec
 from zkplan.protocol.requests import ReadData
 from zkplan.runtime.job import Ended, Job
@@ -25,8 +26,6 @@ from zkplan.runtime.steps import Steps
 from zkplan.testing.server_process import EmbeddedServerProcess
 from zkplan.transport import kazoo_client
 from zkplan.transport.request_queue import RequestQueue
-
-from .support import WAIT_S, Here, notes, run_noted, run_python, wait_until, working
 
 #: More requests than are sent again with a new connection: else none would ever come further.
 ERROR_EVERY = 31

@@ -18,7 +18,8 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from tests.promtool import promtool
+from tests.tools.promtool import promtool
+from tests.tools.support import TOP, WAIT_S, Run, WorkerProcess, fail, started, wait_until, working
 from zkplan import Client, TaskSpec, when
 from zkplan.embedded import EmbeddedServer
 from zkplan.integrations import prometheus as of_root
@@ -28,8 +29,6 @@ from zkplan.integrations.prometheus_counts import Tally, count_root
 from zkplan.integrations.prometheus_endpoint import Collector, CollectorRegistry, generate_latest
 from zkplan.integrations.prometheus_process import ServerCollector
 from zkplan.protocol.core.plan_life import change_state
-
-from .support import TOP, WAIT_S, Run, WorkerProcess, fail, started, wait_until, working
 
 Values = dict[tuple[str, ...], float]
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from tests.tools.support import described, fail, wait_for_delayed, wait_until
 from zkplan import Client, Plan, Task, TaskSpec
 from zkplan.protocol.requests import ReadMany
 from zkplan.views.dependencies import NAMED, dependencies
-
-from .support import described, fail, wait_for_delayed, wait_until
 
 
 def join(*values: Any) -> int:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import click
 import pytest
 
-from tests.unit.test_docs import commands
+from tests.tools.command_tree import commands
+from tests.tools.support import Here, Run, key_file, working
 from zkplan.cli import cli
 from zkplan.testing.server_process import free_port
 
@@ -30,7 +31,6 @@ from .planted import (
     everything_logged,
     file_with,
 )
-from .support import Here, Run, key_file, working
 
 PLANS = ("failed", "done", "cancelled", "defining")
 PLAN_FILE = """

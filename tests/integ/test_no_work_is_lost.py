@@ -16,11 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, Plan, Task
-from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ZooKeeperEnsemble
-
-from .support import (
+from tests.tools.support import (
     Here,
     WorkerProcess,
     expire,
@@ -30,6 +26,9 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client, Plan, Task
+from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.servers import ZooKeeperEnsemble
 
 ROOT = "/zkplan"
 

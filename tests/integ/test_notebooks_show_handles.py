@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import zkplan
+from tests.tools.support import fail
 from zkplan import Client
-
-from .support import fail
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

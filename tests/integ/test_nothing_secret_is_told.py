@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, Run, WorkerProcess, secret_of, wait_until
 from zkplan import Client, TaskSpec, errors
 from zkplan.cli.run import read_plan_file
 from zkplan.embedded import EmbeddedServer, Limits
@@ -39,7 +40,6 @@ from .planted import (
     fail,
     file_with,
 )
-from .support import Here, Run, WorkerProcess, secret_of, wait_until
 
 
 def fail_with(given: str) -> None:

@@ -16,19 +16,10 @@ from typing import Any
 
 import pytest
 
+from tests.tools.support import WAIT_S, Here, first_line, plain_client, started, zkplan_command
 from zkplan.testing.server_process import free_port
 
-from .planted import (
-    ARGUMENT,
-    CANARY,
-    LOGIN,
-    PASSWORD,
-    SECRET,
-    Closed,
-    closed_root,
-    file_with,
-)
-from .support import WAIT_S, Here, first_line, plain_client, started, zkplan_command
+from .planted import ARGUMENT, CANARY, LOGIN, PASSWORD, SECRET, Closed, closed_root, file_with
 
 
 @pytest.fixture

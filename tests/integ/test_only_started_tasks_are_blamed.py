@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from zkplan import Client, Plan, PlanFailed, TaskSpec
-from zkplan.runtime.claims import HANDED_BACK
-
-from .support import (
+from tests.tools.support import (
     Here,
     WorkerProcess,
     note,
@@ -26,6 +23,8 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client, Plan, PlanFailed, TaskSpec
+from zkplan.runtime.claims import HANDED_BACK
 
 SHORT = ("--session-timeout", "2")
 

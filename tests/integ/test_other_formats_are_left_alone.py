@@ -14,16 +14,14 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from tests.unit import golden
+from tests.tools.support import TOP, WorkerProcess, plain_client, wait_until, zkplan_command
 from zkplan.errors import OtherFormat
 from zkplan.plan import Plan
 from zkplan.protocol import formats
 from zkplan.protocol.layout import parse_entry
 from zkplan.testing.server_process import EmbeddedServerProcess
 
-from .support import WorkerProcess, plain_client, wait_until, zkplan_command
-
-ROOT = golden.ROOT
+ROOT = "/zkplan"
 OLD_PLAN = f"{ROOT}/plan-0000000004"
 
 
@@ -46,7 +44,7 @@ def plan_of_tomorrow(client: zkplan.Client, envelope: bool) -> str:
 
 def plans_of_yesterday(raw: KazooClient) -> None:
     """What the golden tree of format 1 has, but for its worker."""
-    for line in (golden.FILES / "tree-1-z1-h1.txt").read_text().splitlines():
+    for line in (TOP / "tests/unit/golden_files" / "tree-1-z1-h1.txt").read_text().splitlines():
         path, _, data = line.partition(" ")
         if path.startswith(ROOT + "/") and not path.startswith((f"{ROOT}/w", f"{ROOT}/claims/")):
             raw.ensure_path(path)

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.outsiders import run_of_a_command
+from tests.tools.support import WorkerProcess, secret_of, working
 from zkplan import Client
 from zkplan.embedded import EmbeddedServer
-
-from .outsiders import run_of_a_command
-from .support import WorkerProcess, secret_of, working
 
 
 def mark(file: str) -> str:

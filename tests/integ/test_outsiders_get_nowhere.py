@@ -20,6 +20,16 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkplan
+from tests.tools.every_znode import every_kind, kinds_of, require_every_kind
+from tests.tools.outsiders import (
+    TRIES,
+    TRIES_ON_A_CLOSED_SERVER,
+    allowed,
+    run_of_a_command,
+    strangers,
+)
+from tests.tools.secured_servers import SETUPS, secured
+from tests.tools.support import WAIT_S, plain_client, tree, wait_until, working
 from zkplan.embedded import EmbeddedServer, announced
 from zkplan.errors import ZkplanError
 from zkplan.integrations.prometheus import Endpoint, RootCollector, WorkerCollector
@@ -27,17 +37,6 @@ from zkplan.testing.server_process import EmbeddedServerProcess
 from zkplan.testing.servers import remove_tree
 from zkplan.transport.access import owner_of_peer
 from zkplan.views.root_access import close_root, root_access, workers_without_login
-
-from .every_znode import every_kind, kinds_of, require_every_kind
-from .outsiders import (
-    TRIES,
-    TRIES_ON_A_CLOSED_SERVER,
-    allowed,
-    run_of_a_command,
-    strangers,
-)
-from .secured_servers import SETUPS, secured
-from .support import WAIT_S, plain_client, tree, wait_until, working
 
 ALICE: dict[str, Any] = {"auth_data": [("digest", "alice:wonder")]}
 NOBODY = 65_534

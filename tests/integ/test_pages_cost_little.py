@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 import zkplan
+from tests.tools.support import Here
 from zkplan import TaskSpec, ZooKeeperUnavailable
 from zkplan.service.lease_calls import APART_S, Renewing
 from zkplan.service.leases import BATCH_MAX, Failed, Leases, Renewal
 from zkplan.views.plan_changes import Changes
-
-from .support import Here
 
 STEP = zkplan.kind("step")
 

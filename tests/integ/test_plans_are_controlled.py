@@ -14,12 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, PlanCancelled, PlanNotFound, TaskSpec, WaitTimeout
-from zkplan.protocol.core import plan_life as control
-from zkplan.protocol.core.plan_life import PlanStatus
-from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany, Step
-
-from .support import (
+from tests.tools.support import (
     Here,
     WorkerProcess,
     note,
@@ -30,6 +25,10 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client, PlanCancelled, PlanNotFound, TaskSpec, WaitTimeout
+from zkplan.protocol.core import plan_life as control
+from zkplan.protocol.core.plan_life import PlanStatus
+from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany, Step
 
 
 def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(

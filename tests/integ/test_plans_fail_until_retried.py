@@ -8,9 +8,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
+from tests.tools.support import Here, fail, pass_gate, wait_for_delayed, wait_until, working
 from zkplan import Client, PayloadUndecodable, TaskSpec
-
-from .support import Here, fail, pass_gate, wait_for_delayed, wait_until, working
 
 
 def test_a_plan_has_failed_when_nothing_of_it_can_run_until_a_retry(

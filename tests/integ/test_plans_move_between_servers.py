@@ -15,6 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Run, note, notes, wait_for_notes, wait_until, working
 from zkplan import Client, Plan, PlanNotFound, TaskSpec
 from zkplan.author.export import export_plan, import_plan
 from zkplan.embedded import EmbeddedServer
@@ -24,7 +25,6 @@ from zkplan.protocol.requests import Create, Delete, Multi
 
 from .moving import facts, half_run
 from .proxy import Proxy, every
-from .support import Here, Run, note, notes, wait_for_notes, wait_until, working
 
 
 @pytest.fixture(scope="module")

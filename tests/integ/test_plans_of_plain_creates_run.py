@@ -9,13 +9,12 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
+from tests.tools.support import blocked_plan, wait_until
 from zkplan import Client
 from zkplan.protocol.core.edges import with_sources
 from zkplan.protocol.records import TaskRecord
 from zkplan.values import codec
 from zkplan.values import function_codec as functions
-
-from .support import blocked_plan, wait_until
 
 quickly = pytest.mark.usefixtures("quick_checks", "worker")
 

@@ -11,9 +11,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 import zkplan
+from tests.tools.support import Here, Run, wait_until, working
 from zkplan.errors import InvalidTask, PlanCancelled, PlanDrained, PlanError
-
-from .support import Here, Run, wait_until, working
 
 #: What tasks have noted of themselves: when they ended, the name of their plan, their seconds.
 RECORD: list[tuple[float, str, float]] = []

@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Bomb, Here, secret_of, wait_until, working
 from zkplan import Client, Task
 from zkplan.protocol.records import Failure
 from zkplan.protocol.requests import Multi, Node, SetData
@@ -20,8 +21,6 @@ from zkplan.values.function_codec import HERE
 from zkplan.values.guard import Guard
 from zkplan.values.keyring import without_proof
 
-from .support import Here, secret_of, wait_until, working
-
 
 @pytest.fixture
 def sealing(here: Here) -> Iterator[Client]:
@@ -29,16 +28,6 @@ def sealing(here: Here) -> Iterator[Client]:
     ours = secret_of("ours")
     with zkplan.connect(*here, secret=ours) as client, working(*here, secret=ours):
         yield client
-
-
-class Bomb:
-    """Whoever decodes it leaves a file."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.trace,)
 
 
 def log_and_fail() -> None:

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, key_file, secret_of, wait_until, working
 from zkplan.values.keyring import derived, parse_keys
-
-from .support import WAIT_S, Here, key_file, secret_of, wait_until, working
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")
 #: Bytes of memory that are searched at most, and at a time.

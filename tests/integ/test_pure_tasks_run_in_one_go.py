@@ -12,13 +12,12 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.stores import Place, key_of
+from tests.tools.support import Here, WorkerProcess, described, note, notes, wait_until, working
 from zkplan import Client, InvalidTask, Plan, Task, TaskError
 from zkplan.author.export import export_plan, import_plan
 from zkplan.runtime import ahead as run_ahead
 from zkplan.values.store import IDS, Store
-
-from .stores import Place, key_of
-from .support import Here, WorkerProcess, described, note, notes, wait_until, working
 
 LENGTH = 30
 #: The value at which a function of `gated` waits.

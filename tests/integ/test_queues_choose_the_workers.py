@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import WAIT_S, Here, Run, plain_client, tree, wait_until, working
 from zkplan.errors import InvalidTask, WaitTimeout
 from zkplan.runtime.poller import Poller
 from zkplan.transport import Transport
-
-from .support import WAIT_S, Here, Run, plain_client, tree, wait_until, working
 
 
 def where(*_: Any) -> str:

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import WAIT_S, fail, wait_until
 from zkplan import Client, Plan, Task, Worker
 from zkplan.author import results as kept
 from zkplan.protocol.requests import ReadMany
-
-from .support import WAIT_S, fail, wait_until
 
 gate = threading.Event()
 

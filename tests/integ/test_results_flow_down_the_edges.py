@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import wait_until
 from zkplan import Client, ResultNotKept, TaskSpec
-
-from .support import wait_until
 
 pytestmark = pytest.mark.usefixtures("worker")
 

@@ -8,9 +8,8 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkplan
+from tests.tools.support import Here, Ran, Run, tree, working
 from zkplan.embedded import EmbeddedServer
-
-from .support import Here, Ran, Run, tree, working
 
 ALICE = [("digest", "alice:wonder")]
 _OPEN = OPEN_ACL_UNSAFE  # so that the fixture of the root can remove it

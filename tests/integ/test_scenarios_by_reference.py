@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.tools.stores import environment
+
 from . import test_a_plan_grows_while_it_runs as growing
 from . import test_failures_are_reported as failing
 from . import test_no_work_is_lost as lost
 from . import test_plans_move_between_servers as moving
 from . import test_results_flow_down_the_edges as flowing
-from .stores import environment
 from .test_no_work_is_lost import client  # noqa: F401 - a fixture
-from .test_plans_move_between_servers import (  # noqa: F401 - fixtures
-    embedded_hosts,
-    places,
-)
+from .test_plans_move_between_servers import embedded_hosts, places  # noqa: F401 - fixtures
 
 
 @pytest.fixture(autouse=True)

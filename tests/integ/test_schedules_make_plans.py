@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, Run, pass_gate, wait_until, working
 from zkplan import Client, InvalidTask, ScheduleNotFound, Worker
 from zkplan.schedules import Schedule
-
-from .support import Here, Run, pass_gate, wait_until, working
 
 EACH_SECOND = "* * * * * *"
 #: It is due once a year: not while the test runs.

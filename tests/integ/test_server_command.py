@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import first_line, started, zkplan_command
 from zkplan.testing.server_process import free_port
-
-from .support import first_line, started, zkplan_command
 
 DEADLINE_S = 30.0
 

@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.support import (
+    IN_CHECKOUT,
+    WAIT_S,
+    Here,
+    WorkerProcess,
+    note,
+    notes,
+    pass_gate,
+    wait_until,
+)
 from zkplan import Client
 from zkplan.processes.child import WatchedProcess
-
-from .support import IN_CHECKOUT, WAIT_S, Here, WorkerProcess, note, notes, pass_gate, wait_until
 
 
 def exit_code(process: WatchedProcess) -> int | None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.tools.support import Here, Run, note, notes, wait_until, working
 from zkplan import Client, Plan
 from zkplan.protocol.records import OnFailure
-
-from .support import Here, Run, note, notes, wait_until, working
 
 
 def listed(*values: object) -> list[object]:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import WAIT_S, Bomb, Here, pickles_in, wait_until, working
 from zkplan import Client, Failure
 from zkplan.protocol.records import Failure as FailureRecord
 from zkplan.protocol.records import TaskRecord
 from zkplan.values.codec import FAILURE, TASK, VALUE
 from zkplan.values.function_codec import HERE, dump_function, skipped
-
-from .support import WAIT_S, Here, pickles_in, wait_until, working
 
 ALLOWED = {"allow": [f"{__name__}:*"]}
 DICT: Any = {"a": [1, None]}
@@ -70,16 +69,6 @@ def test_failures_skips_and_rules_travel_as_json(
     assert (attempts[bad.number], attempts[again.number]) == (1, 3)
     assert unasked.info().skipped
     assert not pickles_in(author.transport.client, plan.path)
-
-
-class Bomb:
-    """Whoever decodes it leaves a file."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.trace,)
 
 
 def test_no_pickle_is_decoded_in_a_rule_a_skip_or_a_failure(

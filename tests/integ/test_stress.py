@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.support import zkplan_command
 from zkplan.basics.settings import Settings as Connecting
 from zkplan.testing.server_process import free_port
 from zkplan.testing.stress.run import Report, StressSettings, run
 from zkplan.testing.stress.tasks import StressHistory
-
-from .support import zkplan_command
 
 SMALL = StressSettings(workers=4, tasks=30, deps=3, sleep_s=0.02, seed=1, timeout_s=60)
 

@@ -14,12 +14,11 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Run, WorkerProcess, pass_gate, wait_until, working
 from zkplan import Client, HistoryNotKept, PayloadUndecodable, TaskLog
 from zkplan.protocol.history.compaction import compact
 from zkplan.protocol.history.segments import segment_to_bytes
 from zkplan.protocol.layout import HISTORY, SEGMENT
-
-from .support import Here, Run, WorkerProcess, pass_gate, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 KEEPING = {"task_output": 4096}

@@ -11,6 +11,7 @@ import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
+from tests.tools.support import Here, Run, fail, pass_gate, wait_for_delayed, wait_until, working
 from zkplan import Client, InvalidTask, Plan, TaskSpec, Worker
 from zkplan.protocol.core.claim import claim
 from zkplan.protocol.core.plan_life import status
@@ -21,8 +22,6 @@ from zkplan.values.connection import together
 from zkplan.views import attention as unattended
 from zkplan.views import find_tasks as across
 from zkplan.views import overview
-
-from .support import Here, Run, fail, pass_gate, wait_for_delayed, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import WAIT_S, described, fail, pass_gate, wait_for_delayed, wait_until
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
 from zkplan.protocol.core.load import VALUES_FIRST
 from zkplan.protocol.layout import PENDING, Entry, delayed_name
@@ -18,8 +19,6 @@ from zkplan.protocol.requests import Node
 from zkplan.views import task_lists as unfinished
 from zkplan.views.dependencies import dependencies
 from zkplan.views.task_lists import TASKS_PER_READ
-
-from .support import WAIT_S, described, fail, pass_gate, wait_for_delayed, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

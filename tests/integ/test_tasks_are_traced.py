@@ -15,12 +15,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import zkplan
+from tests.tools.support import Here, wait_until, working
 from zkplan import Client, Failure
 from zkplan.integrations.opentelemetry import instrument, uninstrument
 from zkplan.values.codec import VALUE
 from zkplan.values.function_codec import split_name, trace_of
-
-from .support import Here, wait_until, working
 
 
 class Traced:

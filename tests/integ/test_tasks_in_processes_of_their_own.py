@@ -13,13 +13,8 @@ from typing import Any
 import pytest
 
 import zkplan
-from zkplan import Client
-from zkplan.errors import TaskFailed
-from zkplan.runtime import isolation_processes as processes
-from zkplan.runtime.isolation_processes import PROCESSES_MAX
-
-from .stores import Place
-from .support import (
+from tests.tools.stores import Place
+from tests.tools.support import (
     Here,
     Told,
     WorkerProcess,
@@ -29,6 +24,11 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client
+from zkplan.errors import TaskFailed
+from zkplan.runtime import isolation_processes as processes
+from zkplan.runtime.isolation_processes import PROCESSES_MAX
+
 from .tasks_of_processes import (
     be_near,
     daemon,

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, note, notes, wait_until, working
 from zkplan import Client, Failure
 from zkplan.protocol.records import OnFailure
 from zkplan.protocol.requests import Applied, Multi, SetData
-
-from .support import Here, note, notes, wait_until, working
 
 
 class Wrong(ValueError):

@@ -11,12 +11,11 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 import zkplan
+from tests.tools.support import Here, described, note, notes, wait_until, working
 from zkplan import Client, GateTimeout, PlanFailed, TaskSpec, when
 from zkplan.protocol.features.gates import open_gates
 from zkplan.protocol.fields import from_json
 from zkplan.runtime import gates as keeping
-
-from .support import Here, described, note, notes, wait_until, working
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
+from tests.tools.support import Here, Run, fail, pass_gate, wait_until, working
 from zkplan import Client, Plan, TaskSpec
 from zkplan.cli import task_list as ended_ls
 from zkplan.protocol.core import commit_part as part
@@ -25,8 +26,6 @@ from zkplan.protocol.history.compaction import compact
 from zkplan.protocol.layout import HISTORY, UNTOLD
 from zkplan.views.history import told_tasks
 from zkplan.views.history_state import TaskState
-
-from .support import Here, Run, fail, pass_gate, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

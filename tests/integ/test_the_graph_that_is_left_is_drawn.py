@@ -7,11 +7,10 @@ import subprocess
 
 import pytest
 
+from tests.tools.support import Run, fail, wait_until
 from zkplan import Client, Plan, PlanNotFound, TaskSpec, Worker
 from zkplan.views import graph
 from zkplan.views.graph import levels_of
-
-from .support import Run, fail, wait_until
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_what_has_finished_is_not_drawn(zkplan_client: Client, worker: Worker) -
         plan.add_task(max, [plan.add_task(int), plan.add_task(fail)])
     wait_until(lambda: plan.status().state == "failed", "only the dead task keeps it")
     boxes = [(box.function, box.state) for box in plan.graph().boxes]
-    assert boxes == [("tests.integ.support.fail", "dead"), ("builtins.max", "waiting")]
+    assert boxes == [("tests.tools.support.fail", "dead"), ("builtins.max", "waiting")]
     plan.remove()
     with pytest.raises(PlanNotFound):
         plan.graph()

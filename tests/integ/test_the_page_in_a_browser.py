@@ -16,10 +16,17 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 import zkplan
-from tests.browser import chromium, resize
+from tests.tools.browser import chromium, resize
+from tests.tools.support import (
+    Here,
+    first_line,
+    pass_gate,
+    started,
+    wait_until,
+    working,
+    zkplan_command,
+)
 from zkplan import Client
-
-from .support import Here, first_line, pass_gate, started, wait_until, working, zkplan_command
 
 pytestmark = [pytest.mark.either, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import TOP
+from tests.tools.support import TOP
 
 PAGE = (TOP / "docs" / "start" / "integrations.md").read_text(encoding="utf-8")
 SHOWN = re.findall(

@@ -18,9 +18,8 @@ import pytest
 from selenium.webdriver import Chrome
 
 import zkplan
-from tests.browser import chromium, resize
-
-from .support import WAIT_S, started, wait_until
+from tests.tools.browser import chromium, resize
+from tests.tools.support import WAIT_S, started, wait_until
 
 pytestmark = [pytest.mark.either, pytest.mark.timeout(300)]
 

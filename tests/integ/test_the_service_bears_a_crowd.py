@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.support import WAIT_S, Here, first_line, run_python, started, wait_until
 from zkplan.service import connections, entrance, new_token
 from zkplan.service import entrance as bodies
 from zkplan.service import events as watcher
 from zkplan.service import run as patience
 
 from .serving import Service, serving
-from .support import WAIT_S, Here, first_line, run_python, started, wait_until
 
 Waiting = Callable[[Service], socket.socket]
 

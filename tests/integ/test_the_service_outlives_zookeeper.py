@@ -7,10 +7,10 @@ import signal
 import sys
 import time
 
+from tests.tools.support import WAIT_S, first_line, started, wait_until
 from zkplan.testing.server_process import ServerProcess
 
 from .serving import Service, serving
-from .support import WAIT_S, first_line, started, wait_until
 
 
 def test_while_zookeeper_is_away_the_service_says_so_and_then_goes_on(

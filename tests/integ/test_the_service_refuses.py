@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import WAIT_S, Bomb, wait_until, working, zkplan_command
 from zkplan.errors import InvalidSettings
 from zkplan.service import Tokens, new_token
 from zkplan.service import events as of_watcher
@@ -21,7 +22,6 @@ from zkplan.service import run as patience
 from zkplan.service.tokens import ROLES, Role
 
 from .serving import Service, serving
-from .support import WAIT_S, run_noted, wait_until, working, zkplan_command
 
 JSON_TYPE = "application/problem+json"
 
@@ -219,27 +219,17 @@ def test_wrong_tasks_are_refused_before_any_is_written(service: Service) -> None
     problem(service.ask("PATCH", "/v1/plans"), 405, "wrong-method")
 
 
-class Trap:
-    """Whoever unpickles it makes the file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> Any:
-        return run_noted, (self.file, "sprung")
-
-
 def test_nothing_is_unpickled(here: tuple[str, str], service: Service, tmp_path: Path) -> None:
     file = tmp_path / "sprung"
     with zkplan.connect(*here) as author, working(*here):
         with author.create_plan("traps") as plan:
-            kept = plan.add_task(Trap, [file])
+            kept = plan.add_task(Bomb, [file])
         plan.wait(WAIT_S)
     number, task = int(plan.number), int(kept.number)
     answer = service.ask("GET", f"/v1/plans/{number}/results/{task}")
     assert problem(answer, 406, "not-json")["task"] == task
     with zkplan.connect(*here) as author, author.create_plan("waits") as waits:
-        held = waits.add_task(print, [Trap(file)])
+        held = waits.add_task(print, [Bomb(file)])
     where = f"/plans/{int(waits.number)}/tasks/{int(held.number)}"
     problem(service.ask("GET", f"/v1{where}/arguments"), 406, "not-json")
     assert service.get(where)["function"] == "builtins.print"

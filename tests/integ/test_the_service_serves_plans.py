@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import pass_gate, wait_until, working
 
 from .serving import Event, Service, serving
-from .support import pass_gate, wait_until, working
 
 HERE = __name__
 HOSTILE = "<script>window.hit = 1</script> \x1b[2J\r\u202e"

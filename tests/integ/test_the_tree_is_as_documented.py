@@ -10,9 +10,16 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import (
+    Here,
+    WorkerProcess,
+    pass_gate,
+    stall_nothing,
+    tree,
+    wait_until,
+    working,
+)
 from zkplan import Client, TaskSpec
-
-from .support import Here, WorkerProcess, pass_gate, stall_nothing, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 FIXED = {"add-count", "add-ids", "runnable", "dead", "results", "history"}

@@ -9,10 +9,18 @@ import sys
 from pathlib import Path
 
 import zkplan
+from tests.tools.support import (
+    TOP,
+    Here,
+    WorkerProcess,
+    is_running,
+    key_file,
+    secret_of,
+    started,
+    wait_until,
+)
 from zkplan import Client
 from zkplan.testing.server_process import free_port
-
-from .support import TOP, Here, WorkerProcess, is_running, key_file, secret_of, started, wait_until
 
 
 def test_every_option_of_a_worker_can_come_from_the_environment(

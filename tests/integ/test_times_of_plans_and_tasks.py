@@ -11,9 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, pass_gate, wait_until, working
 from zkplan import Client, InvalidTask, PlanCancelled, PlanFailed, WaitTimeout, Worker
-
-from .support import Here, pass_gate, wait_until, working
 
 #: How much later than it may, at most, a task begins on a busy machine.
 LATE_S = 5.0

@@ -19,12 +19,11 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from tests.chaos.certificates import Authority
-from tests.crash.server import not_available
+from tests.tools.available import not_available
+from tests.tools.certificates import Authority
+from tests.tools.support import WAIT_S, Here, wait_until
 from zkplan import ZooKeeperUnavailable
 from zkplan.transport import opening as rollback
-
-from .support import WAIT_S, Here, wait_until
 
 pytestmark = [
     # kazoo leaves a TLS socket open whenever a handshake fails.

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import zkplan
+from tests.tools.support import WAIT_S, started
 from zkplan.testing import EmbeddedServerProcess
-
-from .support import WAIT_S, started
 
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

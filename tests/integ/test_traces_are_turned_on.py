@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
+from tests.tools.support import TOP, Here, WorkerProcess, run_python, wait_until
 from zkplan import Client
-
-from .support import TOP, Here, WorkerProcess, run_python, wait_until
 
 #: What opentelemetry-distro is for a program: it sets up the SDK as the environment says.
 _DISTRO = """

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.tools.stores import Place
+from tests.tools.support import Here, secret_of, wait_until
 from zkplan.author.export import export_plan, import_plan
 from zkplan.errors import StoredValueLost, StoreUnavailable
 from zkplan.values.store import Store
-
-from .stores import Place
-from .support import Here, secret_of, wait_until
 
 
 def id_of(place: Place) -> str:

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.support import (
+    Here,
+    WorkerProcess,
+    note,
+    notes,
+    wait_for_notes,
+    wait_until,
+    working,
+)
 from zkplan import Client, Plan, TaskSpec, current
-
-from .support import Here, WorkerProcess, note, notes, wait_for_notes, wait_until, working
 
 #: So many wait, each to run for so long. A worker listed what else is runnable when it had run half
 #: of them, if it did so only when it has nothing left.

@@ -12,9 +12,17 @@ from types import ModuleType
 import pytest
 
 import zkplan
+from tests.tools.support import (
+    WAIT_S,
+    Here,
+    Ran,
+    key_file,
+    run_python,
+    secret_of,
+    wait_until,
+    working,
+)
 from zkplan import Client, Task
-
-from .support import WAIT_S, Here, Ran, key_file, run_python, secret_of, wait_until, working
 
 NAME = "module_of_a_user"
 MODULE = """

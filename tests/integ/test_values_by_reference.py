@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.stores import Place, key_of
+from tests.tools.support import Here, described, note, notes, wait_until, working
 from zkplan import Client, ZkplanError
 from zkplan.author.export import export_plan, import_plan
 from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
-
-from .stores import Place, key_of
-from .support import Here, described, note, notes, wait_until, working
 
 
 def noted(file: str, name: str, *values: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.support import Here, wait_until, working
 from zkplan import Plan
 from zkplan.errors import StoreUnavailable
 from zkplan.tasks import MapResults
@@ -20,7 +21,6 @@ from zkplan.values.blobs import key_of
 from zkplan.values.store import Store
 
 from .objects import Objects, object_store
-from .support import Here, wait_until, working
 
 pytestmark = pytest.mark.either
 SOME = 4

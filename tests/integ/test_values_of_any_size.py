@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import run_python
+from tests.tools.support import run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

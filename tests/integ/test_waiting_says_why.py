@@ -13,11 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
-from zkplan.author import patience
-from zkplan.views import deadlock
-
-from .support import (
+from tests.tools.support import (
     WAIT_S,
     Here,
     blocked_plan,
@@ -27,6 +23,9 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
+from zkplan.author import patience
+from zkplan.views import deadlock
 
 
 def test_waiting_inside_the_with_block_is_refused(zkplan_client: Client) -> None:

@@ -11,9 +11,17 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import (
+    Here,
+    WorkerProcess,
+    key_file,
+    note,
+    notes,
+    secret_of,
+    wait_until,
+    working,
+)
 from zkplan import Client, PayloadUndecodable, PlanStuck, WaitTimeout
-
-from .support import Here, WorkerProcess, key_file, note, notes, secret_of, wait_until, working
 
 
 @pytest.mark.usefixtures("worker", "quick_looks")

@@ -14,11 +14,10 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import TOP, Here, fail, plain_client, wait_until, working
 from zkplan import Client, Plan, Task
 from zkplan.protocol.layout import key_digest
 from zkplan.protocol.requests import Create, Multi, Step
-
-from .support import TOP, Here, fail, plain_client, wait_until, working
 
 #: What becomes of a plan after one deletion. Workers or the check put it right.
 MENDED = "mended"

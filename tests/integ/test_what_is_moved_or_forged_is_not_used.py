@@ -14,6 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.support import Here, Told, note, notes, pass_gate, secret_of, wait_until, working
 from zkplan import Client, Plan, Task
 from zkplan.errors import PayloadUndecodable
 from zkplan.protocol.core.add import NewTask, task_ops
@@ -21,8 +22,6 @@ from zkplan.protocol.layout import PLAN_FIXED, active_entry
 from zkplan.protocol.records import PlanRecord, control_to_bytes
 from zkplan.protocol.requests import Applied, Create, Multi, ReadData
 from zkplan.values.keyring import without_proof
-
-from .support import Here, Told, note, notes, pass_gate, secret_of, wait_until, working
 
 WAIT_S = 30.0
 ToldOnce: TypeAlias = Callable[..., None]

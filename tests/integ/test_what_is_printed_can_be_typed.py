@@ -11,18 +11,9 @@ import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
-from zkplan import (
-    Client,
-    InvalidTask,
-    Plan,
-    PlanFailed,
-    PlanNotFound,
-    WaitTimeout,
-    ZooKeeperError,
-)
+from tests.tools.support import WAIT_S, Here, fail, secret_of, wait_until, working, zkplan_command
+from zkplan import Client, InvalidTask, Plan, PlanFailed, PlanNotFound, WaitTimeout, ZooKeeperError
 from zkplan.values.connection import Connection
-
-from .support import WAIT_S, Here, fail, secret_of, wait_until, working, zkplan_command
 
 
 def typed(message: str, default_root: str) -> subprocess.CompletedProcess[str]:

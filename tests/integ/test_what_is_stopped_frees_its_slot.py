@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import pytest
 
 import zkplan
+from tests.tools.support import Here, is_running, note, notes, wait_for_notes, wait_until, working
 from zkplan import Client, TaskSpec
 from zkplan.runtime import ahead as run_ahead
 from zkplan.runtime import job
 from zkplan.runtime import plan_entries as listing
 
-from .support import Here, is_running, note, notes, wait_for_notes, wait_until, working
 from .tasks_of_processes import go_on, go_on_alone, go_on_behind, go_on_in_the_loop
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes of tasks need Linux")

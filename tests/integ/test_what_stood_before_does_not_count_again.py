@@ -14,12 +14,12 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.every_znode import documented
+from tests.tools.support import TOP, Here, Run, key_file, secret_of, wait_until, working
 from zkplan import Client, Plan
 from zkplan.errors import PayloadUndecodable
 
-from .every_znode import documented
 from .serving import serving
-from .support import TOP, Here, Run, key_file, secret_of, wait_until, working
 
 WAIT_S = 30.0
 REFUSED = "refused"

@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from zkplan import Client, InvalidTask, Plan, TaskSpec, WaitTimeout, Why, Worker
-from zkplan.views import dependencies as chain
-
-from .support import (
+from tests.tools.support import (
     WAIT_S,
     Here,
     Run,
@@ -24,6 +21,8 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client, InvalidTask, Plan, TaskSpec, WaitTimeout, Why, Worker
+from zkplan.views import dependencies as chain
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

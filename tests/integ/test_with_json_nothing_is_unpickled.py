@@ -13,17 +13,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, NotSerialisable, Plan, PlanError, Task, TaskSpec
-from zkplan.protocol.core.edges import argument_of
-from zkplan.protocol.records import Failure, PlanRecord, TaskRecord
-from zkplan.protocol.requests import Create, Multi, ReadData, SetData
-from zkplan.values import functions_by_name as kinds
-from zkplan.values.codec import FAILURE, LOG, TASK, VALUE, dump
-from zkplan.values.function_codec import HERE, dump_function
-
-from .looks import OF_PLAN, OF_TASK, Shown
-from .support import (
+from tests.tools.support import (
     WAIT_S,
+    Bomb,
     Here,
     Run,
     WorkerProcess,
@@ -35,6 +27,15 @@ from .support import (
     wait_until,
     zkplan_command,
 )
+from zkplan import Client, NotSerialisable, Plan, PlanError, Task, TaskSpec
+from zkplan.protocol.core.edges import argument_of
+from zkplan.protocol.records import Failure, PlanRecord, TaskRecord
+from zkplan.protocol.requests import Create, Multi, ReadData, SetData
+from zkplan.values import functions_by_name as kinds
+from zkplan.values.codec import FAILURE, LOG, TASK, VALUE, dump
+from zkplan.values.function_codec import HERE, dump_function
+
+from .looks import OF_PLAN, OF_TASK, Shown
 
 ALLOWED = (f"{__name__}:*", f"{pass_gate.__module__}:pass_gate", "builtins:len")
 SECRET = secret_of("json")
@@ -59,16 +60,6 @@ def pair() -> tuple[int, int]:
 
 def grow() -> None:
     zkplan.current().plan.add_task(same, [zkplan.current().name], name="grown")
-
-
-class Bomb:
-    """Whoever decodes it leaves a file."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.trace,)
 
 
 def forged(trace: Path) -> list[bytes]:

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import zkplan
+from tests.tools.support import IN_CHECKOUT, TOP, Here, wait_until, zkplan_command
 from zkplan import Client
 from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.requests import ReadChildren
-
-from .support import IN_CHECKOUT, TOP, Here, wait_until, zkplan_command
 
 WORKERS = {
     "python": (sys.executable, str(TOP / "examples/any_language/worker.py")),

@@ -10,11 +10,7 @@ from typing import cast
 import pytest
 
 import zkplan
-from zkplan import Client, WaitTimeout, WorkerNotFound
-from zkplan.protocol.core.workers import report
-from zkplan.protocol.requests import ReadData, Step
-
-from .support import (
+from tests.tools.support import (
     Here,
     Run,
     WorkerProcess,
@@ -24,6 +20,9 @@ from .support import (
     wait_until,
     working,
 )
+from zkplan import Client, WaitTimeout, WorkerNotFound
+from zkplan.protocol.core.workers import report
+from zkplan.protocol.requests import ReadData, Step
 
 QUICK = ("--session-timeout", "2")
 

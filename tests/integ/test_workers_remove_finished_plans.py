@@ -14,6 +14,18 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from tests.tools.stores import Place
+from tests.tools.support import (
+    Here,
+    Run,
+    Told,
+    fail,
+    pass_gate,
+    secret_of,
+    tree,
+    wait_until,
+    working,
+)
 from zkplan import (
     BudgetSpent,
     Client,
@@ -32,9 +44,6 @@ from zkplan.protocol.requests import ReadData, Request
 from zkplan.runtime import maintenance
 from zkplan.runtime import retention as bounds
 from zkplan.transport import Transport, server_clock
-
-from .stores import Place
-from .support import Here, Run, Told, fail, pass_gate, secret_of, tree, wait_until, working
 
 SECRET = secret_of("ours")
 

@@ -1,4 +1,4 @@
-"""A repeatable story of changes for the tests of storage."""
+"""A repeatable story of changes, and the paths of a tree, for the tests of trees and storage."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from zkplan.embedded.operations import NO_DATA, Acl
 from zkplan.embedded.sessions import SavedSession
 from zkplan.embedded.storage import Changes, Saved, SessionChanges, Storage
+from zkplan.embedded.tree import Tree
 from zkplan.embedded.znodes import Node
 
 #: Everything loaded, in a form that can be compared.
@@ -35,6 +36,14 @@ def fields(node: Node) -> tuple[object, ...]:
     """Every field of a node but its children, which are not stored but follow from the paths."""
     null = node.data is NO_DATA  # equal to empty data, and not the same
     return (null, *(getattr(node, name) for name in Node.__slots__ if name != "children"))
+
+
+def paths_of(tree: Tree) -> list[str]:
+    """All paths of the tree, as its children lead to them."""
+    found = ["/"]
+    for path in found:
+        found += [f"{path.rstrip('/')}/{name}" for name in tree.children(path)[0]]
+    return sorted(found)
 
 
 EMPTY: Picture = (0, 0, {}, {})

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.integ.support import wait_until
+from tests.tools.support import wait_until
 from zkplan.errors import NotSerialisable, TaskCancelled, TaskError
 from zkplan.plan import Plan
 from zkplan.protocol.records import Failure

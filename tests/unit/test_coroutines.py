@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integ.support import WAIT_S, wait_until
+from tests.tools.support import WAIT_S, wait_until
 from zkplan.runtime.context import current
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner

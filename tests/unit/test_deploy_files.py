@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.promtool import promtool
+from tests.tools.promtool import promtool
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
+from tests.tools.command_tree import commands
 from zkplan.cli import cli
 
 from .command_options import PAGE, with_options
@@ -59,18 +58,6 @@ every_page = pytest.mark.parametrize(
 
 def read(name: str) -> str:
     return (TOP / name).read_text(encoding="utf-8")
-
-
-def commands(command: click.Command, path: str) -> Iterator[str]:
-    """All commands that can be run, as people type them."""
-    if not isinstance(command, click.Group) or command.invoke_without_command:
-        yield path
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, f"{path} {name}")
 
 
 def named(name: str) -> Any:

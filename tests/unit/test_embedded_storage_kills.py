@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.server import require_strace
+from tests.tools.available import require_strace
 from zkplan.embedded.storage import Storage
 
 from .storage_story import EMPTY, picture, story

@@ -204,8 +204,11 @@ def test_a_lost_connection_and_a_bug_are_not_contained(error: Exception) -> None
         step.throw(error)
 
 
-def test_what_was_told_takes_bounded_memory() -> None:
+def test_a_bounded_number_of_complaints_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints()
-    for number in range(2 * TOLD_MAX):
+    for number in range(TOLD_MAX + 1):
         complaints.tell(f"message {number}")
-    assert len(complaints._told) == TOLD_MAX
+    caplog.clear()
+    for number in (TOLD_MAX, 0):
+        complaints.tell(f"message {number}")
+    assert caplog.messages == ["message 0"], "only the oldest was forgotten"

@@ -126,6 +126,31 @@ def test_old_words_are_found_as_words_and_in_identifiers() -> None:
     assert [bool(OLD_WORDS.search(text)) for text in cleaned] == [False] * len(passed)
 
 
+#: What each folder of tests may import besides its own modules and tests/tools. Chaos breaks real
+#: processes as the simulation breaks its own; golden files come from the tree of the simulation.
+FOLDERS_BELOW = {
+    "unit": {"sim"},
+    "chaos": {"sim", "conftest"},
+    "embedded": {"unit"},
+    "crash": {"embedded"},
+    "kazoo_suite": {"embedded"},
+}
+
+
+def test_a_folder_of_tests_imports_the_tools_and_those_below_it_alone() -> None:
+    folders = [path for path in (TOP / "tests").iterdir() if path.is_dir()]
+    for path in [path for folder in folders for path in folder.rglob("*.py")]:
+        folder = path.relative_to(TOP / "tests").parts[0]
+        imported = {
+            alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0)
+            for alias in node.names
+        }
+        used = {name.split(".")[1] for name in imported if name.startswith("tests.")}
+        assert used <= {folder, "tools", *FOLDERS_BELOW.get(folder, ())}, name_of(path)
+
+
 def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
     spoken = re.compile(r"/" + r"(work|root|tmp/venv)\b")
     suffixes = {".py", ".md", ".toml", ".yml", ".yaml", ""}

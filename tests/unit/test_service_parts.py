@@ -37,9 +37,13 @@ def test_a_caller_gets_its_rate_and_its_burst_and_no_more() -> None:
     assert rates.take("a", 0.0) == pytest.approx(0.1)
     assert sum(rates.take("a", 100 + each / 100) == 0 for each in range(100)) == 14
     assert all(Rates(0.0, 0.0).take("a", 0.0) == 0 for _ in range(100))
-    for caller in range(2 * CALLERS_MAX):
+    for caller in range(CALLERS_MAX + 1):
         rates.take(str(caller), 200.0)
-    assert len(rates._left) == CALLERS_MAX
+    # The last one is remembered, and the first one was forgotten.
+    left = {
+        each: [rates.take(each, 200.0) for _ in range(5)].count(0) for each in (str(caller), "0")
+    }
+    assert left == {str(caller): 4, "0": 5}
 
 
 @given(st.text(max_size=80) | st.binary(max_size=60).map(lambda each: cursor_of(each.hex())))

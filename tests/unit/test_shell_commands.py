@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zkplan
-from tests.integ.support import notes, wait_until
+from tests.tools.support import notes, wait_until
 from zkplan.author.definition import define
 from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import InvalidTask, ShellFailed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.integ.support import wait_until
+from tests.tools.support import wait_until
 from zkplan.cli import cli
 from zkplan.runtime.claims import HANDED_BACK
 from zkplan.testing.stress.run import Fleet, SupervisedFleet, WorkersDie
@@ -53,7 +53,7 @@ def fleets(tmp_path: Path) -> Fleets:
     return Fleets(tmp_path)
 
 
-def tend_for_ever(fleet: Fleet) -> None:
+def tend_for_ever(fleet: Fleet | SupervisedFleet) -> None:
     while True:
         fleet.tend()
 
@@ -151,10 +151,11 @@ def test_workers_that_keep_ending_by_themselves_break_the_run(fleets: Fleets) ->
 
 
 def test_a_supervisor_that_ends_breaks_the_run_with_its_log(fleets: Fleets) -> None:
-    with fleets.supervised("echo no such module") as fleet:
-        assert fleet._supervisor.wait_ended(30)
-        with pytest.raises(WorkersDie, match="no such module"):
-            fleet.tend()
+    with (
+        fleets.supervised("echo no such module") as fleet,
+        pytest.raises(WorkersDie, match="no such module"),
+    ):
+        tend_for_ever(fleet)
 
 
 def test_a_supervisor_that_does_not_stop_is_killed_and_told(fleets: Fleets) -> None:

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from zkplan.author.definition import EDGES_MAX, RECORD_BYTES_MAX, define
 from zkplan.author.options import DELAY_MAX_S
 from zkplan.author.task_specs import TaskSpec
-from zkplan.errors import (
-    ForeignTask,
-    InvalidTask,
-    NotSerialisable,
-    PayloadTooLarge,
-)
+from zkplan.errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge
 from zkplan.plan import Plan
 from zkplan.protocol.core.add import NewTask
 from zkplan.protocol.layout import rank_of

@@ -231,7 +231,7 @@ def test_tasks_that_print_at_the_same_time_pass_on_whole_lines_with_their_names(
 
 
 def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
-    job, mine = a_job(), io.StringIO()
+    job, mine, real = a_job(), io.StringIO(), sys.stdout
     with captured():
         before = sys.stdout
 
@@ -247,7 +247,7 @@ def test_a_task_that_takes_stdout_away_takes_only_its_own_output() -> None:
     try:
         assert sys.stdout is mine  # not put back over what a task has put there
     finally:
-        sys.stdout = before._to  # type: ignore[union-attr]
+        sys.stdout = real
     assert said(job) == "back\n"
 
 
@@ -336,23 +336,17 @@ def test_a_worker_that_keeps_nothing_does_not_wake_up_for_it() -> None:
         assert duty.at == (6.0 if keeps else float("inf"))
 
 
-def test_a_follower_that_is_closed_right_behind_the_check_does_not_wait() -> None:
-    transport: Any = SimpleNamespace(
-        listen=lambda wake: None,
-        unlisten=lambda wake: None,
-        run=lambda step: History([], Cut(), 0, []),
-    )
-    values: Any = SimpleNamespace(transport=transport)
-    follower = RecordFollower(values, "/zkplan/plan-1")
-    closed: Any = follower._closed
-    check = closed.is_set
+def test_a_follower_that_is_closed_while_it_reads_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zkplan.views.history.LOOK_S", 3600.0)
 
-    def check_and_close() -> bool:
-        closed.is_set = check
+    def read(step: Any) -> History:
         follower.close()
-        return False
+        return History([], Cut(), 0, [])
 
-    closed.is_set = check_and_close
+    nothing = SimpleNamespace(listen=lambda wake: None, unlisten=lambda wake: None, run=read)
+    values: Any = SimpleNamespace(transport=nothing)
+    follower = RecordFollower(values, "/zkplan/plan-1")
     assert follower.read_on() == []
-    assert follower._woken.is_set()
     assert follower.read_on() is None

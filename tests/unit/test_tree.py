@@ -33,6 +33,8 @@ from zkplan.embedded.tree import Tree
 from zkplan.embedded.watches import Event
 from zkplan.embedded.znodes import INT_MAX
 
+from .storage_story import paths_of
+
 
 def tree_with(*paths: str) -> Tree:
     tree = Tree()
@@ -42,7 +44,7 @@ def tree_with(*paths: str) -> Tree:
 
 
 def everything(tree: Tree) -> dict[str, tuple[bytes, Stat, list[str]]]:
-    return {path: (*tree.get(path), sorted(tree.children(path)[0])) for path in tree._nodes}
+    return {path: (*tree.get(path), sorted(tree.children(path)[0])) for path in paths_of(tree)}
 
 
 @pytest.mark.parametrize(
@@ -159,9 +161,9 @@ def test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent() ->
 
 
 def test_system_nodes_are_there_on_request_and_do_not_count() -> None:
-    assert list(Tree()._nodes) == ["/"]
+    assert paths_of(Tree()) == ["/"]
     tree = Tree(system_nodes=True)
-    assert sorted(tree._nodes) == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
+    assert paths_of(tree) == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
     assert tree.get("/")[1].cversion == -1
     assert tree.get("/zookeeper")[1].cversion == -2
     assert tree.apply(Create("/x-", sequence=True)) == "/x-0000000000"

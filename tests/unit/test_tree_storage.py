@@ -23,6 +23,8 @@ from zkplan.embedded.operations import (
 from zkplan.embedded.tree import Tree
 from zkplan.embedded.znodes import CONTAINER_OWNER, TTL_OWNER, Node
 
+from .storage_story import paths_of
+
 Rows = dict[int, tuple[int, str, Node]]
 SECRET = (Acl(31, "digest", "ann:hash"),)
 
@@ -43,7 +45,7 @@ def restored(rows: Rows, zxid: int) -> Tree:
 
 
 def everything(tree: Tree) -> object:
-    paths = sorted(tree._nodes)
+    paths = paths_of(tree)
     nodes = {
         path: (*tree.get(path), tree.get_acl(path)[0], tree._nodes[path].owner) for path in paths
     }
@@ -53,7 +55,7 @@ def everything(tree: Tree) -> object:
 
 
 def some_op(rng: random.Random, tree: Tree) -> Any:
-    path = rng.choice(sorted(tree._nodes))
+    path = rng.choice(paths_of(tree))
     dice = rng.random()
     if dice < 0.5:
         mode = rng.choice(({}, {}, {"ephemeral": True}, {"container": True}, {"ttl_ms": 50}))
@@ -267,5 +269,5 @@ def test_a_very_deep_tree_is_counted() -> None:
     tree = Tree()
     paths = ["/x" * depth for depth in range(1, 3000)]
     tree.multi([Create(path) for path in paths])
-    assert sorted(tree._nodes, key=len) == ["/", *paths]
+    assert sorted(paths_of(tree), key=len) == ["/", *paths]
     assert tree.count_descendants("/x") == 2998

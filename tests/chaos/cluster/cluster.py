@@ -17,9 +17,10 @@ from typing import Any, Literal
 from kazoo.client import KazooClient
 
 import zkplan
-from tests.integ.stores import Place, environment
-from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
+from tests.tools.disk import Disk
+from tests.tools.stores import Place, environment
+from tests.tools.support import IN_CHECKOUT, wait_until
 from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.testing.stress.tasks import Recorder
@@ -27,7 +28,6 @@ from zkplan.testing.stress.tasks import Recorder
 from ..traffic import author, controls, waiter
 from ..traffic.mutated import BROKEN
 from ..traffic.tasks import LONG_LIVED, ONE_HEAP, POKES
-from .disk import Disk
 from .link import Link
 from .servers import Kind, Servers
 

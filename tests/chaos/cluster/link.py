@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .frames import (
+from tests.tools.frames import (
     EVENT_XID,
     Session,
     frames,

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tests.tools.frames import hang_up, send
 from zkplan.testing.server_process import LOOPBACK
 from zkplan.testing.servers import PeerPorts
-
-from .frames import hang_up, send
 
 Port = Literal["quorum", "election"]
 PORTS: tuple[Port, ...] = ("quorum", "election")

@@ -10,22 +10,16 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from tests.crash.server import not_available
-from zkplan.testing.java import find_java, find_zookeeper
-from zkplan.testing.server_process import (
-    EmbeddedServerProcess,
-    ServerDidNotStart,
-    ServerProcess,
-    server_status,
-)
-from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+from tests.tools.available import one_server
+from tests.tools.disk import Disk
+from zkplan.testing.server_process import ServerDidNotStart, ServerProcess, server_status
+from zkplan.testing.servers import ZooKeeperEnsemble
 
-from .disk import Disk
 from .member_links import MemberLinks
 
 Kind = Literal["embedded", "zookeeper", "ensemble"]
@@ -44,18 +38,6 @@ _TAIL_LINES = 20
 _KEPT_LINES = 1000
 #: What a ZooKeeper logs where its tree is not what the leader's was after that transaction.
 _MISMATCH = re.compile(r"First digest mismatch on txn: \d+,\d+,(\d+),")
-
-
-def skip_without(kind: str) -> None:
-    """Skip the test (where CI is set, fail) if no server of that kind can be started here."""
-    if kind != "embedded" and (find_java() is None or find_zookeeper() is None):
-        not_available("no ZooKeeper is installed here")
-
-
-def one_server(kind: str, **options: Any) -> ServerProcess:
-    """One server of that kind, with those options, not started yet; else as `skip_without`."""
-    skip_without(kind)
-    return EmbeddedServerProcess(**options) if kind == "embedded" else ZooKeeperServer(**options)
 
 
 class Servers:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools import clock
 from zkplan.testing.stress.tasks import journal_of, read_lines
 
-from ..cluster import clock
 from ..cluster.cluster import Cluster, Process, Role
 from .fault import SERVERS, Fault, article, enter, wait_a_while
 

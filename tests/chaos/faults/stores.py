@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import zkplan
+from tests.tools.disk import Disk
 
 from ..cluster.cluster import Cluster
-from ..cluster.disk import Disk
 from .fault import Fault, enter
 from .points import NowAndThen
 from .target import Target

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import zkplan
-from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
+from tests.tools.support import IN_CHECKOUT, wait_until
 from zkplan.errors import ZkplanError
 from zkplan.processes.child import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE

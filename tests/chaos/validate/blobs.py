@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import zkplan
-from tests.integ.stores import Place
+from tests.tools.stores import Place
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.values.blobs import ADDED, HISTORY, key_of
 from zkplan.values.check_blobs import names_in

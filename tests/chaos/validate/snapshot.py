@@ -12,13 +12,7 @@ from kazoo.exceptions import KazooException
 import zkplan
 from zkplan.protocol.history.compaction import History
 from zkplan.protocol.history.segments import GAP, Record
-from zkplan.protocol.layout import (
-    PENDING,
-    ClaimName,
-    parse_claim,
-    parse_delayed,
-    parse_entry,
-)
+from zkplan.protocol.layout import PENDING, ClaimName, parse_claim, parse_delayed, parse_entry
 from zkplan.protocol.records import count_from_bytes
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.transactions import pending_dependents

@@ -5,9 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any, NamedTuple
 
-from tests.rawsocket import FramedSocket, Silent
-
 from .packing import EVENT_XID, PING_XID, Ask, Reader, answer, hello, request, xid_of
+from .rawsocket import FramedSocket, Silent
 
 ANSWER_S_MAX = 20.0
 PASSWORD_SIZE = 16

@@ -10,7 +10,7 @@ from pathlib import Path
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-from tests.crash.server import not_available
+from .available import not_available
 
 #: Without a sandbox, for tests may run as root; and with nothing that asks other machines.
 _ARGUMENTS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.differential.packing import Ask
+from .packing import Ask
 
 EPHEMERAL, SEQUENCE, CONTAINER, TTL = 1, 2, 4, 5
 

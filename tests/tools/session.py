@@ -6,9 +6,9 @@ import select
 import socket
 import time
 
-from tests.differential.packing import AUTH_XID, PING_XID, Ask, request, xid_of
-from tests.differential.rawclient import Answer, Event, RawConnection
-from tests.rawsocket import Closed
+from .packing import AUTH_XID, PING_XID, Ask, request, xid_of
+from .rawclient import Answer, Event, RawConnection
+from .rawsocket import Closed
 
 ANSWER_S_MAX = 10.0
 

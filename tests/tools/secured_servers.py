@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.chaos.certificates import Authority, secure
-from tests.chaos.cluster.servers import one_server, skip_without
-from tests.crash.server import not_available
 from zkplan.embedded import EmbeddedServer, server_tls
 from zkplan.testing.server_process import LOOPBACK, ServerProcess, free_port
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
+from .available import not_available, one_server, skip_without
+from .certificates import Authority, secure
 from .support import wait_until
 
 #: Must stand in no command line, environment, log or output.

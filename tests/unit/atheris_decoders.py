@@ -1,7 +1,7 @@
 """A long-running fuzzer of every decoder, guided by coverage; optional, for it needs atheris.
 
     pip install atheris
-    python -m tests.fuzz.atheris_decoders -max_total_time=180 [CORPUS_FOLDER]
+    python -m tests.unit.atheris_decoders -max_total_time=180 [CORPUS_FOLDER]
 
 Options are libFuzzer's. The first byte of an input chooses the decoder, the rest is its garbage. A
 finding ends it with a traceback and writes the input to `crash-…`; give that file as the argument

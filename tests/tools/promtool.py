@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.crash.server import not_available
+from .available import not_available
 
 
 def promtool() -> str:

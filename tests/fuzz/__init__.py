@@ -1,1 +1,0 @@
-"""Fuzzers that run for long, by hand."""
