@@ -12,10 +12,9 @@ from typing import Any, cast
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-import zkplan
 from tests.conftest import SAMPLE
 from tests.tools.frames import Session
-from tests.tools.support import TOP, plain_client, wait_until, working
+from tests.tools.support import TOP, plain_client, wait_until
 from zkplan.embedded import EmbeddedServer
 from zkplan.testing.server_process import ServerDidNotStart
 
@@ -27,7 +26,7 @@ from .cluster.stub import StubCluster, scripted
 from .faults import partitions, running
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
-from .faults.partitions import PinnedPartition, View
+from .faults.partitions import View
 from .faults.points import AUTHOR_POINTS, POINTS
 from .faults.processes import AtStep
 from .run import Run
@@ -198,39 +197,6 @@ def test_a_single_look_without_an_answer_shows_no_partition(
 # ---- faults at once
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "conflict"),
-    [
-        ("worker killed at publish", "dead tasks retried", True),
-        ("worker pauses at point claim.made", "delays at all points of one worker", True),
-        ("follower killed", "leader cut off", True),
-        ("server clock steps back", "server paused", True),
-        ("worker paused in a task", "all workers paused", True),
-        ("worker told to stop", "worker pauses at point commit.before", True),
-        ("all links slow", "author answers held", True),
-        ("follower stale", "worker session replaced", True),
-        ("worker killed", "all workers paused", False),
-        ("worker link slow", "author answers held", False),
-        ("leader killed", "worker link hangs", False),
-        ("author dies at point add.before", "delays at all points", False),
-    ],
-)
-def test_faults_that_would_undo_each_other_are_in_conflict(
-    one: str, other: str, conflict: bool
-) -> None:
-    assert CATALOGUE[one].fault().conflicts(CATALOGUE[other].fault()) == conflict
-
-
-def test_a_round_leaves_out_a_fault_that_shares_a_lock_and_heals_one_that_broke_off(
-    tmp_path: Path,
-) -> None:
-    run = run_in(tmp_path)
-    first = Scripted("first", range(9), lock="a", breaks="heal")
-    run.at_once([entry_of(first), entry_of(Scripted("second", range(9), lock="a"))])
-    assert (set(run.outcome.faults), run.broken()) == ({"first"}, [])
-    assert (first.healings, run.outcome.broke_off) == (2, {"first (heal)": 1})
-
-
 # ---- links
 
 
@@ -240,31 +206,6 @@ def link() -> Iterator[Link]:
         link = Link([int(server.hosts.rpartition(":")[2])])
         yield link
         link.close()
-
-
-@pytest.mark.parametrize("name", ["worker session replaced", "workers reach one follower"])
-def test_healing_cuts_no_link_that_is_normal_or_made_so_without_a_cut(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """A cut would cost attempts that no fault excuses."""
-    fault, cuts = CATALOGUE[name].fault(), list[Link]()
-    monkeypatch.setattr(Link, "_hang_up", lambda link: cuts.append(link))
-    monkeypatch.setattr(PinnedPartition, "_are_there", lambda fault: True)
-    cluster.servers = cast("Servers", SimpleNamespace(make_serve=lambda: None))
-    if isinstance(fault, PinnedPartition):
-        fault.ports = [1, 2, 3]
-        fault.before(cluster, random.Random(1))
-    else:
-        fault.inject(cluster, random.Random(1))
-    changed = [process.link for process in cluster.processes if not process.link.is_normal]
-    assert cuts == changed != []
-    fault.heal(cluster)
-    Cluster.heal(cluster)
-    assert cuts == changed
-    changed[0].change(LinkState())
-    Cluster.heal(cluster)
-    assert cuts == [*changed, changed[0]], "a fault has left it so"
-    assert all(process.link.is_normal for process in cluster.processes)
 
 
 @pytest.mark.parametrize(
@@ -284,19 +225,3 @@ def test_a_lost_transaction_is_applied_or_not(link: Link, loss: Loss, applied: b
         if applied:
             wait_until(lambda: client.exists(path), "the late copy is applied")
         assert bool(client.exists(path)) == applied
-
-
-def test_the_steps_of_a_worker_are_told_apart(link: Link) -> None:
-    steps: list[str] = []
-    link.change(LinkState(seen=steps.append))
-    with zkplan.connect(link.hosts, root="/steps", session_timeout=10) as client:
-        with client.create_plan() as plan:
-            sources = [plan.add_task(int, name=name) for name in "ab"]
-            plan.add_task(str, [plan.add_task(max, sources)])
-        assert "add" in steps
-        added = len(steps)
-        with working(link.hosts, "/steps", threads=1):
-            plan.wait(30)
-    told = [step for step in steps[added:] if step != "other"]
-    assert (told[0], told[-1]) == ("register", "leave")
-    assert set(told[1:-1]) == {"claim", "commit", "publish"}

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.support import started, wait_until
+from tests.tools.support import wait_until
 from zkplan.testing.server_process import ServerDidNotStart
-from zkplan.testing.stress.tasks import Recorder, read_lines
 
 from . import recovery
 from . import run as runs
@@ -29,7 +28,6 @@ from .report.usage import Usage, growth
 from .run import Outcome, Run
 from .test_faults_take_effect import Scripted, entry_of
 from .traffic.workloads import Workload
-from .validate.history import RunHistory
 from .validate.validator import Validator
 
 NAMES: list[tuple[str, Role]] = [("worker0", "worker"), ("waiter", "waiter")]
@@ -221,15 +219,6 @@ def test_a_plan_that_stands_too_long_without_faults_is_a_violation(
     assert text.startswith("L3 chaos-5 is not done" if says else "L3 without new faults it took")
 
 
-def test_what_an_author_was_told_of_its_plan_is_read(tmp_path: Path) -> None:
-    author = Recorder(str(tmp_path), "author-7")
-    author.write("cut short", seed=5, shape="one", error="PlanNotFound('chaos-5')")
-    author.close()
-    history = RunHistory(tmp_path, "one")
-    history.read()
-    assert history.plans["chaos-5"].cut_short == "PlanNotFound('chaos-5')"
-
-
 def test_what_shows_in_the_history_alone_is_told_once(tmp_path: Path) -> None:
     cluster = Cluster(Settings("embedded", 1), tmp_path)
     cluster.journal.write("wait broke", plan="chaos-5", error="PlanStuck: no reason")
@@ -280,31 +269,6 @@ def test_a_long_lived_process_that_ends_or_notes_nothing_is_a_violation() -> Non
     assert list(growth(silent, began=0.0)) == ["a worker did not note its blocks"]
     (text,) = growth([*an_hour(), an_hour()[0]._replace(pid=8)], began=0.0)
     assert "its processes were [7, 8]" in text
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_run_leaves_its_histories_and_no_process(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    kept, report = tmp_path / "kept", tmp_path / "report.md"
-    command = [sys.executable, "-m", "tests.chaos", "--minutes", "5", "--faults", ""]
-    command += ["--workers", "1", "--keep", str(kept), "--report", str(report)]
-    # The data of the server go there too, so a file system of theirs is one of this test.
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with started(*command, env=environment) as process:
-        wait_until(lambda: list(kept.glob("worker-*.jsonl")), "a task has run", 60)
-        process.send_signal(number)
-        said, complained = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    assert f"ended by {number.name}; histories and logs: {kept}" in said
-    assert "violations" not in said
-    assert "Traceback" not in complained
-    assert not report.exists()
-    assert str(tmp_path) not in Path("/proc/mounts").read_text()
-    pids = [line["pid"] for line in read_lines(kept) if line["event"] == "started"]
-    assert pids
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def test_the_report_names_violations_and_faults_without_effect(tmp_path: Path) -> None:

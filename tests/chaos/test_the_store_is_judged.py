@@ -6,7 +6,6 @@ import operator
 import os
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from zkplan.values.blobs import HISTORY, key_of
 from zkplan.values.store_maintenance import keep_oldest
 
 from .faults.target import EVERYBODY, Target
-from .validate.blobs import Blobs, told_by_workers
+from .validate.blobs import Blobs
 from .validate.history import RunHistory
 from .validate.removals import Removed
 from .validate.snapshot import remains_at_end
@@ -53,25 +52,12 @@ def blobs(place: Place) -> Blobs:
     return Blobs(place)
 
 
-def test_a_plan_with_all_its_blobs_is_not_blamed(blobs: Blobs, plan: zkplan.Plan) -> None:
-    assert blobs.judge(plan) == []
-    assert (blobs.plans, blobs.references, blobs.checked) == (1, 2, 0)
-
-
 def test_a_reference_without_its_blob_is_found(
     blobs: Blobs, place: Place, plan: zkplan.Plan
 ) -> None:
     (place.folder_of(plan) / place.blobs(plan)[0]).unlink()
     (found,) = blobs.missing(plan)
     assert found.startswith("S10")
-
-
-def test_a_store_that_is_away_has_lost_nothing(
-    blobs: Blobs, place: Place, plan: zkplan.Plan
-) -> None:
-    place.take_away()
-    with pytest.raises(StoreUnavailable):
-        blobs.missing(plan)
 
 
 def test_a_blob_that_a_check_leaves_is_found(
@@ -193,14 +179,3 @@ def test_a_folder_that_a_removal_leaves_needs_an_excuse(
     os.utime(folder / "blob", (at, at))
     told = list(blobs.left(client, removed, history))
     assert [found in text for text in told] == [True] * bool(found), told
-
-
-def test_what_a_worker_tells_of_a_folder_it_leaves_is_known(tmp_path: Path) -> None:
-    at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    line = (
-        f"{at} WARNING zkplan.values: /z/plan-0000000025 is removed, but not its folder plan-25-ab"
-    )
-    (tmp_path / "worker3-2.log").write_text(f"worker ready\n{line}, which may be deleted by hand\n")
-    (found,) = told_by_workers(tmp_path).values()
-    assert found.name == "/z/plan-0000000025"
-    assert found.at == found.begun == pytest.approx(time.monotonic(), abs=10)

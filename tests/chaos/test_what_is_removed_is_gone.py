@@ -25,11 +25,7 @@ from .cluster.cluster import Cluster, Settings
 from .cluster.servers import Servers
 from .cluster.stub import StubCluster
 from .run import Run
-from .traffic.waiter import wait_for
-from .validate import members, removals
-from .validate import validator as validators
-from .validate.members import shown_by
-from .validate.operations import Operations
+from .validate import removals
 from .validate.validator import Validator
 
 _HANGS_S = 40.0
@@ -142,19 +138,6 @@ def test_a_run_ends_with_a_look_for_plans_that_nobody_has_checked(
     assert validator.finished == 1
 
 
-@pytest.mark.parametrize("outcome", ["", "done"])
-def test_a_plan_that_an_operator_may_have_removed_is_checked_once(
-    validator: Looking, outcome: str
-) -> None:
-    plan = validator.made(1)
-    validator.operate(plan, outcome)
-    plan.remove()
-    validator.check_all()
-    assert validator._check_removed(plan.name, validator.history.plans[plan.name])
-    assert validator.finished == 1
-    assert [*validator.never_checked(), *validator.violations] == []
-
-
 def test_idle_is_who_has_looked_since(validator: Looking) -> None:
     """An author may have made a plan behind the last look."""
     validator.look()
@@ -166,19 +149,6 @@ def test_idle_is_who_has_looked_since(validator: Looking) -> None:
 
 
 # ---- removals
-
-
-def test_an_operator_that_was_told_of_the_removal_is_owed_it() -> None:
-    operations = Operations()
-    begun = {"event": "operator begun", "uid": "1", "what": "remove", "plan": "P", "path": "/p"}
-    operations.take({**begun, "at": 1.0})
-    assert operations.ending("P") == "removed"
-    assert not operations.was_removed("P", 9.0)
-    operations.take({"event": "operator answered", "uid": "1", "outcome": "done", "at": 2.0})
-    assert not operations.was_removed("P", 1.5)
-    assert operations.was_removed("P", 9.0)
-    operations.take({"event": "operator heard", "uid": "1", "heard": "PlanNotFound", "at": 3.0})
-    assert operations.of_plan["P"][0].heard_at == 3.0
 
 
 def test_a_removal_that_hangs_keeps_nobody_from_the_others_and_is_told(
@@ -212,24 +182,6 @@ def test_a_removal_that_hangs_keeps_nobody_from_the_others_and_is_told(
     assert validator.is_idle(), "whoever was told of it waits for it no more"
     go_on.set()
     validator.check_all()
-
-
-def test_servers_that_do_not_answer_make_no_removal_last_longer() -> None:
-    violations: list[str] = []
-    lasting = removals.Removals(violations.append, lambda path: shown_by([], path), lasts_s=0.0)
-
-    def looks(times: int, between: Callable[[], None] = lambda: None) -> None:
-        for _ in range(times):
-            lasting.stands("chaos-1", "/z/plan-1", "was checked", 0.0)
-            between()
-
-    for _ in range(3):
-        looks(removals._LOOKS)
-        lasting.no_answer()
-    looks(removals._LOOKS + 2, lambda: lasting.listed(set()))
-    assert violations == []
-    looks(removals._LOOKS + 2)
-    assert len(violations) == 1
 
 
 def test_a_removal_that_fails_is_told_with_its_error(
@@ -280,19 +232,6 @@ def test_a_member_that_shows_what_was_removed_is_told_from_a_fault_of_zkplan(
     assert found.endswith("member 1 does not, member 2 shows it")
 
 
-def test_a_member_that_gives_no_answer_shows_nothing(
-    servers: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    silent = EmbeddedServerProcess()
-    shown = shown_by(servers.members, "/")
-    monkeypatch.setattr(members, "_ASK_S", 1.0)
-    shown.answers[3] = shown_by([silent], "/").answers[1]
-    assert not shown.differ
-    assert "member 2 shows it, member 3 gives no answer" in str(shown)
-    assert shown_by(servers.members, "/nowhere").answers == {1: None, 2: None}
-    silent.close()
-
-
 @pytest.mark.parametrize("outcome", ["", "done"])
 def test_a_removal_that_was_acknowledged_and_removed_nothing_is_found(
     validator: Looking, outcome: str
@@ -325,27 +264,3 @@ def test_whoever_gives_up_names_what_stands_or_that_no_server_says_so(
         patched.setattr(validator.client, "plans", nobody)
         (found,) = validator.give_up(["chaos-1"])
     assert "nobody says what stands of ['chaos-1']" in found
-
-
-def test_what_is_left_is_asked_of_a_server_that_knows_all(
-    validator: Looking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last worker has signed off at another member: until a sync, this one may show it."""
-    client, has_synced = validator.client, threading.Event()
-    show = client.transport.ask
-
-    def ask(request: Any) -> Any:
-        return show(request) if has_synced.is_set() else [["worker-1"], ["worker-1"], []]
-
-    monkeypatch.setattr(validators, "sync", lambda client, path: has_synced.set())
-    monkeypatch.setattr(client.transport, "ask", ask)
-    assert validator.orphans() == []
-
-
-def test_a_waiter_tells_that_a_plan_is_gone(validator: Looking) -> None:
-    plan = validator.made(1)
-    plan.remove()
-    assert wait_for(plan, validator.cluster.journal)
-    validator.history.read()
-    (heard,) = validator.history.plans[plan.name].waited
-    assert heard["state"] == "gone"

@@ -16,7 +16,6 @@ from zkplan import (
     Client,
     InvalidTask,
     NotSerialisable,
-    PayloadTooLarge,
     PlanCancelled,
     PlanDrained,
     PlanError,
@@ -28,24 +27,6 @@ from zkplan import (
 
 def items() -> Any:
     return (number for number in range(3))
-
-
-def test_an_argument_that_cannot_be_serialised_is_named(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
-    plan = zkplan_client.create_plan()
-    before = tree(znodes, plan.path)
-    with pytest.raises(
-        NotSerialisable, match=r"task 'sum up' \(sum\): its argument 1, a generator,"
-    ):
-        plan.add_task(sum, [1, items()], name="sum up")
-    with pytest.raises(
-        NotSerialisable, match=r"a task of dict: its argument 'deep', a list, .*generator"
-    ):
-        plan.add_task(dict, kwargs={"fine": 1, "deep": [{"x": items()}]})
-    with pytest.raises(NotSerialisable, match="'second'"):
-        plan.add_tasks([TaskSpec(int, name="first"), TaskSpec(sum, [items()], name="second")])
-    assert tree(znodes, plan.path) == before
 
 
 def nested(levels: int) -> list[Any]:
@@ -69,20 +50,6 @@ def test_an_argument_nested_too_deeply_is_named_and_a_result_is_a_failure(
     plan.mark_ready()
     with pytest.raises(NotSerialisable, match="nested too deeply"):
         task.result(30)
-
-
-def test_a_payload_too_large_is_refused_with_size_limit_and_a_way_out(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
-    plan = zkplan_client.create_plan()
-    before = tree(znodes, plan.path)
-    with pytest.raises(PayloadTooLarge, match=r"task 'big'.*store for large values") as caught:
-        plan.add_tasks([TaskSpec(int), TaskSpec(len, [b"x" * 1_100_000], name="big")])
-    assert caught.value.size > 1_100_000
-    assert 900_000 < caught.value.limit < 1_048_576
-    assert tree(znodes, plan.path) == before
-    plan.add_task(len, [b"x" * 900_000])
-    assert plan.status().added == 1
 
 
 @pytest.mark.parametrize(

@@ -241,19 +241,6 @@ def test_who_creates_a_plan_without_a_history_tells_nothing_of_it(
     assert not [op for multi in sent for op in multi.ops if op.path.startswith(of_history)]
 
 
-def test_a_history_that_somebody_deletes_stops_nothing(
-    here: Here, zkplan_client: Client, znodes: KazooClient
-) -> None:
-    plan = zkplan_client.create_plan()
-    first = plan.add_task(int, ["1"])
-    znodes.delete(f"{plan.path}/{HISTORY}", recursive=True)
-    last = plan.add_task(str, [first])
-    plan.mark_ready()
-    with working(*here):
-        assert last.result(30) == "1"
-    assert plan.status().state == "done"
-
-
 def test_a_name_that_somebody_took_is_passed_over(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:

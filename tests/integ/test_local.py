@@ -224,23 +224,6 @@ def test_a_forked_child_leaves_the_workers_of_its_parent_alone() -> None:
     here.close()
 
 
-def test_a_crew_that_cannot_start_a_worker_tries_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with zkplan.local(workers=1) as client, caplog.at_level(logging.WARNING):
-        (first,) = client.workers()
-        popen = subprocess.Popen
-        monkeypatch.setattr(subprocess, "Popen", no_process)
-        os.kill(first.pid, signal.SIGKILL)
-        wait_until(lambda: "cannot be started; it is tried again" in caplog.text, "it says so")
-        monkeypatch.setattr(subprocess, "Popen", popen)
-        assert run_double(client)[1] != first.pid
-
-
-def no_process(*_: object, **__: object) -> None:
-    raise BlockingIOError("Resource temporarily unavailable")
-
-
 SCRIPT = """
 import os, select, sys, zkplan, beside
 def here(x):

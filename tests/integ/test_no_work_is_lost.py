@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -19,7 +18,6 @@ import zkplan
 from tests.tools.support import (
     Here,
     WorkerProcess,
-    expire,
     note,
     notes,
     wait_for_notes,
@@ -28,7 +26,6 @@ from tests.tools.support import (
 )
 from zkplan import Client, Plan, Task
 from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ZooKeeperEnsemble
 
 ROOT = "/zkplan"
 
@@ -186,108 +183,6 @@ def test_a_late_result_counts_where_nobody_took_the_task_over(
         assert task.result(30).startswith("result of attempt")
         plan.wait(30)
     assert len(notes(file)) == 2, "it began again, and the late result was refused"
-
-
-def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
-    here: Here, zkplan_client: Client, tmp_path: Path
-) -> None:
-    file = tmp_path / "runs"
-    with zkplan_client.create_plan(attempts=20, retry_delay=0) as plan:
-        end = lattice(plan, file, 8, 10, 0.01)
-    with working(*here) as worker, working(*here):
-        for end_of_session in range(3):
-            wait_for_notes(file, 20 * end_of_session + 6)
-            expire(worker.client)
-        stamps = end.result(60)
-        plan.wait(30)
-        lives = wait_until(
-            lambda: [w.id for w in zkplan_client.workers() if w.id.startswith(worker.id)],
-            "it is registered again",
-        )
-    require_once(stamps, file, 8, 10)
-    assert lives[0] != worker.id
-
-
-def test_a_server_killed_under_load_comes_back_and_all_goes_on(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
-) -> None:
-    """Author, waiter and workers keep their calls; what was acknowledged is still there."""
-    file = tmp_path / "runs"
-    # Kept: the author may add a dependent when the task has finished already.
-    plan = client.create_plan(attempts=20, retry_delay=0, keep=True)
-    plan.mark_ready()
-    held = plan.add_task(lambda: wait_until((tmp_path / "gate").exists, "the gate opens", 100))
-    ends: list[Any] = []
-    errors: list[BaseException] = []
-
-    def author() -> None:
-        try:
-            ends.extend(lattice(plan, file, 6, 6, 0.005) for _ in range(4))
-        except BaseException as error:
-            errors.append(error)
-
-    with (
-        working(zookeeper_server.hosts, ROOT, session_timeout=4.0),
-        working(zookeeper_server.hosts, ROOT, session_timeout=4.0),
-    ):
-        writing = threading.Thread(target=author)
-        writing.start()
-        for kill in range(2):
-            wait_for_notes(file, 30 * kill + 10, 60)
-            zookeeper_server.kill()
-            zookeeper_server.start()
-        writing.join(60)
-        assert errors == []
-        assert len(ends) == 4
-        (tmp_path / "gate").touch()
-        status = plan.wait(60)
-        assert held.number
-    assert (status.added, status.finished, status.dead) == (1 + 4 * 37, 149, 0)
-
-
-def test_the_leader_of_an_ensemble_is_killed_under_load(
-    zookeeper_ensemble: ZooKeeperEnsemble, tmp_path: Path
-) -> None:
-    file = tmp_path / "runs"
-    root = f"/leader-{uuid.uuid4().hex[:8]}"
-    hosts = zookeeper_ensemble.hosts
-    with zkplan.connect(hosts, root=root, patience=60) as client:
-        with client.create_plan(attempts=20, retry_delay=0) as plan:
-            end = lattice(plan, file, 8, 12, 0.01)
-        with working(hosts, root, session_timeout=4.0), working(hosts, root, session_timeout=4.0):
-            wait_until(lambda: len(notes(file)) >= 20, "progress")
-            zookeeper_ensemble.leader().kill()
-            stamps = end.result(60)
-            status = plan.wait(60)
-        plan.remove()
-    require_once(stamps, file, 8, 12)
-    assert (status.finished, status.dead) == (97, 0)
-
-
-def test_a_server_that_hangs_holds_everything_up_and_nothing_more(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
-) -> None:
-    """A paused server answers nothing; tasks are told, and go on when it is back."""
-    file, gate = tmp_path / "runs", tmp_path / "gate"
-
-    def watch() -> str:
-        here = zkplan.current()
-        note(file, "began")
-        wait_until(lambda: here.cancelled, "the task hears that its claim is in doubt")
-        note(file, "told")
-        wait_until(gate.exists, "the gate opens")
-        return "done"
-
-    with client.create_plan(attempts=5, retry_delay=0) as plan:
-        task = plan.add_task(watch)
-    with working(zookeeper_server.hosts, ROOT, session_timeout=2.0):
-        wait_until(lambda: notes(file), "the task begins")
-        zookeeper_server.pause()
-        wait_until(lambda: "told" in notes(file), "the task is told")
-        gate.touch()
-        zookeeper_server.resume()
-        assert task.result(60) == "done"
-        plan.wait(30)
 
 
 def test_two_answers_that_tell_of_one_lost_registration_make_one_new_life(

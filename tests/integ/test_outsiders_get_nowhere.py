@@ -198,23 +198,6 @@ def add_a_task(hosts: str, root: str, file: str) -> str:
 
 
 @needs_root
-def test_another_user_of_the_machine_adds_no_task_and_finds_no_login(tmp_path: Path) -> None:
-    foreign = tmp_path / "foreign"
-    tmp_path.chmod(0o777)
-    here = zkplan.local(workers=1, data=tmp_path / "data")
-    with here as client:
-        told = as_nobody(add_a_task, here.hosts, here.root, str(foreign))
-        assert "an access list does not let this client read it" in told
-        host, _, port = here.hosts.rpartition(":")
-        assert announced(host, int(port)) is not None
-        assert as_nobody(lambda: repr(announced(host, int(port)))) == "None"
-        assert "Permission" in as_nobody(read_error, str(tmp_path / "data" / "login"))
-        assert client.plans() == []
-    assert not foreign.exists()
-    assert announced(host, int(port)) is None
-
-
-@needs_root
 def test_another_user_reads_metrics_and_no_name_of_a_task(tmp_path: Path) -> None:
     """Whoever reaches the address may: the page on security says so."""
     with zkplan.local(workers=1) as client:
@@ -287,13 +270,6 @@ def test_a_stranger_gets_nowhere_on_any_server_of_this_machine(
             assert as_nobody(lambda: repr(announced(host, int(port)))) == "None"
         assert client.transport.client.exists(f"{root}/workers")
     assert not foreign.exists()
-
-
-def read_error(file: str) -> str:
-    try:
-        return Path(file).read_text()
-    except OSError as error:
-        return str(error)
 
 
 @needs_root

@@ -131,20 +131,6 @@ def test_a_folder_in_use_is_refused_and_says_by_which_process(tmp_path: Path) ->
         assert address_in(line) in done.stderr
 
 
-def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path) -> None:
-    with served("--data", str(tmp_path)) as server:
-        with zkplan.connect(address_in(first_line(server))) as client:
-            client.create_plan("damaged soon")
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(DEADLINE_S) == 0
-    for file in tmp_path.iterdir():
-        if file.stat().st_size > 4096:
-            file.write_bytes(os.urandom(file.stat().st_size))
-    done = refused("--listen", "127.0.0.1:0", "--data", str(tmp_path))
-    assert done.returncode == 1
-    assert str(tmp_path) in done.stderr
-
-
 def test_it_refuses_other_machines_without_tls_and_login_unless_open(tmp_path: Path) -> None:
     done = refused("--listen", "0.0.0.0:0")
     assert done.returncode == 2

@@ -14,8 +14,6 @@ from zkplan.testing.server_process import free_port
 from zkplan.testing.stress.run import Report, StressSettings, run
 from zkplan.testing.stress.tasks import StressHistory
 
-SMALL = StressSettings(workers=4, tasks=30, deps=3, sleep_s=0.02, seed=1, timeout_s=60)
-
 
 def require_passed(report: Report) -> None:
     broken = {
@@ -26,12 +24,6 @@ def require_passed(report: Report) -> None:
 
 def stress(*arguments: str) -> subprocess.CompletedProcess[str]:
     return zkplan_command("stress", "--workers", "2", *arguments)
-
-
-def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
-    report = run(Connecting(hosts=zookeeper_hosts), SMALL)
-    require_passed(report)
-    assert (report.executions, report.kills, report.lost_sessions) == (30, 0, 0)
 
 
 @pytest.mark.parametrize("supervised", [pytest.param(False, marks=pytest.mark.slow), True])

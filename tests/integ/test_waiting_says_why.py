@@ -28,14 +28,6 @@ from zkplan.author import patience
 from zkplan.views import deadlock
 
 
-def test_waiting_inside_the_with_block_is_refused(zkplan_client: Client) -> None:
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(int)
-        for wait in (plan.wait, task.result):
-            with pytest.raises(PlanError, match="below the block"):
-                wait(timeout=1)
-
-
 def test_a_running_plan_may_be_waited_for_inside_a_with_block(
     zkplan_client: Client, worker: Worker, tmp_path: Path
 ) -> None:

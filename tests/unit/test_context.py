@@ -86,15 +86,6 @@ def runner(logbook: Logbook) -> Iterator[Runner]:
     made.close()
 
 
-def test_the_context_tells_the_attempt_the_worker_and_the_plan(runner: Runner) -> None:
-    def look_around() -> list[Any]:
-        here = current()
-        return [here.attempt, here.worker, here.plan, here.name, here.cancelled]
-
-    found = outcome(runner.run(job_of(look_around)))
-    assert found == [0, "worker-1", "the plan", look_around.__qualname__, False]
-
-
 def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped() -> None:
     job = job_of(print)
     job.options = TaskOptions(name="sum")

@@ -28,21 +28,6 @@ def on_a_slot(runner: Runner, job: Job) -> Callable[[], Ended]:
     return lambda: found.get(timeout=WAIT_S)
 
 
-def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
-    async def doubled(number: int) -> tuple[int, int, bool]:
-        await asyncio.sleep(0)
-        return 2 * number, current().attempt, threading.current_thread().name == "zkplan-asyncio"
-
-    for _ in range(2):
-        assert outcome(runner.run(job_of(doubled, (21,)))) == (42, 0, True)
-
-    async def fails() -> None:
-        await asyncio.sleep(0)
-        raise LookupError("in the loop")
-
-    assert failure(runner.run(job_of(fails))).summary == "LookupError: in the loop"
-
-
 def test_an_error_of_a_coroutine_has_its_message_and_the_lines_of_its_code(
     runner: Runner,
 ) -> None:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from zkplan.errors import WaitTimeout, ZkplanError
+from zkplan.errors import WaitTimeout
 from zkplan.processes.child import Relay
 from zkplan.processes.crew import Crew
 from zkplan.processes.worker import WorkerProcess
@@ -49,38 +49,12 @@ def tend_until_full(crew: Crew, size: int) -> None:
         crew.tend()
 
 
-def test_all_are_ready_when_each_has_told_its_worker() -> None:
-    with crew_of(REGISTERS) as (crew, _):
-        crew.wait_ready(30)
-        assert [each.worker for each in crew.processes] == [f"w-{p.pid}" for p in crew.processes]
-
-
-def test_one_that_ends_before_it_is_ready_shows_its_log() -> None:
-    with (
-        crew_of("raise ImportError('no such module')") as (crew, _),
-        pytest.raises(ZkplanError, match=r"ended at its start(.|\n)*no such module"),
-    ):
-        crew.wait_ready(30)
-
-
 def test_who_is_not_ready_in_time_is_not_waited_for_longer() -> None:
     with (
         crew_of("import time; time.sleep(60)") as (crew, _),
         pytest.raises(WaitTimeout, match=r"2 of 2 workers did not register within 0\.1 s"),
     ):
         crew.wait_ready(0.1)
-
-
-def test_one_that_dies_is_told_and_replaced() -> None:
-    with crew_of(REGISTERS) as (crew, ended):
-        crew.wait_ready(30)
-        dead = crew.processes[0]
-        dead._process.kill()
-        assert dead.wait_ended(30)
-        crew.tend()
-        assert (ended, dead.worker) == ([dead], f"w-{dead.pid}")
-        tend_until_full(crew, 2)
-        assert dead not in crew.processes
 
 
 def test_one_that_is_killed_is_replaced_at_once_unless_it_is_for_good() -> None:
@@ -93,20 +67,6 @@ def test_one_that_is_killed_is_replaced_at_once_unless_it_is_for_good() -> None:
         crew.tend()
         assert len(crew.processes) == 1
         assert ended == []
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="nothing says there that it is stopped")
-def test_one_that_is_stopped_for_longer_than_its_session_is_replaced() -> None:
-    with crew_of(REGISTERS, session_s=0.3) as (crew, ended):
-        crew.wait_ready(30)
-        stopped, other = crew.processes
-        stopped.pause()
-        while not ended:
-            crew.tend()
-        assert (ended, stopped.exit_code) == ([stopped], -9)
-        tend_until_full(crew, 2)
-        assert stopped not in crew.processes
-        assert other in crew.processes
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="nothing says there that it is stopped")

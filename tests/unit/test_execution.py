@@ -10,16 +10,16 @@ import pytest
 
 from zkplan.errors import PayloadUndecodable
 from zkplan.protocol.core import edges
-from zkplan.protocol.core.load import Loaded
-from zkplan.protocol.records import Failure, TaskRecord
+from zkplan.protocol.core.commit_part import Part
+from zkplan.protocol.records import Failure, PlanRecord
 from zkplan.protocol.task_options import TaskOptions
 from zkplan.runtime.attempt_end import settle, settle_failure
 from zkplan.runtime.attempts import LOSSES_MAX, time_out
-from zkplan.runtime.job import Job
-from zkplan.runtime.runner import RESULT_BYTES_MAX, Runner
+from zkplan.runtime.job import Ended, Job
+from zkplan.runtime.runner import Runner
 from zkplan.values import codec as codecs
 from zkplan.values import function_codec as functions
-from zkplan.values.codec import FAILURE, LOG, TASK, VALUE
+from zkplan.values.codec import FAILURE, LOG, VALUE
 
 from .attempts import (
     CODEC,
@@ -27,7 +27,6 @@ from .attempts import (
     SOURCE,
     TASK_NUMBER,
     Edge,
-    claim,
     failure,
     job_of,
     note,
@@ -67,22 +66,6 @@ def test_a_result_that_will_be_kept_has_its_name_and_takes_no_byte_more(
         "sum" if is_named else ""
     )
     assert outcome(ended) == 3
-
-
-def test_a_result_of_none_is_a_result(runner: Runner) -> None:
-    assert outcome(runner.run(job_of(lambda: None))) is None
-
-
-def test_an_error_is_recorded_with_its_type_its_place_and_itself(runner: Runner) -> None:
-    def divide(number: int) -> float:
-        return number / 0
-
-    found = failure(runner.run(job_of(divide, (1,))))
-    assert (found.kind, found.message) == ("ZeroDivisionError", "division by zero")
-    assert (found.worker, found.n) == ("worker-1", 0)
-    assert "in divide" in found.traceback
-    assert "zkplan/runtime/" not in found.traceback, "frames of zkplan say nothing to its users"
-    assert isinstance(codecs.load(found.exception), ZeroDivisionError)
 
 
 @pytest.mark.parametrize(
@@ -157,29 +140,6 @@ def test_a_result_that_cannot_be_serialised_is_a_failure(runner: Runner) -> None
     assert "generator" in found.message
 
 
-def test_a_result_too_large_fails_for_good_and_says_whose_it_is_and_the_way_out(
-    runner: Runner,
-) -> None:
-    """It would be as large with each further attempt."""
-    options = TaskOptions(name="sum", attempts=3)
-    ended = runner.run(job_of(lambda: bytes(RESULT_BYTES_MAX), options=options))
-    assert failure(ended).kind == "PayloadTooLarge"
-    assert "the result of task sum: " in failure(ended).message
-    assert "store for large values" in failure(ended).message
-    assert ended.final
-
-
-def test_a_failure_among_the_arguments_travels_on_without_a_run(runner: Runner) -> None:
-    cause = Failure("ValueError", "no", "the traceback", "worker-0", 1, 5.0, b"pickled")
-    sealed = CODEC.seal(FAILURE, cause.to_bytes())
-    ended = runner.run(job_of(note, (Edge(0), Edge(1)), (value(1), sealed)))
-    found = failure(ended)
-    assert ended.final
-    assert found.kind == "UpstreamFailed"
-    assert found.text == f"task {int(SOURCE)}, which it depends on, failed: ValueError: no"
-    assert found.traceback == "the traceback"
-
-
 def test_a_failure_is_as_small_at_any_depth_of_a_cascade_and_names_its_root(
     runner: Runner,
 ) -> None:
@@ -208,6 +168,17 @@ def test_a_result_decided_by_an_earlier_claim_is_delivered_without_a_run(runner:
     assert failure(ended).summary == "E: m"
     assert ended.final
     assert ran == []
+
+
+def test_an_outcome_that_is_partly_delivered_stays_as_it_is() -> None:
+    job = job_of(note)
+    job.loaded.edges = [("prov-0000000001", edges.Edge("0000000013", "0000000000", 1, "5000"))]
+    job.plan = PlanRecord("plan", "uid", 0.0, on_failure="cascade")
+    job.loaded.result = b"what the first dependents got"
+    failed = Ended(job, failure=Failure("E", "m", "", "w", 0, 0.0), final=True)
+    part = settle(failed, CODEC, PATHS)
+    assert isinstance(part, Part)
+    assert part.outcome == b"what the first dependents got"
 
 
 @pytest.mark.parametrize("damage", ["", "dep-0000000001 is still missing"])
@@ -281,13 +252,6 @@ def test_losses_are_forgotten_with_their_plan(runner: Runner) -> None:
     assert runner.vanished.before(job.claim) == ""
 
 
-def test_a_function_missing_here_is_left_to_others(runner: Runner) -> None:
-    record = TaskRecord(0, b"{}", b"Rno_such_module:function", codecs.dump(((), {})))
-    ended = runner.run(Job(Loaded(claim(), CODEC.seal(TASK, record.to_bytes()), [], [])))
-    assert "no_such_module" in ended.cannot_run
-    assert ended.failure is None
-
-
 def test_a_function_that_meets_undecodable_data_itself_has_failed(runner: Runner) -> None:
     """Otherwise the task would be left to other workers for ever, without using an attempt."""
 
@@ -296,15 +260,6 @@ def test_a_function_that_meets_undecodable_data_itself_has_failed(runner: Runner
 
     found = failure(runner.run(job_of(ask_another_task)))
     assert found.summary == "PayloadUndecodable: the result of some other task"
-
-
-def test_a_timeout_sets_the_deadline_before_the_function_runs(runner: Runner) -> None:
-    job = job_of(lambda: None, options=TaskOptions(timeout=50.0))
-    outcome(runner.run(job))
-    assert job.started + 50 <= job.deadline < job.started + 60
-    unlimited = job_of(lambda: None)
-    outcome(runner.run(unlimited))
-    assert unlimited.deadline == float("inf")
 
 
 running: list[Job] = []

@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 import zkplan
 from zkplan.author import archives as archived
 from zkplan.author import export_snapshot as picture
-from zkplan.author.export_file import Header, open_archive
-from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable, ZkplanError
+from zkplan.author.export_file import Header
+from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable
 from zkplan.protocol import fields, layout, records, task_options
 from zkplan.protocol import transactions as shared
 from zkplan.protocol.core import add as staged
@@ -402,12 +402,3 @@ def test_a_line_of_an_archive_is_a_record_or_refused(header: bytes, line: bytes)
         pass
     with pytest.raises(PayloadUndecodable):
         list(lines.items())
-
-
-def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "no archive"
-    for data in HUGE.values():
-        for packed in (data, gzip.compress(data, 1), gzip.compress(data, 1)[:-9]):
-            path.write_bytes(packed)
-            with pytest.raises(ZkplanError), open_archive(path) as (_, znodes):
-                list(znodes)

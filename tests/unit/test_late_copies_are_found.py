@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import AccessDenied
-from zkplan.protocol.core.claim import Permits, claim, new_claim
-from zkplan.protocol.core.commit import commit
-from zkplan.protocol.core.commit_part import Part
-from zkplan.protocol.core.edges import Edge
-from zkplan.protocol.core.load import Loaded
+from zkplan.protocol.core.claim import Permits, claim
 from zkplan.protocol.core.publish import publish
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import (
@@ -29,7 +25,7 @@ from zkplan.protocol.requests import (
     Refused,
     Step,
 )
-from zkplan.protocol.transactions import NO_ALLOWANCE, Allowance, Dependent, Registration
+from zkplan.protocol.transactions import Allowance, Dependent, Registration
 from zkplan.transport.transport import run_step
 
 PLAN, FIRST, SECOND = "0000000003", "0000000011", "0000000012"
@@ -85,16 +81,6 @@ def entry(task: str) -> str:
     return f"5000-{task}.0.0"
 
 
-def test_a_claim_that_was_applied_late_is_known_and_read_anew() -> None:
-    server = Answers(
-        (at("/owner"), Reason.NODE_EXISTS, True, None),
-        (at(entry(FIRST)), Reason.NO_NODE, False, 0),
-    )
-    found = server.run(claim(server.me, PLAN, 1, [entry(FIRST), entry(SECOND)]))
-    assert [each.task for each in found.claims] == [FIRST, SECOND]
-    assert found.read is None
-
-
 def test_a_late_copy_of_the_second_try_makes_no_claims_of_the_first() -> None:
     permit, name = f"{PATHS.root}/limits/api/permit-0", f"{entry(FIRST)}~api"
     server = Answers(
@@ -106,24 +92,6 @@ def test_a_late_copy_of_the_second_try_makes_no_claims_of_the_first() -> None:
     found = server.run(step)
     assert [each.task for each in found.claims] == [SECOND]
     assert found.blocked == (f"5000-{FIRST}.1.0~api",)
-
-
-@pytest.mark.parametrize("then", [Reason.NO_NODE, Reason.FULL])
-def test_a_commit_that_was_applied_late_is_settled_and_published(
-    then: Reason,
-) -> None:
-    lease = PATHS.claims_of("lease-1000.1")
-    server = Answers(
-        (at(lease), Reason.NOT_EMPTY, True, None),
-        (lambda op: True, then, False, 0),
-    )
-    of_claim = new_claim(server.me, PLAN, "5000", FIRST, 0, 0)
-    edge = Edge(SECOND, "0000000000", 2, "5000")
-    part = Part(Loaded(of_claim, b"", [], [("prov-0000000000", edge)]), b"7")
-    report = server.run(commit(server.me, [part], [lease], NO_ALLOWANCE))
-    assert (report.done, report.fenced, report.no_room) == ([part], [], [])
-    assert report.full == [Dependent(PLAN, SECOND, 2, "5000")]
-    assert report.pending in [op.path for op in server.sent[0].ops]
 
 
 def test_claims_of_a_publication_that_was_applied_late_are_known() -> None:

@@ -15,7 +15,6 @@ from zkplan.service import Tokens, new_token
 from zkplan.service.answers import Problem, cursor_of, parts_of
 from zkplan.service.app import create_app
 from zkplan.service.entrance import CALLERS_MAX, Entrance, Rates
-from zkplan.service.events import WAITING_MAX, Event, Listener
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "service.md"
 
@@ -125,11 +124,3 @@ def test_a_function_of_a_kind_or_of_a_module_that_is_not_here_is_named() -> None
         NamedFunction.of_kind("Resize")
     with pytest.raises(TypeError, match="is not imported here"):
         NamedFunction("no.such:thing")()
-
-
-def test_a_listener_that_takes_nothing_is_cut_off_with_a_bounded_backlog() -> None:
-    listener = Listener()
-    for index in range(10 * WAITING_MAX):
-        listener.tell(Event("plan", {"index": index}))
-    left = [listener._events.get_nowait() for _ in range(listener._events.qsize())]
-    assert [each.name if each else None for each in left] == ["cut", None]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zkplan
-from tests.tools.support import notes, wait_until
+from tests.tools.support import wait_until
 from zkplan.author.definition import define
 from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import InvalidTask, ShellFailed
@@ -193,18 +193,6 @@ def test_all_processes_end_when_the_result_is_not_wanted(monkeypatch: pytest.Mon
 
 def test_what_a_command_leaves_running_ends_with_it() -> None:
     pid = int(shell("sleep 1000 & echo $$")())
-    wait_until_gone(pid)
-
-
-def test_the_processes_end_when_their_worker_is_killed(tmp_path: Path) -> None:
-    program = f"import zkplan; zkplan.shell('echo $$ > {tmp_path}/pid; sleep 1000; true')()"
-    worker = subprocess.Popen([sys.executable, "-c", program])
-    try:
-        pid = int(wait_until(lambda: notes(tmp_path / "pid"), "the command has started")[0])
-        assert process._has_living(pid)
-    finally:
-        worker.kill()
-        worker.wait()
     wait_until_gone(pid)
 
 

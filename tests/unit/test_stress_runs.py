@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from zkplan.cli.stress import print_report, to_json
+from zkplan.cli.stress import print_report
 from zkplan.errors import ZkplanError
 from zkplan.testing.stress.run import Report, StressSettings, takeovers
 from zkplan.testing.stress.tasks import (
@@ -26,14 +25,11 @@ from zkplan.testing.stress.tasks import (
     Recorder,
     StressHistory,
     TaskLocks,
-    Workload,
     digest_of,
     locks_here,
     random_graph,
     read_lines,
-    recorder_here,
     run_task,
-    value_of,
 )
 from zkplan.testing.stress.verdict import Verdict
 
@@ -90,13 +86,6 @@ def test_people_see_the_first_violations_of_a_kind_and_how_many_more() -> None:
     assert "task 5" not in text
     assert "and 3 more like it" in text
     assert "FAILED  [after] 9 s" in text
-
-
-def test_programs_get_everything_as_json() -> None:
-    facts = json.loads(to_json(replace(REPORT, verdicts=[BROKEN])))
-    assert (facts["executions"], facts["rate"], facts["passed"]) == (53, 10.0, False)
-    assert facts["settings"]["history"] == "h.jsonl"
-    assert facts["verdicts"][0]["violations"] == BROKEN.violations
 
 
 def test_a_takeover_takes_from_the_kill_to_the_next_start_of_the_task(tmp_path: Path) -> None:
@@ -173,10 +162,6 @@ def test_an_end_without_a_beginning_is_damage(history: StressHistory, tmp_path: 
         history.read()
 
 
-def test_threads_of_one_process_share_one_recorder(tmp_path: Path) -> None:
-    assert recorder_here(str(tmp_path)) is recorder_here(str(tmp_path))
-
-
 sizes = st.integers(min_value=0, max_value=40)
 
 
@@ -196,18 +181,6 @@ def test_a_seed_gives_the_same_graph_and_another_seed_another_one() -> None:
     assert random_graph(50, 3, seed=7) != random_graph(50, 3, seed=8)
 
 
-def test_the_oracle_gives_each_task_the_values_of_its_dependencies() -> None:
-    workload = Workload([[], [0], [0, 1]])
-    first = value_of(0, {})
-    second = value_of(1, {0: first})
-    assert workload.values == [first, second, value_of(2, {0: first, 1: second})]
-    assert workload.digests == [
-        digest_of({}),
-        digest_of({0: first}),
-        digest_of({0: first, 1: second}),
-    ]
-
-
 def test_a_digest_tells_apart_other_values_other_sources_and_missing_ones() -> None:
     digests = [
         digest_of({0: "a", 1: "b"}),
@@ -217,12 +190,6 @@ def test_a_digest_tells_apart_other_values_other_sources_and_missing_ones() -> N
     ]
     assert len(set(digests)) == 4
     assert digest_of({1: "b", 0: "a"}) == digests[0]
-
-
-def test_sinks_are_the_tasks_nobody_depends_on() -> None:
-    workload = Workload([[], [0], [0], [1]])
-    assert workload.sinks == [2, 3]
-    assert (workload.tasks, workload.edges) == (4, 3)
 
 
 #: Holds the lock of a task, tells whether nobody else held it, and keeps it until its input ends.
