@@ -58,10 +58,10 @@ _EITHER = {
     "test_memory_runs_out.py",
     "test_metrics_are_served.py",
     "test_neighbours_of_a_task_are_named.py",
-    "test_no_command_tells_a_secret.py",
+    "test_no_command_prints_a_secret.py",
     "test_notebooks_show_handles.py",
-    "test_nothing_that_serves_tells_a_secret.py",
-    "test_nothing_secret_is_told.py",
+    "test_no_service_answers_with_a_secret.py",
+    "test_no_secret_is_logged_or_shown.py",
     "test_plans_share_the_slots.py",
     "test_results_come_in_bulk.py",
     "test_scenarios_by_reference.py",
@@ -83,16 +83,16 @@ _EITHER = {
     "test_waiting_says_why.py",
     "test_what_cannot_run_stops_nothing_else.py",
     "test_what_is_printed_can_be_typed.py",
-    "test_why_nothing_runs_is_told.py",
+    "test_why_reports_what_blocks_a_plan.py",
     "test_with_json_nothing_is_unpickled.py",
     "test_work_in_any_language.py",
-    "test_workers_are_told_from_elsewhere.py",
+    "test_workers_take_orders_from_elsewhere.py",
 }
 #: The modules of integ about a server in trouble. `dev.py test` runs them on both kinds of server.
 #: What is in neither set runs there on the real ZooKeeper alone; `dev.py integ` runs all on both.
 _BOTH = {
     "test_a_full_server_loses_nothing.py",
-    "test_access_lists_refuse_aloud.py",
+    "test_access_lists_refuse_with_a_reason.py",
     "test_no_work_is_lost.py",
 }
 _KINDS = ("zookeeper", "embedded")

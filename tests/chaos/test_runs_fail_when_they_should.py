@@ -90,7 +90,7 @@ def test_a_worker_that_does_not_stop_in_time_is_a_violation(
         ("echo it is ready; exec sleep 600", "is ready", "with -15"),
     ],
 )
-def test_a_worker_that_is_told_to_stop_ends_with_0(
+def test_a_worker_that_is_stopped_ends_with_0(
     tmp_path: Path, script: str, says: str, found: str
 ) -> None:
     with scripted(tmp_path, NAMES, {"worker": script}) as cluster:
@@ -219,7 +219,7 @@ def test_a_plan_that_stands_too_long_without_faults_is_a_violation(
     assert text.startswith("L3 chaos-5 is not done" if says else "L3 without new faults it took")
 
 
-def test_what_shows_in_the_history_alone_is_told_once(tmp_path: Path) -> None:
+def test_what_shows_in_the_history_alone_is_reported_once(tmp_path: Path) -> None:
     cluster = Cluster(Settings("embedded", 1), tmp_path)
     cluster.journal.write("wait broke", plan="chaos-5", error="PlanStuck: no reason")
     validator = Validator(cluster)

@@ -151,7 +151,7 @@ def test_idle_is_who_has_looked_since(validator: Looking) -> None:
 # ---- removals
 
 
-def test_a_removal_that_hangs_keeps_nobody_from_the_others_and_is_told(
+def test_a_removal_that_hangs_blocks_no_other_and_is_reported(
     validator: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removals, "_WAIT_S", 0.05)
@@ -184,7 +184,7 @@ def test_a_removal_that_hangs_keeps_nobody_from_the_others_and_is_told(
     validator.check_all()
 
 
-def test_a_removal_that_fails_is_told_with_its_error(
+def test_a_removal_that_fails_is_reported_with_its_error(
     validator: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = validator.made(1)
@@ -211,7 +211,7 @@ def test_a_plan_that_stands_again_after_its_removal_is_found_at_once(validator: 
 
 
 @pytest.mark.parametrize("by", ["the validator", "an operator"])
-def test_a_member_that_shows_what_was_removed_is_told_from_a_fault_of_zkplan(
+def test_a_member_that_shows_a_removed_plan_is_no_fault_of_zkplan(
     validator: Looking, servers: Pair, by: str
 ) -> None:
     plan = validator.made(1)
@@ -250,7 +250,7 @@ def test_a_removal_that_was_acknowledged_and_removed_nothing_is_found(
 # ---- those that stand for too long
 
 
-def test_whoever_gives_up_names_what_stands_or_that_no_server_says_so(
+def test_giving_up_names_what_stands_or_that_no_server_answers(
     validator: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, other = validator.made(1), validator.made(2)

@@ -216,7 +216,7 @@ def test_without_its_note_a_folder_starts_and_later_clients_are_turned_away(kill
         Client(older.hosts, zxid=31)
 
 
-def test_a_note_that_cannot_be_read_is_told_as_such(folder: Path) -> None:
+def test_a_note_that_cannot_be_read_is_reported_as_such(folder: Path) -> None:
     (folder / "answered").unlink()
     (folder / "answered").mkdir()
     with pytest.raises(StorageError, match=r"reading .*zkplan.db failed: .*answered") as caught:

@@ -73,7 +73,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_a_failing_disk_at_the_start_is_told(tmp_path: Path, name: str) -> None:
+def test_a_failing_disk_at_the_start_is_reported(tmp_path: Path, name: str) -> None:
     require_strace()
     server = CrashServer(tmp_path)
     assert not server.comes_up(STARTS[name])

@@ -290,9 +290,7 @@ def watches_survive_their_connection(*_: Any) -> None:
 value("watches fire again and again", watches, "_ONCE", 99, "test_each_watch_fires_once")
 
 
-@around(
-    Watches, "deleted", "test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent"
-)
+@around(Watches, "deleted", "test_a_deletion_notifies_each_watcher_once_and_then_the_parent")
 def a_deletion_does_not_wake_who_watches_the_parent(
     real: Any, self: Any, path: str, _parent: str, *acls: Any
 ) -> None:
@@ -307,7 +305,7 @@ def a_failing_multi_fires_watches(self: Any) -> None:
     self._changes.clear()
 
 
-@around(Tree, "set_watches", "test_a_reconnected_client_is_told_what_it_missed")
+@around(Tree, "set_watches", "test_a_reconnected_client_gets_the_events_it_missed")
 def what_a_reconnected_client_missed_is_not_told(
     real: Any, self: Any, again: Any, watcher: Any
 ) -> None:

@@ -279,7 +279,7 @@ def test_watches_go_with_the_connection() -> None:
             assert after.events == []
 
 
-def test_a_reconnected_client_is_told_what_it_missed() -> None:
+def test_a_reconnected_client_gets_the_events_it_missed() -> None:
     with serving() as server, Client(server.hosts) as other:
         owner = Client(server.hosts)
         for path in ("/changes", "/goes", "/stays", "/parent"):

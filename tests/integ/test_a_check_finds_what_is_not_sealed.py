@@ -158,7 +158,7 @@ def test_a_check_with_another_key_ends_early_and_asks_for_the_file(
     assert "there may be more" in problems[2]
 
 
-def test_a_check_with_another_key_tells_each_problem_once(
+def test_a_check_with_another_key_reports_each_problem_once(
     sealing: Client,
     run: Run,
     tmp_path: Path,

@@ -57,7 +57,7 @@ def test_a_name_of_several_plans_is_refused_with_their_numbers(
     assert [plan.path for plan in zkplan_client.plans()][-1] == second.path
 
 
-def test_a_mistyped_root_is_told_with_those_beside_it(
+def test_a_mistyped_root_is_reported_with_those_beside_it(
     zookeeper_hosts: str, zkplan_client: Client, command: Command
 ) -> None:
     zkplan_client.prepare()

@@ -20,7 +20,7 @@ from zkplan import Client, ClientClosed, ZooKeeperUnavailable
 from zkplan.testing.server_process import ServerProcess, free_port
 
 
-def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
+def test_an_unreachable_zookeeper_is_reported_within_the_connect_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begin = KazooClient.start_async
@@ -80,7 +80,7 @@ def test_a_closed_client_says_so(here: Here) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_is_told_to_connect_anew(zkplan_client: Client, tmp_path: Path) -> None:
+def test_a_forked_child_is_asked_to_connect_anew(zkplan_client: Client, tmp_path: Path) -> None:
     plan = zkplan_client.create_plan()
     file = tmp_path / "child"
     # As where another thread asks at the moment of the fork: nobody will let go of it in the child.
@@ -116,7 +116,7 @@ def run_until_told(file: str) -> None:
         threading.Event().wait(0.01)
 
 
-def test_a_worker_tells_that_its_server_is_silent_and_that_it_answers_again(
+def test_a_worker_logs_that_its_server_is_silent_and_that_it_answers_again(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, "--session-timeout", "2") as worker:
@@ -141,7 +141,7 @@ def test_an_idle_worker_whose_server_is_gone_can_be_stopped(
         assert worker.process.wait_ended(30)
 
 
-def test_a_worker_tells_of_a_task_that_ended_early_because_its_server_was_silent(
+def test_a_worker_logs_which_task_ended_early_because_its_server_was_silent(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """Its work was in vain, and no claim was lost that could tell of it."""

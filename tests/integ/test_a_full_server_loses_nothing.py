@@ -120,7 +120,7 @@ def test_what_was_kept_is_forgotten_with_its_plan(told: Told) -> None:
         told("this worker keeps no results any more")
 
 
-def test_claims_without_room_are_told_of_once(
+def test_claims_without_room_are_logged_once(
     told: Told, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each refusal names another znode, and comes once a second."""

@@ -210,7 +210,7 @@ def test_an_import_that_fails_leaves_nothing(
     assert tree(elsewhere.transport.client, elsewhere.root) == before
 
 
-def test_a_file_signed_with_another_secret_is_refused_unless_told_otherwise(
+def test_a_file_signed_with_another_secret_is_refused_unless_asked_for(
     here: Here, there: Here, elsewhere: Client, tmp_path: Path
 ) -> None:
     with zkplan.connect(*here, secret=secret_of("s")) as client:

@@ -36,7 +36,7 @@ def go_back(server: ServerProcess, folder: Path, lose: Callable[[int], object]) 
     server.start()
 
 
-def test_a_client_that_has_seen_more_than_the_server_is_told_that_it_was_restored(
+def test_a_client_that_has_seen_more_than_the_server_reports_a_restore(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """The server just closes its connection; without asking anew it would wait for ever."""

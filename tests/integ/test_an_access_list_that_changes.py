@@ -77,7 +77,7 @@ def under_way(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_outcome_that_is_shut_out_is_told_when_it_can_be(
+def test_an_outcome_that_is_shut_out_is_reported_when_it_can_be(
     fails: bool, zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     """A result costs one attempt; of a failure the attempt has been used up already."""

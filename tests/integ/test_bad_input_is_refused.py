@@ -67,7 +67,7 @@ def test_an_option_of_a_plan_out_of_range_is_refused(
     assert zkplan_client.plans() == []
 
 
-def test_an_option_that_others_call_retries_is_told_by_its_name_here(
+def test_an_option_that_others_call_retries_is_refused_with_its_name_here(
     zkplan_client: Client,
 ) -> None:
     plan = zkplan_client.create_plan()

@@ -148,7 +148,7 @@ def test_leases_beside_peers_that_are_not_installed_are_those_of_zkplan(tmp_path
     ],
     ids=["results", "keys", "frames"],
 )
-def test_a_benchmark_of_its_own_measures_small_sizes_and_tells_its_lines(
+def test_a_benchmark_of_its_own_measures_small_sizes_and_prints_its_lines(
     words: tuple[str, ...], told: list[str]
 ) -> None:
     if words[0] == "frames":

@@ -52,7 +52,7 @@ def between(monkeypatch: pytest.MonkeyPatch, gate: Path) -> Iterator[Between]:
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("what", ["plan", "task"])
-def test_a_death_makes_no_cycle_and_is_told(
+def test_a_death_makes_no_cycle_and_is_reported(
     what: str, zkplan_client: Client, between: Between, gate: Path
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:

@@ -164,7 +164,7 @@ def test_the_name_of_a_plan_is_printed_as_one_line_of_text(
     assert (ran.code, ran.err) == (0, f"{plan.path} ({said}) cancelled\n")
 
 
-def test_who_marks_a_plan_ready_that_does_not_run_all_the_same_is_told(
+def test_marking_a_plan_ready_says_why_it_still_does_not_run(
     run: Run, plan: zkplan.Plan, zkplan_client: zkplan.Client
 ) -> None:
     plan.pause()

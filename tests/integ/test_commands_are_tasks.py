@@ -29,7 +29,7 @@ def wait_until_ended(file: Path, group: int) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-def test_results_go_through_commands_whatever_is_in_them(zkplan_client: Client) -> None:
+def test_results_with_any_characters_pass_through_commands(zkplan_client: Client) -> None:
     hostile = "$(exit 1) `x` ; ' \" \\ *"
     echo = shell("printf '%s' {x}")
     with zkplan_client.create_plan() as plan:

@@ -110,7 +110,7 @@ def tls_port(
         yield port
 
 
-def test_an_authority_that_did_not_sign_is_told(
+def test_an_authority_that_did_not_sign_is_reported(
     tls_port: int, authorities: tuple[Authority, Authority]
 ) -> None:
     theirs = str(authorities[1].certificate)
@@ -120,7 +120,7 @@ def test_an_authority_that_did_not_sign_is_told(
     assert last.told == "no server can be used"
 
 
-def test_a_host_name_that_the_certificate_lacks_is_told(
+def test_a_host_name_that_the_certificate_lacks_is_reported(
     tls_port: int, authorities: tuple[Authority, Authority]
 ) -> None:
     settings = as_team(f"localhost:{tls_port}", tls_ca=str(authorities[0].certificate))
@@ -135,7 +135,7 @@ def test_a_host_name_that_the_certificate_lacks_is_told(
     assert problems(named) == []
 
 
-def test_tls_on_one_side_only_is_told(
+def test_tls_on_one_side_only_is_reported(
     tls_port: int, hosts: str, authorities: tuple[Authority, Authority]
 ) -> None:
     first, _ = problems(as_team(f"{LOOPBACK}:{tls_port}"))
@@ -144,7 +144,7 @@ def test_tls_on_one_side_only_is_told(
     assert "there is no TLS with it" in first.told
 
 
-def test_a_certificate_that_has_expired_is_told(
+def test_a_certificate_that_has_expired_is_reported(
     request: pytest.FixtureRequest, tmp_path: Path, authorities: tuple[Authority, Authority]
 ) -> None:
     port, ours = free_port(), Authority(tmp_path, "expired")
@@ -157,7 +157,7 @@ def test_a_certificate_that_has_expired_is_told(
     assert "give the server a new certificate" in first.todo
 
 
-def test_a_wrong_password_is_told(hosts: str) -> None:
+def test_a_wrong_password_is_reported(hosts: str) -> None:
     (found,) = problems(as_team(hosts, login_password="wrong"))
     assert found.told == (
         f"{ROOT} may not be read with this login: digest user team is not on its access list"
@@ -165,7 +165,7 @@ def test_a_wrong_password_is_told(hosts: str) -> None:
     assert "is it the right user and password" in found.todo
 
 
-def test_a_parent_without_rights_is_told(hosts: str) -> None:
+def test_a_parent_without_rights_is_reported(hosts: str) -> None:
     with plain_client(hosts, **login_of("owner")) as raw:
         raw.ensure_path("/locked")
     (found,) = problems(as_team(hosts, root="/locked/zkplan"))
@@ -176,13 +176,13 @@ def test_a_parent_without_rights_is_told(hosts: str) -> None:
     assert "have the owner of /locked give the right `create`" in found.todo
 
 
-def test_a_wrong_root_is_told(hosts: str) -> None:
+def test_a_wrong_root_is_reported(hosts: str) -> None:
     (found,) = problems(as_team(hosts, root="/team/zkplna"))
     assert found.told == f"/team/zkplna: there is no such root; beside it: {ROOT}"
     assert "set `root`" in found.todo
 
 
-def test_a_root_that_others_can_read_is_told(hosts: str) -> None:
+def test_a_root_that_others_can_read_is_reported(hosts: str) -> None:
     with zkplan.connect(hosts, "/open") as client:
         client.prepare()
     found = problems(as_team(hosts, root="/open"))
@@ -200,7 +200,7 @@ def test_a_root_that_is_open_to_an_address_is_open_as_for_root_show(hosts: str) 
     assert found.told == "/from-here is open: without a login one may read"
 
 
-def test_a_small_maxbuffer_is_told(request: pytest.FixtureRequest) -> None:
+def test_a_small_maxbuffer_is_reported(request: pytest.FixtureRequest) -> None:
     with real_server(request.config, jvm_options=["-Djute.maxbuffer=70000"]) as server:
         (found,) = problems(as_team(server.hosts))
     assert "jute.maxbuffer of the server is small" in found.told
@@ -208,7 +208,7 @@ def test_a_small_maxbuffer_is_told(request: pytest.FixtureRequest) -> None:
     assert "-Djute.maxbuffer=1048576" in found.todo
 
 
-def test_a_clock_that_is_off_by_an_hour_is_told(
+def test_a_clock_that_is_off_by_an_hour_is_reported(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     if preloaded() is None:
@@ -226,7 +226,7 @@ def test_a_clock_that_is_off_by_an_hour_is_told(
 
 
 @pytest.mark.timeout(180)
-def test_a_server_that_only_reads_is_told(request: pytest.FixtureRequest) -> None:
+def test_a_server_that_only_reads_is_reported(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--zookeeper-kind") == "embedded":
         pytest.skip("only the embedded server is wanted")
     skip_without("zookeeper")
@@ -241,7 +241,7 @@ def test_a_server_that_only_reads_is_told(request: pytest.FixtureRequest) -> Non
     assert "start the other members" in found[0].todo
 
 
-def test_an_old_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_server_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """It lacks what is told: as ZooKeeper before 3.6 it refuses batches of reads."""
     monkeypatch.delitem(wire._READERS, wire._MULTI_READ)
     with EmbeddedServer(is_open=True) as server:
@@ -258,7 +258,7 @@ def test_an_old_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["tls", "sasl"])
-def test_a_login_that_the_server_refuses_is_told(
+def test_a_login_that_the_server_refuses_is_reported(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     if request.config.getoption("--zookeeper-kind") == "embedded":

@@ -73,7 +73,7 @@ def test_malformed_hosts_are_not_an_unreachable_server(hosts: str) -> None:
     assert not isinstance(caught.value, ZooKeeperUnavailable)
 
 
-def test_an_access_list_that_the_server_does_not_take_is_told(here: Here) -> None:
+def test_an_access_list_that_the_server_does_not_take_is_reported(here: Here) -> None:
     with (
         zkplan.connect(*here, access="creator") as client,
         pytest.raises(zkplan.TransactionRejected, match="`creator` needs a login"),

@@ -111,7 +111,7 @@ def test_a_plan_that_fails_undisturbed_must_fail_the_same() -> None:
     assert report.differences == [], report
 
 
-def test_a_plan_that_does_not_end_in_time_is_told_as_such() -> None:
+def test_a_plan_that_does_not_end_in_time_is_reported_as_such() -> None:
     def build(client: Client) -> Plan:
         plan = client.create_plan()
         plan.add_task(forever)
@@ -125,7 +125,7 @@ def forever() -> None:
     threading.Event().wait(3600)
 
 
-def test_a_build_that_gives_nothing_to_crash_in_is_told_so() -> None:
+def test_a_build_that_gives_nothing_to_crash_in_is_refused() -> None:
     def none(client: Client) -> Plan:
         diamond(client)
         return None  # type: ignore[return-value]

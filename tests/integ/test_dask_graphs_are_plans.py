@@ -115,7 +115,7 @@ def test_the_exception_of_the_function_is_raised_here(get: ZkplanScheduler) -> N
 
 
 @pytest.mark.parametrize("keep_plan", [False, True], ids=["removed", "kept"])
-def test_ctrl_c_tells_what_runs_that_nobody_waits_for_it(
+def test_ctrl_c_cancels_what_runs_as_nobody_waits_for_it(
     keep_plan: bool, client: Client, tmp_path: Path
 ) -> None:
     file, gate = str(tmp_path / "notes"), str(tmp_path / "gate")

@@ -215,7 +215,7 @@ def test_a_running_task_outlives_the_process_that_served_its_plan(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_whoever_takes_the_folder_over_the_others_find_it(tmp_path: Path) -> None:
+def test_the_others_find_the_process_that_takes_the_folder_over(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}/data"
     with (
         serving(address) as other,

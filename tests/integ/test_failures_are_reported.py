@@ -211,7 +211,7 @@ def wait_a_second() -> None:
         (wait_a_second, r"bad.*TimeoutError: it ran longer than .* 0.1 s"),
     ],
 )
-def test_what_has_no_exception_that_can_travel_is_told_as_text(
+def test_a_failure_without_an_exception_that_travels_is_shown_as_text(
     function: Callable[[], None], told: str, zkplan_client: Client
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:

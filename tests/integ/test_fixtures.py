@@ -118,7 +118,7 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log() -> None:
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_a_machine_without_zookeeper_is_told_every_way_to_get_one() -> None:
+def test_without_zookeeper_the_error_lists_every_way_to_get_one() -> None:
     with pytest.raises(NoZooKeeper) as caught, provided_zookeeper():
         pass
     assert str(caught.value) == NO_ZOOKEEPER

@@ -43,7 +43,7 @@ def slots(before: set[threading.Thread]) -> int:
     return sum(thread.name.startswith("zkplan-slot") for thread in made)
 
 
-def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
+def test_hung_threads_are_bounded_and_logged_and_leave_their_tasks_to_others(
     zkplan_client: Client, here: Here, tmp_path: Path, told: Told
 ) -> None:
     file, gate, before = tmp_path / "began", tmp_path / "gate", set(threading.enumerate())

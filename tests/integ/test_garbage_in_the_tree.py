@@ -94,7 +94,7 @@ GROUPS = [ALL[start::2] for start in range(2)]
     [*GROUPS, ALL],
     ids=["-".join(k.__name__[:8] for k in group) for group in GROUPS] + ["all"],
 )
-def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once(
+def test_healthy_plans_finish_beside_garbage_which_is_logged_once(
     kinds: list[Callable[[ForeignZnodes], None]],
     here: Here,
     zkplan_client: Client,
@@ -190,7 +190,7 @@ def test_every_command_says_what_is_wrong_without_a_traceback(
 
 
 @pytest.mark.usefixtures("worker", "quick_looks")
-def test_who_waits_for_a_plan_with_a_strange_znode_is_told_of_it(
+def test_a_wait_for_a_plan_with_a_strange_znode_reports_it(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -216,7 +216,7 @@ def test_an_author_passes_numbers_that_somebody_has_taken(
 
 
 @pytest.mark.parametrize("name", ["add-ids", "add-count"])
-def test_an_author_is_told_what_a_plan_lacks(
+def test_the_error_names_what_a_plan_lacks(
     name: str, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()

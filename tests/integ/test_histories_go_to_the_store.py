@@ -268,7 +268,7 @@ def test_what_was_let_go_while_the_store_was_away_leaves_nothing_that_seems_to_r
     assert early.tasks[int(slow.number)].place == "c"
 
 
-def test_who_dies_between_the_part_and_the_deletion_has_told_nothing_twice(
+def test_a_death_between_the_part_and_the_deletion_records_nothing_twice(
     here: Here, place: Place, tmp_path: Path, short: None
 ) -> None:
     """The part lies in the store, and its znode still in the tree."""

@@ -34,7 +34,7 @@ def kinds(events: list[Event]) -> list[str]:
     return [event.kind for event in events]
 
 
-def test_a_task_tells_of_its_whole_life(here: Here, zkplan_client: Client) -> None:
+def test_the_history_of_a_task_has_its_whole_life(here: Here, zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=2, retry_delay=0.0) as plan:
         first = plan.add_task(int, ["7"], name="first")
         second = plan.add_task(str, [first], name="second")
@@ -153,7 +153,7 @@ def test_a_coroutine_follows_a_plan_and_is_cancelled_at_once(
         asyncio.run(follow("never"))
 
 
-def test_a_lease_tells_of_its_claims_its_lapse_and_its_completion(here: Here) -> None:
+def test_the_history_has_the_claims_the_lapse_and_the_end_of_a_lease(here: Here) -> None:
     with zkplan.connect(*here, serializer="json") as client:
         client.prepare()
         plan = client.create_plan()
@@ -171,7 +171,7 @@ def test_a_lease_tells_of_its_claims_its_lapse_and_its_completion(here: Here) ->
         assert told[-1].seconds is not None
 
 
-def test_what_is_merged_tells_the_same_and_a_bound_says_what_is_gone(
+def test_a_merged_history_reads_the_same_as_before(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     run = zkplan_client.transport.run
@@ -221,7 +221,7 @@ def test_a_plan_without_a_history_runs_and_says_so(here: Here, zkplan_client: Cl
 
 
 @pytest.mark.parametrize("key", [None, "one"])
-def test_who_creates_a_plan_without_a_history_tells_nothing_of_it(
+def test_the_author_of_a_plan_without_a_history_records_nothing(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     """Else its first transactions would be refused, and sent again."""

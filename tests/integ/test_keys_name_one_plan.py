@@ -160,7 +160,7 @@ def test_the_mark_goes_with_a_dropped_handle_though_its_client_does_nothing_more
     assert zkplan_client.create_plan(key="kept").path == kept.path
 
 
-def test_an_author_who_lives_keeps_his_plan_and_one_who_lost_his_session_is_told(
+def test_a_living_author_keeps_the_plan_and_one_without_its_session_fails(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan.connect(*here) as other:

@@ -73,7 +73,7 @@ def test_without_worker_processes_tasks_run_on_threads_of_this_one() -> None:
         assert run_double(client) == (42, os.getpid())
 
 
-def test_an_error_of_the_block_comes_out_of_it_whatever_arguments_it_has() -> None:
+def test_an_error_with_arguments_of_its_own_leaves_the_block() -> None:
     with (
         pytest.raises(zkplan.PlanNotFound, match="no plan named"),
         zkplan.local(workers=0) as client,

@@ -226,7 +226,7 @@ def test_a_worker_goes_on_where_a_server_answers_badly(
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
 
 
-def test_who_always_makes_a_server_stumble_is_told(
+def test_a_request_that_always_makes_the_server_stumble_fails(
     proxied: MakeProxy, zkplan_client: Client
 ) -> None:
     zkplan_client.prepare()

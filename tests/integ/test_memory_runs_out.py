@@ -150,7 +150,7 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
         pytest.param(None, "", id="a watch"),
     ],
 )
-def test_a_worker_that_was_not_told_of_something_ends(
+def test_a_worker_that_missed_an_answer_ends(
     what: type | None, name: str, zkplan_root: str, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would wait for ever while its session goes on: nobody could take over what it holds."""
@@ -278,7 +278,7 @@ main(["worker", "--hosts", sys.argv[1], "--root", sys.argv[2], "--session-timeou
 """
 
 
-def test_a_worker_process_that_has_failed_ends_whatever_holds_it(here: Here) -> None:
+def test_a_worker_process_that_has_failed_ends_though_threads_hold_it(here: Here) -> None:
     """Seen: closing its connection took a thread, for which there was no memory."""
     ended = run_python("-c", STANDS_STILL, *here, timeout=WAIT_S)
     assert ended.returncode == -signal.SIGALRM

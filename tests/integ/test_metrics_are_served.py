@@ -251,9 +251,7 @@ def test_one_collector_counts_several_roots(here: tuple[str, str], run: Run) -> 
     check_metrics(text)
 
 
-def test_a_claim_that_is_old_and_a_budget_are_told(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
+def test_old_claims_and_budgets_have_metrics(zkplan_client: Client, znodes: KazooClient) -> None:
     with zkplan_client.create_plan() as plan:
         plan.add_task(int)
     znodes.create(f"{zkplan_client.root}/claims/gone/{plan.number}-0000000007.0.7", makepath=True)

@@ -114,7 +114,7 @@ def test_only_the_dependencies_of_a_task_are_read_to_name_them(
     assert len(asked) == 3
 
 
-def test_an_edge_whose_other_end_is_gone_is_told_of(
+def test_an_edge_whose_other_end_is_gone_is_reported(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -129,7 +129,7 @@ def test_an_edge_whose_other_end_is_gone_is_told_of(
     ]
 
 
-def test_an_edge_of_another_client_that_names_no_task_is_told_as_unknown(
+def test_an_edge_of_another_client_that_names_no_task_is_shown_as_unknown(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -144,7 +144,7 @@ def test_an_edge_of_another_client_that_names_no_task_is_told_as_unknown(
     assert described(first, people=False)["waits_for_count"] == 4
 
 
-def test_what_was_delivered_meanwhile_is_not_told_of(
+def test_a_result_delivered_meanwhile_is_not_listed_as_awaited(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()

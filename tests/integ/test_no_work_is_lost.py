@@ -185,7 +185,7 @@ def test_a_late_result_counts_where_nobody_took_the_task_over(
     assert len(notes(file)) == 2, "it began again, and the late result was refused"
 
 
-def test_two_answers_that_tell_of_one_lost_registration_make_one_new_life(
+def test_two_reports_of_one_lost_registration_make_one_new_registration(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     """A life that is given up though its session lives would have a claims node that nobody can

@@ -112,7 +112,7 @@ def test_a_closed_server_refuses_every_request_without_its_login(
         assert ask(server, "ruok") == b"imok"
 
 
-def test_a_closed_server_tells_its_version_and_nothing_more(tmp_path: Path) -> None:
+def test_a_closed_server_shows_strangers_its_version_and_nothing_more(tmp_path: Path) -> None:
     with (
         EmbeddedServer(tmp_path / "data") as server,
         plain_client(server.hosts, auth_data=[("digest", server.login)]) as client,
@@ -353,7 +353,7 @@ def test_an_open_root_is_closed_while_its_plans_run(
         assert allowed(nobody, paths, TRIES) == []
 
 
-def test_a_worker_without_a_login_is_told_before_a_root_is_closed(
+def test_a_worker_without_a_login_is_named_before_a_root_is_closed(
     zookeeper_hosts: str, zkplan_root: str
 ) -> None:
     with (

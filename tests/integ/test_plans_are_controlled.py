@@ -64,7 +64,7 @@ def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(
     assert len(notes(file)) == 21
 
 
-def test_running_tasks_of_a_cancelled_plan_are_told_and_nothing_more_begins(
+def test_running_tasks_of_a_cancelled_plan_are_notified_and_no_others_begin(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """Also when the worker has no free slot, and so no reason to look at the plan."""
@@ -146,7 +146,7 @@ def test_a_client_may_stand_on_a_connection_that_the_user_has(
         assert mine.exists(plan.path)
 
 
-def test_the_status_of_a_plan_costs_the_same_whatever_its_size(zkplan_client: Client) -> None:
+def test_the_status_of_a_plan_costs_the_same_for_any_size(zkplan_client: Client) -> None:
     def cost(plan: zkplan.Plan) -> int:
         transport = zkplan_client.transport
         sent = []
@@ -194,7 +194,7 @@ def _status_torn(plan: zkplan.Plan, at: int, event: Callable[[], Any]) -> PlanSt
 
 
 @pytest.mark.parametrize("event", ["becomes ready", "ends", "is removed"])
-def test_a_status_counts_right_whatever_happens_between_its_reads(
+def test_a_status_counts_right_when_the_plan_changes_between_its_reads(
     zkplan_client: Client, event: str
 ) -> None:
     """Else a plan that is just being marked done seems to have one more task."""
@@ -324,7 +324,7 @@ def runs_until_told(file: str, raises: bool) -> None:
 
 
 @pytest.mark.parametrize("raises", [False, True], ids=["returns", "raises"])
-def test_a_task_of_a_removed_plan_is_told_and_nobody_is_warned_of_its_end(
+def test_a_task_of_a_removed_plan_is_notified_and_its_end_logs_no_warning(
     raises: bool,
     here: Here,
     zkplan_client: Client,

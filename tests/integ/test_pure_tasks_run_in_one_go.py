@@ -379,7 +379,7 @@ def test_tasks_that_are_not_pure_run_once_among_pure_ones(
         (lambda: zkplan.current().attempt, "asks for its attempt number"),
     ],
 )
-def test_a_pure_task_that_is_not_pure_is_told_so(
+def test_a_pure_task_that_is_not_pure_gets_an_error(
     zkplan_client: Client, worker: zkplan.Worker, function: Any, what: str
 ) -> None:
     with zkplan_client.create_plan() as plan:

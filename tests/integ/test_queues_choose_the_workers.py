@@ -106,7 +106,7 @@ def test_a_worker_takes_the_queue_it_prefers_first(
     assert max(ended[:4]) <= min(ended[4:])
 
 
-def test_the_author_is_told_once_that_nobody_serves_a_queue(
+def test_the_author_is_warned_once_that_nobody_serves_a_queue(
     zkplan_client: zkplan.Client, here: Here, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:

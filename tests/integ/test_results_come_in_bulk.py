@@ -188,7 +188,7 @@ def test_tasks_of_several_plans_complete_in_their_own_order(zkplan_client: Clien
     assert seen == [1, 1, "late", "late"]
 
 
-def test_tasks_of_two_servers_are_told_apart(zkplan_client: Client) -> None:
+def test_tasks_of_two_servers_are_distinguished(zkplan_client: Client) -> None:
     with zkplan.connect("embedded:", root=zkplan_client.root) as other:
         tasks = []
         for client in (zkplan_client, other):
@@ -271,7 +271,7 @@ def test_waiting_ends_at_the_first_that_completes_or_fails(
         zkplan.wait([slow], return_when="SOON")
 
 
-def test_a_task_tells_what_became_of_it(failing: tuple[Plan, dict[str, Task]]) -> None:
+def test_a_handle_shows_what_became_of_its_task(failing: tuple[Plan, dict[str, Task]]) -> None:
     _, tasks = failing
     found = {name: type(task.exception(WAIT_S)) for name, task in tasks.items()}
     assert found == {
@@ -294,7 +294,7 @@ def log_and_wait() -> None:
     gate.wait(WAIT_S)
 
 
-def test_a_running_task_tells_its_worker_and_progress(
+def test_a_running_task_shows_its_worker_and_progress(
     zkplan_client: Client, worker: Worker
 ) -> None:
     with zkplan_client.create_plan() as plan:

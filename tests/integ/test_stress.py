@@ -54,7 +54,7 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
     assert len(history.kills) == report.kills
 
 
-def test_the_command_tells_programs_what_it_saw(zookeeper_hosts: str) -> None:
+def test_the_command_reports_what_it_saw_as_json(zookeeper_hosts: str) -> None:
     ended = stress("--tasks", "5", "--sleep", "0", "--hosts", zookeeper_hosts, "-o", "json")
     assert ended.returncode == 0, ended.stderr
     facts = json.loads(ended.stdout)

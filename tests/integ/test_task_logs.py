@@ -134,7 +134,7 @@ def test_a_running_task_is_followed_to_its_end(
     assert texts(list(task.logs())) == [(0, 0, "begun\n"), (0, 0, "through\n")]
 
 
-def test_a_worker_that_is_killed_leaves_what_was_told_while_the_task_ran(
+def test_a_killed_worker_leaves_the_output_stored_while_the_task_ran(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"

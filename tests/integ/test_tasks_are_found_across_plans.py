@@ -93,7 +93,7 @@ def registered(client: Client, name: str, slots: int) -> Registration:
     return made
 
 
-def test_what_a_worker_runs_is_told_apart_from_what_it_claimed_ahead(
+def test_running_tasks_are_distinguished_from_those_claimed_ahead(
     zkplan_client: Client, run: Run
 ) -> None:
     """The steps of a worker, one claim after the other: the first fills its only slot."""
@@ -246,7 +246,7 @@ def test_indexes_that_are_too_long_are_counted_and_not_read(
     assert observer.look().plans[0].delayed is None
 
 
-def test_a_hidden_plan_is_told_of_and_hides_no_other(
+def test_a_hidden_plan_is_reported_and_hides_no_other(
     zkplan_client: Client, zookeeper_hosts: str, run: Run
 ) -> None:
     with zkplan_client.create_plan("open") as plan:

@@ -113,7 +113,9 @@ def test_each_death_costs_its_own_task_one_attempt_and_nothing_else(
         assert worker.statistics().failed == len(ways)
 
 
-def test_a_task_that_dies_each_time_tells_its_author_how(zkplan_client: Client, here: Here) -> None:
+def test_the_author_of_a_task_that_dies_each_time_reads_how(
+    zkplan_client: Client, here: Here
+) -> None:
     with isolating(here):
         with zkplan_client.create_plan(attempts=1) as plan:
             task = plan.add_task(segfault, name="fragile")
@@ -194,7 +196,7 @@ def test_current_works_in_a_child_and_refuses_what_needs_a_connection(
     assert any("all of it" in line for line in notes(file))
 
 
-def test_a_child_is_told_that_its_plan_was_cancelled(
+def test_a_child_is_notified_that_its_plan_was_cancelled(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     file = tmp_path / "told"

@@ -71,7 +71,7 @@ def test_failures_arrive_as_values_where_a_task_takes_them(
         plan.wait(30)
 
 
-def test_a_retry_after_a_told_failure_runs_only_what_is_left(
+def test_a_retry_after_a_delivered_failure_runs_only_what_is_left(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     gate, file = tmp_path / "gate", tmp_path / "notes"
@@ -89,7 +89,7 @@ def test_a_retry_after_a_told_failure_runs_only_what_is_left(
     assert notes(file) == ["cleaned"]
 
 
-def test_a_dead_task_tells_those_that_are_added_later(zkplan_client: Client, here: Here) -> None:
+def test_tasks_added_behind_a_dead_task_get_its_failure(zkplan_client: Client, here: Here) -> None:
     with zkplan_client.create_plan("late", attempts=1) as plan:
         bad = plan.add_task(fail)
         plan.add_task(seen, [bad])
@@ -100,7 +100,9 @@ def test_a_dead_task_tells_those_that_are_added_later(zkplan_client: Client, her
         wait_until(lambda: bad.state() == "dead", "it is dead again, and may be retried")
 
 
-def test_a_check_tells_what_its_author_could_not(zkplan_client: Client, here: Here) -> None:
+def test_a_check_delivers_a_failure_that_its_author_could_not(
+    zkplan_client: Client, here: Here
+) -> None:
     """An author that dies between its add and the look at the dead letter."""
     with zkplan_client.create_plan("late", attempts=1) as plan:
         bad = plan.add_task(fail)
@@ -115,7 +117,7 @@ def test_a_check_tells_what_its_author_could_not(zkplan_client: Client, here: He
         assert late.result(30) == ["Wrong: no"]
 
 
-def test_many_are_told_of_one_failure(zkplan_client: Client, here: Here) -> None:
+def test_one_failure_is_delivered_to_many(zkplan_client: Client, here: Here) -> None:
     """They do not fit one transaction."""
     with zkplan_client.create_plan("wide", attempts=1) as plan:
         bad = plan.add_task(fail)

@@ -201,9 +201,7 @@ def test_a_task_that_ends_while_it_is_looked_for_is_listed_once(
     assert row["state"] == ("running" if reading == "find_ended" else "committed")
 
 
-def test_what_a_history_does_not_tell_is_said_and_hides_nothing(
-    root: Root, znodes: KazooClient
-) -> None:
+def test_gaps_of_a_history_are_reported_and_hide_nothing(root: Root, znodes: KazooClient) -> None:
     root.client.create_plan("untold", history=False)
     bad, worse, shut = (plan.path for plan in root.plans)
     znodes.create(f"{bad}/{HISTORY}/seg-0000009999", b"not ours")

@@ -133,7 +133,7 @@ def test_a_killed_script_leaves_no_page_behind(tmp_path: Path) -> None:
     wait_until(lambda: not is_served(address), "the page to end with its script")
 
 
-def test_without_output_the_address_is_told_to_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_output_the_address_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
     here = zkplan.local(workers=0, page=True, output=False)
     here.start()
     try:

@@ -171,7 +171,7 @@ def service(here: Here, two_tokens: tuple[Path, str, str]) -> Iterator[Service]:
         yield made
 
 
-def test_one_token_has_so_many_streams_and_leaves_others_theirs(
+def test_one_token_has_a_maximum_of_streams_and_leaves_others_theirs(
     service: Service, two_tokens: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "LISTENERS_OF_TOKEN", 3)
@@ -216,7 +216,7 @@ def test_a_revoked_or_expired_token_ends_its_streams_and_no_others(
         wait_until(lambda: service.app.state.watcher.listeners == 1, "the other one stays")
 
 
-def test_one_token_has_so_many_connections_and_leaves_others_theirs(
+def test_one_token_has_a_maximum_of_connections_and_leaves_others_theirs(
     here: Here, two_tokens: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "OF_TOKEN_MAX", 3)

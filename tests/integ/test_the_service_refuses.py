@@ -246,7 +246,7 @@ def test_nothing_is_unpickled(here: tuple[str, str], service: Service, tmp_path:
     assert not file.exists()
 
 
-def test_who_asks_too_often_is_told_when_to_come_back(here: tuple[str, str]) -> None:
+def test_a_caller_beyond_its_rate_gets_a_retry_after(here: tuple[str, str]) -> None:
     with serving(*here, rate=1.0, burst=5.0) as service:
         answers = [service.ask("GET", "/v1/workers") for _ in range(8)]
         assert [each.status for each in answers[:5]] == [200] * 5

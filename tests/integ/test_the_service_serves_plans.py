@@ -67,7 +67,7 @@ def until(events: Iterator[Event], **wanted: Any) -> Event:
     raise AssertionError(f"the stream ended before {wanted}")
 
 
-def test_what_happened_is_told_in_pages_and_as_a_time_line(
+def test_the_history_comes_in_pages_and_as_a_time_line(
     here: tuple[str, str], service: Service
 ) -> None:
     number = service.ask("POST", "/v1/plans", {"name": "told"}).data["number"]
@@ -211,7 +211,7 @@ def test_a_plan_is_made_runs_and_fails_and_is_mended_over_http(
     assert paths == [f"{here[1]}/plan-{number:010d}/results/{last:010d}"]
 
 
-def test_a_change_is_told_within_a_second_and_fifty_pages_cost_as_much_as_one(
+def test_a_change_is_sent_within_a_second_and_fifty_pages_cost_no_more(
     here: tuple[str, str], service: Service
 ) -> None:
     plan = service.post("/plans", {"name": "watched"})["number"]
@@ -305,7 +305,9 @@ def test_a_long_result_is_streamed_and_two_services_show_the_same(
             assert next(events).data["others"] == 1
 
 
-def test_schedules_and_workers_are_seen_and_told(here: tuple[str, str], service: Service) -> None:
+def test_schedules_and_workers_are_listed_and_controlled(
+    here: tuple[str, str], service: Service
+) -> None:
     wanted = {"cron": "0 3 * * *", "builder": f"{HERE}:add", "args": [1, 2]}
     assert service.post("/schedules/night", wanted, "PUT")["builder"] == f"{HERE}.add"
     assert service.post("/schedules/night/pause")["next"] is None

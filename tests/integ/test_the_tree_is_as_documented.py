@@ -93,7 +93,7 @@ def test_the_prefix_of_the_hosts_is_where_everything_lies(
     assert children(znodes, f"{zkplan_root}/deep/er") == {"workers", "claims", "delayed", "active"}
 
 
-def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
+def test_a_removed_plan_leaves_nothing_in_any_state(
     here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     zkplan_client.prepare()

@@ -256,7 +256,7 @@ def test_the_system_does_not_trust_every_authority(
     assert proxy.received == 0
 
 
-def test_without_any_check_a_server_is_used_whoever_signed_for_it(
+def test_without_any_check_a_server_signed_by_anybody_is_used(
     proxy: TlsProxy, authority: Authority, zkplan_root: str, tmp_path: Path
 ) -> None:
     authority.sign_for_the_server(names="DNS:zk1")

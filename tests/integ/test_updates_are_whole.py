@@ -124,7 +124,7 @@ def test_all_kinds_of_operations_are_applied_together(service: Service) -> None:
     assert claimed[new] == [1], "it got the result of a task that ended with its add"
 
 
-def test_the_history_tells_of_each_operation_in_the_transaction_that_does_it(
+def test_the_history_records_each_operation_in_its_own_transaction(
     service: Service,
 ) -> None:
     waits = {"args": [{"$task": "a"}, {"$task": "b"}]}
@@ -165,7 +165,7 @@ def test_the_history_tells_of_each_operation_in_the_transaction_that_does_it(
     assert plan.last_told() == events, "what is only checked is not told"
 
 
-def test_every_refusal_is_told_and_nothing_is_written(service: Service) -> None:
+def test_every_refusal_is_reported_and_nothing_is_written(service: Service) -> None:
     plan = Planned(service, {"id": "a"}, {"args": [{"$task": "a"}]}, {}, {}, {})
     _, waits, free, gone, other = plan.tasks
     (mine, *_) = plan.claim(1)

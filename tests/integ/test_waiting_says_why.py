@@ -85,7 +85,7 @@ def build_and_wait(timeout: float) -> str:
 
 
 @pytest.mark.usefixtures("quick_looks")
-def test_a_task_that_waits_in_the_last_slot_is_told_so(
+def test_a_task_that_waits_in_the_last_slot_gets_the_reason(
     zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     with working(*here, threads=2) as worker:
@@ -157,7 +157,7 @@ def test_a_plan_whose_tasks_are_all_dead_does_not_speak_of_others(
 
 
 @pytest.mark.parametrize("timeout", [0, 0.5])
-def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
+def test_a_timeout_distinguishes_a_dead_plan_from_one_that_goes_on(
     timeout: float, zkplan_client: Client, worker: Worker, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -177,9 +177,7 @@ def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
         after.result(timeout)
 
 
-def test_the_end_of_the_time_tells_of_a_plan_that_is_stuck(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
+def test_a_timeout_reports_a_plan_that_is_stuck(zkplan_client: Client, znodes: KazooClient) -> None:
     plan = blocked_plan(zkplan_client, znodes)
     with pytest.raises(PlanStuck, match="can never drain: one task remains and cannot run"):
         plan.wait(0)
@@ -231,7 +229,7 @@ def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("worker", "no_polls")
-def test_the_failure_after_which_nothing_can_run_is_told_without_a_poll(
+def test_the_failure_that_ends_a_plan_is_reported_without_a_poll(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan("fails", attempts=1) as plan:
@@ -241,7 +239,7 @@ def test_the_failure_after_which_nothing_can_run_is_told_without_a_poll(
 
 
 @pytest.mark.usefixtures("worker", "no_polls")
-def test_the_end_of_the_last_sibling_of_a_dead_task_is_told_without_a_poll(
+def test_the_end_of_a_dead_tasks_last_sibling_is_reported_without_a_poll(
     zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = tmp_path / "gate"

@@ -47,7 +47,7 @@ def test_a_cycle_made_with_raw_znodes_is_found_by_who_waits(
 
 
 @pytest.mark.usefixtures("quick_looks")
-def test_a_wait_without_workers_times_out_and_tells_how_to_start_one(
+def test_a_wait_without_workers_times_out_and_says_how_to_start_one(
     zkplan_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with zkplan_client.create_plan() as plan:

@@ -185,7 +185,7 @@ def test_a_recorded_plan_does_not_run_again_as_another_or_in_its_old_place(
 
 
 @pytest.mark.parametrize("how", ["plain", "recorded", "made anew"])
-def test_a_cancelled_plan_stays_cancelled_whatever_its_state_is_set_to(
+def test_a_cancelled_plan_stays_cancelled_when_its_state_is_overwritten(
     how: str, sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path, told: Told
 ) -> None:
     file = str(tmp_path / "paid")
@@ -217,7 +217,7 @@ def test_a_cancelled_plan_stays_cancelled_whatever_its_state_is_set_to(
     assert notes(file) == []
 
 
-def test_a_forged_end_is_not_told_to_who_waits(
+def test_a_wait_does_not_report_a_forged_end(
     sealing: Client, znodes: KazooClient, told_once: ToldOnce, caplog: pytest.LogCaptureFixture
 ) -> None:
     with sealing.create_plan() as other:
@@ -271,7 +271,7 @@ def test_the_failure_of_a_task_that_refuses_an_argument_cascades(
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_moved_result_is_not_told_as_that_of_another_task(
+def test_a_moved_result_is_not_returned_for_another_task(
     sealing: Client, znodes: KazooClient, told_once: ToldOnce
 ) -> None:
     with sealing.create_plan() as plan:

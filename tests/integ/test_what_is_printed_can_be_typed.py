@@ -85,7 +85,7 @@ def test_a_look_that_is_typed_as_printed_shows_that_task(
     assert task.path in shown.stdout
 
 
-def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
+def test_without_the_secret_a_command_says_so_instead_of_task_not_found(
     zkplan_client: Client, here: Here
 ) -> None:
     with zkplan.connect(*here, secret=secret_of("s1")) as signing:
@@ -107,7 +107,7 @@ def test_a_retry_of_a_plan_says_what_runs_again(zkplan_client: Client, here: Her
     assert "(cascade): 1 task run again" in typed(f"`{retry}`", zkplan_client.root).stderr
 
 
-def test_who_may_not_read_is_told_of_the_access_list(
+def test_without_the_right_to_read_a_command_names_the_access_list(
     zookeeper_hosts: str, zkplan_root: str
 ) -> None:
     root = f"{zkplan_root}-secured"

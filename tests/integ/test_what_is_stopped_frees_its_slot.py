@@ -103,7 +103,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whatever_stops_it_is_told_ends_and_leaves_its_slot(
+def test_a_stopped_function_is_notified_ends_and_frees_its_slot(
     way: str, zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "notes", tmp_path / "gate"

@@ -351,7 +351,7 @@ def test_a_pickle_in_the_store_is_refused_and_json_there_is_read(
     assert not trace.exists()
 
 
-def test_a_plan_file_and_a_worker_import_from_where_they_were_told(
+def test_a_plan_file_and_a_worker_import_from_the_given_path(
     author: Client, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZKPLAN_SECRET_FILES", str(key_file(tmp_path, "json")))

@@ -151,7 +151,7 @@ def number_of_claim(text: str) -> tuple[int, int]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not all(map(shutil.which, ("node", "curl"))), reason="needs node and curl")
-def test_programs_in_three_languages_commit_each_task_once_whatever_dies(
+def test_programs_in_three_languages_commit_each_task_once_under_kills(
     service: ServiceProcess, author: Client, tmp_path: Path
 ) -> None:
     plan, tasks = planned(author, TASKS, attempts=20)

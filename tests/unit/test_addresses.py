@@ -53,7 +53,7 @@ def test_a_name_that_no_folder_can_have_is_an_error_of_zkplan(address: str) -> N
         lease(address)
 
 
-def test_who_only_looks_is_told_that_there_is_nothing(tmp_path: Path) -> None:
+def test_a_command_that_only_looks_reports_that_there_is_nothing(tmp_path: Path) -> None:
     require_data("zk1:2181")
     with pytest.raises(ZkplanError, match="in the memory of this process"):
         require_data("embedded:")

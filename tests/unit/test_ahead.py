@@ -16,7 +16,7 @@ def taken(reads: list[Read | None], **options: Callable[[], bool]) -> list[bytes
     return [None if read is None else bytes(read()) for read in side_by_side(reads, **options)]
 
 
-def test_so_many_are_read_at_once_and_come_in_order() -> None:
+def test_a_bounded_number_is_read_at_once_and_comes_in_order() -> None:
     together = threading.Barrier(READERS)
 
     def read(number: int) -> bytes:

@@ -89,7 +89,7 @@ def test_a_key_is_judged_by_the_median_ratio_of_its_rounds() -> None:
     assert closed.endswith("(the lower quartile): met")
 
 
-def test_two_tables_that_differ_in_more_than_rounding_are_told_apart() -> None:
+def test_tables_that_differ_in_more_than_rounding_are_not_the_same() -> None:
     table = [18_250, 450, 3000, 1e6]
     assert frames.same([*table[:3], 1e6 + 1e-5], table)
     assert not frames.same([*table[:3], 1e6 + 1], table)

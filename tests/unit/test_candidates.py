@@ -171,7 +171,7 @@ def test_plans_are_served_in_turn() -> None:
     assert chosen == ["1", "3", "1", "3"]
 
 
-def test_plans_of_which_there_is_always_news_do_not_keep_others_from_being_looked_at() -> None:
+def test_plans_that_always_have_news_do_not_hide_other_plans() -> None:
     numbers = numbered(10)
     candidates = plans(*numbers)
     looked_at = []
@@ -226,7 +226,7 @@ def test_plans_whose_checks_find_something_do_not_delay_the_checks_of_others() -
     assert min(len(found) for found in made.values()) >= 10
 
 
-def test_a_plan_of_which_something_can_be_claimed_is_not_checked() -> None:
+def test_a_plan_with_something_to_claim_is_not_checked() -> None:
     candidates = plans(*numbered(4))
     looks = (
         running(names(1)),

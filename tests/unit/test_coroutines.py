@@ -88,7 +88,7 @@ def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
     assert failure(on_a_slot(runner, job)()).kind == "CancelledError"
 
 
-def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itself(
+def test_a_coroutine_stopped_while_it_is_started_decides_by_itself(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelled, it would use up an attempt, and the reason may pass: ZooKeeper answers again."""

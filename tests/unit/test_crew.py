@@ -91,7 +91,7 @@ def test_who_does_not_stop_in_time_is_killed_and_named() -> None:
         assert {process.exit_code for process in living} == {-9}
 
 
-def test_who_stops_when_told_is_not_killed() -> None:
+def test_a_process_that_stops_on_request_is_not_killed() -> None:
     with crew_of(REGISTERS) as (crew, _):
         living = crew.processes
         assert crew.stop(30) == []
@@ -119,7 +119,7 @@ def test_a_start_that_fails_for_the_moment_is_tried_again(
     assert f"a worker process cannot be started; it is tried again: {error}" in caplog.text
 
 
-def test_a_crew_of_which_one_cannot_start_leaves_none() -> None:
+def test_a_crew_with_a_process_that_cannot_start_leaves_none() -> None:
     started: list[WorkerProcess] = []
 
     def start() -> WorkerProcess:

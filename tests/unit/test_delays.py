@@ -81,7 +81,7 @@ def test_those_that_may_not_be_moved_keep_no_others_waiting() -> None:
     assert len(delays.take(260.0, WALL + 260, 50)) == 50
 
 
-def test_one_that_rested_has_waited_for_its_delay_all_the_same() -> None:
+def test_an_entry_that_rested_has_still_waited_for_its_delay() -> None:
     delays = Delays()
     far = name_due(WALL + 3600)
     delays.listed([far], 10.0)

@@ -115,7 +115,7 @@ def test_the_standard_library_gives_hundreds_of_files_and_a_hundred_tasks() -> N
     assert len(analysis.split(files)) > 50
 
 
-def test_who_executes_a_task_is_told_in_one_line(
+def test_one_line_says_who_executes_a_task(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     context = SimpleNamespace(name="parse os", attempt=2, worker="w")

@@ -100,7 +100,7 @@ def test_chaos_runs_what_is_marked_so_in_the_other_folder_too(
 @pytest.mark.parametrize(
     ("beside", "code", "last"), [(0, 1, ["alone"]), (1, 0, ["alone"]), (2, 0, [])]
 )
-def test_what_runs_alone_runs_last_whatever_the_others_came_to_but_for_ctrl_c(
+def test_what_runs_alone_runs_last_unless_ctrl_c_ended_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: int, code: int, last: list[str]
 ) -> None:
     module = dev()
@@ -122,7 +122,7 @@ def of(code: str, *more: str) -> list[str]:
     return [sys.executable, "-c", code, *more]
 
 
-def test_all_run_so_many_at_once_and_what_failed_is_told_at_the_end(
+def test_runs_are_bounded_and_failures_are_listed_at_the_end(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     # Each of the first two waits for the other, and the third finds both ended.

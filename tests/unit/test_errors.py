@@ -101,7 +101,7 @@ def frames_of(error: BaseException) -> list[str]:
     ("args", "kind"),
     [([1, 2, 3], InvalidTask), ("text", InvalidTask), ([(each for each in "")], NotSerialisable)],
 )
-def test_a_task_that_is_refused_is_told_in_one_frame(args: Any, kind: type[Exception]) -> None:
+def test_a_refused_task_has_a_traceback_of_one_frame(args: Any, kind: type[Exception]) -> None:
     offline: Any = SimpleNamespace(values=Values(cast("Transport", None), Codec()))
     plan = zkplan.Plan(offline, "/zkplan/plan-0000000003", PlanRecord("", "", 0.0))
     with pytest.raises(kind) as refused:
@@ -110,7 +110,7 @@ def test_a_task_that_is_refused_is_told_in_one_frame(args: Any, kind: type[Excep
     assert "codec.py" not in "".join(traceback.format_exception(refused.value))
 
 
-def test_the_error_of_a_task_is_told_in_one_frame() -> None:
+def test_the_error_of_a_task_has_a_traceback_of_one_frame() -> None:
     def deep() -> None:
         raise ValueError("of the task") from TaskFailed("t", "it failed", "remote lines")
 

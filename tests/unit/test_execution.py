@@ -193,7 +193,7 @@ def test_nothing_runs_with_an_argument_missing(runner: Runner, damage: str) -> N
     assert ran == []
 
 
-def test_a_task_out_of_attempts_is_not_run_and_tells_its_last_failure(runner: Runner) -> None:
+def test_a_task_out_of_attempts_is_not_run_and_keeps_its_last_failure(runner: Runner) -> None:
     job = job_of(note, options=TaskOptions(attempts=2), a=2)
     first = Failure("ValueError", "first", "", "w", 1, 0.0)
     last = Failure("ValueError", "last", "", "w", 2, 0.0)
@@ -234,7 +234,7 @@ def test_the_worker_that_a_task_was_lost_with_is_named(runner: Runner) -> None:
     assert "2 workers vanished while they ran it; the last one was vanished (" in found.message
 
 
-def test_only_so_many_losses_are_remembered(runner: Runner) -> None:
+def test_a_bounded_number_of_losses_is_remembered(runner: Runner) -> None:
     job = job_of(note)
     runner.vanished.note(job.claim.task_path, 0, "vanished")
     for number in range(LOSSES_MAX):
@@ -273,7 +273,7 @@ def be_written_off() -> None:
     settle_failure(job, time_out(job), CODEC, PATHS)
 
 
-def test_what_ends_after_it_was_written_off_changes_nothing_that_is_told_of_it(
+def test_a_late_end_changes_nothing_in_the_history_of_a_written_off_job(
     runner: Runner,
 ) -> None:
     runner.output_max = 1000

@@ -147,7 +147,7 @@ def outcome(error: Exception, complaints: Complaints) -> str:
     return str(ended.value.value)
 
 
-def test_what_the_tree_is_to_blame_for_ends_the_step_alone_and_is_told_once(
+def test_damage_in_the_tree_ends_its_step_alone_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     complaints = Complaints()

@@ -151,7 +151,7 @@ def test_a_session_that_follows_an_expired_one_is_asked_about_too() -> None:
     assert isinstance(told.get(timeout=WAIT_S), ServerRolledBack)
 
 
-def test_the_thread_that_tells_of_a_loss_waits_for_no_other(
+def test_the_thread_that_reports_a_loss_waits_for_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That of kazoo: out of memory, a Thread may end at once, and its start would wait for ever."""

@@ -279,7 +279,7 @@ def tried(
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_whatever_comes_a_decoder_gives_a_value_or_its_documented_error(name: str) -> None:
+def test_a_decoder_gives_a_value_or_its_documented_error_for_any_bytes(name: str) -> None:
     decode, garbage, allowed = DECODERS[name]
 
     @settings(max_examples=150)
@@ -368,7 +368,7 @@ EVENTS = st.lists(st.builds(lambda head, rest: [*head, *rest], _HEADS, _RESTS), 
 
 
 @given(_WORDS, EVENTS)
-def test_what_a_history_tells_is_shown_or_refused(by: str, events: list[list[Any]]) -> None:
+def test_any_history_is_shown_or_refused(by: str, events: list[list[Any]]) -> None:
     # As JSON of somebody else may be: with escapes, also of half a character.
     data = b"h1j" + json.dumps([[7, 1_700_000_000_000, by, events]]).encode()
     told = Events()

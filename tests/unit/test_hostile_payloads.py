@@ -181,7 +181,7 @@ def test_a_value_that_is_not_asked_for_is_not_decoded(body: bytes) -> None:
     assert "bytes" in task_details._entry(OURS, node)
 
 
-def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
+def test_an_error_raised_while_a_value_is_shown_is_shown() -> None:
     class Shy:
         def __repr__(self) -> str:
             raise RuntimeError("not to be shown")
@@ -192,7 +192,7 @@ def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
     assert values.failed == ["RuntimeError: not to be shown"]
 
 
-def test_a_signed_failure_that_is_damaged_is_told() -> None:
+def test_a_signed_failure_that_is_damaged_is_shown_as_undecodable() -> None:
     """Somebody with the secret, of a version to come, may have written it."""
     sealed = OURS.seal(FAILURE, b"\0\0\0\x02[]")
     assert "undecodable" in task_details._outcome(OURS, sealed)["outcome"]

@@ -190,7 +190,7 @@ def test_the_pure_modules_have_examples() -> None:
     assert {"zkplan.protocol.layout", "zkplan.backoff"} <= set(WITH_EXAMPLES)
 
 
-def test_an_assert_only_tells_the_type_checker_what_is_known() -> None:
+def test_an_assert_only_informs_the_type_checker() -> None:
     found: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -84,7 +84,7 @@ def test_a_plan_that_is_not_in_turn_is_listed_again_as_well() -> None:
     assert sorted(looks(candidates, REFRESH_S)) == [FIRST, "0000000002"]
 
 
-def test_a_watched_listing_grows_old_only_when_something_was_told() -> None:
+def test_a_watched_listing_grows_old_only_after_an_event() -> None:
     candidates = plans(FIRST)
     listed(candidates, 1, 2, 3, watch=True)
     assert looks(candidates, 100.0) == []
@@ -177,7 +177,7 @@ def test_a_long_listing_is_not_watched_again_when_its_first_watch_fires() -> Non
     assert seen.begin_look(0.0) is True
 
 
-def test_what_was_told_during_a_long_listing_is_watched_again() -> None:
+def test_an_event_during_a_long_listing_sets_the_watch_again() -> None:
     candidates = plans(FIRST)
     seen = candidates.views[FIRST]
     seen.watch = False

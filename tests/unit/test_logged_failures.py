@@ -73,7 +73,7 @@ def test_what_zkplan_itself_says_of_a_failure_is_logged_whole() -> None:
     assert for_log(refused, job, "refused") == "PayloadUndecodable: refused"
 
 
-def test_a_value_that_cannot_be_decoded_tells_its_kind_and_not_itself(runner: Runner) -> None:
+def test_a_value_that_cannot_be_decoded_shows_its_kind_and_not_itself(runner: Runner) -> None:
     telling = Telling()
     telling.__dict__["card"] = CANARY
     ended = runner.run(job_of(print, (telling,)))

@@ -87,14 +87,16 @@ T = '[tasks.t]\nshell = "echo {x}"\nargs = [1]\n'
         ("[tasks.t]\ncall = 'json:dumps'\ncwd = '/'", "[tasks.t] cwd: there is no such key"),
     ],
 )
-def test_a_mistake_is_told_with_its_file_task_and_key(text: str, told: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_file_task_and_key(
+    text: str, told: str, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidPlanFile) as refused:
         tasks(tmp_path, text)
     assert str(refused.value).startswith(f"{tmp_path}/plan.toml")
     assert told in str(refused.value)
 
 
-def test_a_cycle_is_told_with_all_of_its_tasks(tmp_path: Path) -> None:
+def test_a_cycle_is_reported_with_all_of_its_tasks(tmp_path: Path) -> None:
     text = "".join(
         f"[tasks.{name}]\nshell = '{{x}}'\nargs = [{{task = '{needed}'}}]\n"
         for name, needed in ("ab", "bc", "ca")
@@ -117,7 +119,7 @@ def test_a_parameter_is_known_and_of_the_type_of_its_default(
         tasks(tmp_path, f"[params]\nn = 3\n{T}", **params)
 
 
-def test_a_file_that_is_not_there_is_told() -> None:
+def test_a_file_that_is_missing_is_reported() -> None:
     with pytest.raises(InvalidPlanFile, match="cannot be read: No such file"):
         read_plan_file("nowhere.toml")
 

@@ -31,7 +31,7 @@ def commit_of(plan: str) -> list[Op]:
     ]
 
 
-def test_of_a_commit_in_such_a_plan_nothing_is_told() -> None:
+def test_a_commit_in_a_plan_without_a_history_records_nothing() -> None:
     teller = Teller(ROOT, {SILENT})
     pending = f"{ROOT}/claims/worker-0000000005/pending-9"
     ops = [*commit_of(SILENT), Create(pending, b""), Delete(pending)]
@@ -53,7 +53,7 @@ def test_of_a_commit_in_such_a_plan_nothing_is_told() -> None:
     ],
     ids=lambda op: f"{type(op).__name__} {op.path}",
 )
-def test_whatever_else_is_changed_is_looked_at(op: Op) -> None:
+def test_every_other_change_is_looked_at(op: Op) -> None:
     ops = commit_of(SILENT)
     for at in (0, len(ops) // 2, len(ops)):
         assert not Teller(ROOT, {SILENT}).tells_nothing([*ops[:at], op, *ops[at:]])

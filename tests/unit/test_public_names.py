@@ -96,7 +96,7 @@ def loaded_by(code: str) -> set[str]:
     return {name.split(".")[1] for name in ran.stdout.split()}
 
 
-def test_a_type_checker_is_told_what_the_names_are_when_asked_for() -> None:
+def test_a_type_checker_knows_the_lazy_names() -> None:
     told = {
         name.name: (node.module or "")
         for node in ast.walk(ast.parse(Path(zkplan.__file__).read_text()))

@@ -105,7 +105,7 @@ def test_a_read_behind_a_write_stays_behind_it(line: Line) -> None:
     assert line.waiting == IN_ORDER
 
 
-def test_a_read_that_comes_while_the_loss_is_being_told_stays_behind_the_write(
+def test_a_read_sent_while_a_loss_is_reported_stays_behind_the_write(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kazoo fails what is under way first, and says only then that the connection is lost."""
@@ -261,7 +261,7 @@ def test_batches_that_are_split_do_not_wait_for_another_answer(line: Line) -> No
     assert len(line.waiting) == IN_FLIGHT_MAX
 
 
-def test_a_request_that_fails_while_the_transport_is_closed_is_told(
+def test_a_request_that_fails_while_the_transport_is_closed_reports_it(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not kept to be sent again: nobody would."""
@@ -278,7 +278,7 @@ def test_a_request_that_fails_while_the_transport_is_closed_is_told(
     assert isinstance(error, ClientClosed)
 
 
-def test_a_request_that_is_under_way_at_the_end_is_told_that_the_client_is_closed(
+def test_a_request_under_way_at_the_end_fails_with_client_closed(
     line: Line,
 ) -> None:
     line.submit(CLAIM)

@@ -165,7 +165,7 @@ def test_a_command_gives_user_and_password(place: Place) -> None:
         ('[profiles.b]\nhosts = "x"', "there is no profile 'a': .*toml has b"),
     ],
 )
-def test_a_mistake_in_a_file_is_told_with_its_line(place: Place, text: str, told: str) -> None:
+def test_a_mistake_in_a_file_is_reported_with_its_line(place: Place, text: str, told: str) -> None:
     place.write(text)
     with pytest.raises(InvalidSettings, match=told):
         place.resolve(profile="a")
@@ -175,7 +175,7 @@ def test_a_mistake_in_a_file_is_told_with_its_line(place: Place, text: str, told
 @given(
     st.lists(st.sampled_from(TOKENS) | st.text(max_size=5)).map("".join) | st.binary(max_size=99)
 )
-def test_whatever_is_in_a_file_it_is_read_or_refused(place: Place, text: str | bytes) -> None:
+def test_any_file_is_read_or_refused(place: Place, text: str | bytes) -> None:
     place.own.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
     with contextlib.suppress(InvalidSettings):
         place.resolve(profile="a")
@@ -428,7 +428,7 @@ KEY = f"a:{bytes(range(32)).hex()}"
         ([f"a b:{KEY[2:]}"], "the ID of a key"),
     ],
 )
-def test_secret_files_without_strong_keys_that_can_be_told_apart_are_refused(
+def test_secret_files_without_strong_and_distinct_keys_are_refused(
     contents: list[str], told: str, tmp_path: Path
 ) -> None:
     """Without a key nothing would be sealed, and nobody would say so."""

@@ -178,7 +178,7 @@ def test_a_plan_of_chains_yields_to_one_that_has_had_less() -> None:
     assert stocked("greedy", Share(), Share()).must_yield({B}, 0.0)
 
 
-def test_a_full_worker_glances_at_a_plan_of_which_it_holds_nothing() -> None:
+def test_a_full_worker_glances_at_a_plan_it_holds_nothing_of() -> None:
     candidates = plans(A, B, C)
     candidates.shares.came(A, 0.0)
     candidates.shares.opened("claim", A)

@@ -42,7 +42,7 @@ def wait_until_gone(pid: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(TEXTS | st.sampled_from(HOSTILE), min_size=1, max_size=4))
-def test_a_shell_gets_each_value_as_one_word_whatever_is_in_it(values: list[str]) -> None:
+def test_a_shell_gets_any_value_as_one_word(values: list[str]) -> None:
     printed = shell("printf '%s\\0' {values} end", check=False)(values)
     assert printed.stdout.split("\0")[:-1] == [*values, "end"]
     assert (printed.exit_code, printed.stderr) == (0, "")
@@ -110,7 +110,7 @@ def test_a_value_that_is_no_word_is_refused_by_name(value: Any) -> None:
         shell("echo {x}")(value)
 
 
-def test_a_failure_tells_exit_code_signal_and_the_end_of_stderr() -> None:
+def test_a_failure_has_exit_code_signal_and_the_end_of_stderr() -> None:
     with pytest.raises(ShellFailed) as failed:
         shell("seq 9999 >&2; echo {x} >&2; exit 7")("it's")
     error = pickle.loads(pickle.dumps(failed.value))

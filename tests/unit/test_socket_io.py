@@ -81,7 +81,7 @@ def test_a_request_that_finds_no_room_is_written_whole(ends: tuple[Any, socket.s
     assert got == message
 
 
-def test_a_server_that_is_silent_or_reads_nothing_is_told_after_the_time(
+def test_a_silent_server_and_one_that_reads_nothing_time_out(
     ends: tuple[Any, socket.socket],
 ) -> None:
     connection, _ = ends

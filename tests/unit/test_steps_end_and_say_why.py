@@ -145,7 +145,7 @@ def test_a_plan_that_was_resumed_meanwhile_is_paused_again() -> None:
         pytest.param(node(), None, None, PlanDrained, id="nothing else is left of it"),
     ],
 )
-def test_what_is_gone_is_told_apart(
+def test_each_reason_for_a_missing_task_has_its_own_error(
     plan: Node | None, ready: Node | None, adds: Node | None, error: type[Exception]
 ) -> None:
     step = read_finished(PATH, NewTask("task 'b'", "5000", b"", ["0000000005"]))

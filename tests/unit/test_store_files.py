@@ -41,7 +41,7 @@ def test_blobs_and_folders_are_deleted_and_may_be_gone_already(store: Store) -> 
     assert store.names("plan-2") == ["a-00"]
 
 
-def test_a_blob_that_is_gone_is_told_from_a_store_that_is_another_one(store: Store) -> None:
+def test_a_missing_blob_is_distinguished_from_another_store(store: Store) -> None:
     with pytest.raises(StoreUnavailable, match="another store"):
         store.read("plan-1", "a-00")
     store.write("plan-1", "b-00", [b"data"])

@@ -91,7 +91,7 @@ def test_workers_that_keep_ending_by_themselves_break_the_run_with_their_log(
     assert {kill.intended for kill in fleets.history.kills} == {False}
 
 
-def test_a_worker_that_does_not_stop_is_killed_and_told(fleets: Fleets) -> None:
+def test_a_worker_that_does_not_stop_is_killed_and_recorded(fleets: Fleets) -> None:
     with fleets.of(*IGNORES_SIGTERM) as fleet:
         logs = [fleets.folder / f"worker-{number}.log" for number in (1, 2)]
         wait_until(lambda: all(log.read_text() for log in logs), "both ignore it")
@@ -158,7 +158,7 @@ def test_a_supervisor_that_ends_breaks_the_run_with_its_log(fleets: Fleets) -> N
         tend_for_ever(fleet)
 
 
-def test_a_supervisor_that_does_not_stop_is_killed_and_told(fleets: Fleets) -> None:
+def test_a_supervisor_that_does_not_stop_is_killed_and_recorded(fleets: Fleets) -> None:
     with fleets.supervised("trap '' TERM; echo here; while :; do sleep 1; done") as fleet:
         fleets.said(1)
         fleet.stop(grace_s=0.05)

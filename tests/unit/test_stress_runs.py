@@ -181,7 +181,7 @@ def test_a_seed_gives_the_same_graph_and_another_seed_another_one() -> None:
     assert random_graph(50, 3, seed=7) != random_graph(50, 3, seed=8)
 
 
-def test_a_digest_tells_apart_other_values_other_sources_and_missing_ones() -> None:
+def test_digests_differ_for_other_values_other_sources_and_missing_ones() -> None:
     digests = [
         digest_of({0: "a", 1: "b"}),
         digest_of({0: "b", 1: "a"}),

@@ -129,7 +129,7 @@ def replaced(shape: Any) -> Any:
 
 
 @given(st.lists(shapes, max_size=4))
-def test_whatever_the_shape_each_task_is_replaced_by_its_result(args: list[Any]) -> None:
+def test_in_any_shape_each_task_is_replaced_by_its_result(args: list[Any]) -> None:
     new = made(print, args)
     assert len(new.deps) == len(set(new.deps)) == record(new).positions
     assert call(new, *(f"result of {dep}" for dep in new.deps)) == (tuple(replaced(args)), {})
@@ -255,7 +255,7 @@ def test_a_function_that_cannot_be_serialised_is_named() -> None:
         made(lambda: hidden, name="sum")
 
 
-def test_an_error_while_an_argument_is_reduced_is_told() -> None:
+def test_an_error_while_an_argument_is_reduced_is_reported() -> None:
     class Stubborn:
         def __reduce__(self) -> Any:
             raise LookupError("stays here")

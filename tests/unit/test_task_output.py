@@ -37,7 +37,7 @@ def shown(pieces: list[TaskLog]) -> list[tuple[int, int, str]]:
     return [(each.attempt, each.cut, each.text) for each in pieces]
 
 
-def test_the_end_tells_the_last_bytes_and_never_half_a_character() -> None:
+def test_the_end_has_the_last_bytes_and_never_half_a_character() -> None:
     tail = Tail(10)
     assert tail.rest(10) is None
     tail.add("gone")
@@ -51,7 +51,7 @@ def test_the_end_tells_the_last_bytes_and_never_half_a_character() -> None:
     assert printed.end == 4 + 12 + 7
 
 
-def test_what_was_told_while_it_ran_is_not_told_again_unless_there_is_a_gap() -> None:
+def test_output_stored_while_a_task_ran_is_stored_again_only_after_a_gap() -> None:
     tail = Tail(100)
     tail.add("one ")
     assert tail.live(1.9) is None
@@ -97,7 +97,7 @@ def test_a_hundred_megabytes_take_no_memory_however_they_come() -> None:
     assert (printed.end, printed.text) == (100_000_000, "ä" * 512)
 
 
-def test_what_is_told_twice_is_shown_once_and_gaps_are_counted() -> None:
+def test_output_stored_twice_is_shown_once_and_gaps_are_counted() -> None:
     told = [
         record(1, Printed(0, "one ")),
         record(2, Printed(0, "one ")),  # an answer was lost
@@ -316,7 +316,7 @@ def test_a_worker_without_stdout_and_stderr_keeps_what_tasks_print(
     assert said(job) == "to nobody\n"
 
 
-def test_what_a_history_had_no_room_for_is_not_told() -> None:
+def test_output_that_a_history_had_no_room_for_is_dropped() -> None:
     answers: list[Any] = [Refused(1, Reason.NO_AUTH, "seg-"), Applied(["checked", "untold"])]
     for first, is_told in ((0, False), (1, True)):
         step: Any = Recorder("/zkplan").step(tell_printed(claim(), Printed(0, "hello")))

@@ -76,7 +76,7 @@ def test_a_wide_picture_says_how_much_of_a_plan_has_finished() -> None:
     assert narrow[3].split()[2:4] == ["running", "2,500"]
 
 
-def test_what_is_still_to_come_is_never_told_as_less() -> None:
+def test_what_is_still_to_come_is_never_shown_as_less() -> None:
     left = {0.2: "1 s", 119.5: "120 s", 121.0: "3 min"}
     for seconds, told in left.items():
         seen = overview(0)._replace(
@@ -95,7 +95,7 @@ def schedule(due: float, paused: bool = False) -> Schedule:
     return Schedule("/z/schedules/nightly", definition, Upcoming(int(due * 1000), paused), 0)
 
 
-def test_what_is_late_is_told_with_by_how_much() -> None:
+def test_what_is_late_is_shown_with_by_how_much() -> None:
     plans = [
         plan(0, deadline=NOW - 60),
         plan(5, deadline=NOW + 60, left=50.0),

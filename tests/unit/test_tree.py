@@ -144,7 +144,7 @@ def test_an_ephemeral_without_a_session_is_refused() -> None:
         Tree().apply(Create("/a", ephemeral=True))
 
 
-def test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent() -> None:
+def test_a_deletion_notifies_each_watcher_once_and_then_the_parent() -> None:
     tree = tree_with("/p", "/p/a")
     tree.get("/p/a", "both")
     tree.children("/p/a", "both")

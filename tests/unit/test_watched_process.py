@@ -131,7 +131,7 @@ def test_what_cannot_be_shown_does_not_hold_up_the_process(
     assert caplog.text.count("No space left on device") == 1
 
 
-def test_a_stream_that_cannot_show_a_character_shows_the_line_all_the_same(
+def test_a_stream_that_cannot_show_a_character_still_shows_the_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = io.BytesIO()
@@ -153,7 +153,7 @@ def lower_end(line: UpperEnd, monkeypatch: pytest.MonkeyPatch) -> LowerEnd:
     return LowerEnd()
 
 
-def test_the_line_tells_who_registered_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_names_who_registered_last(monkeypatch: pytest.MonkeyPatch) -> None:
     line = UpperEnd()
     process = lower_end(line, monkeypatch)
     line.listen()

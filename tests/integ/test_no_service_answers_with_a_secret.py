@@ -114,7 +114,7 @@ def test_metrics_of_a_closed_root_have_no_planted_value(
             assert CANARY.search(told) is None
 
 
-def test_a_server_with_logins_of_a_file_tells_none_of_them(tmp_path: Path) -> None:
+def test_a_server_with_logins_of_a_file_prints_none_of_them(tmp_path: Path) -> None:
     file = file_with(tmp_path, f"owner:{PASSWORD}", "logins")
     words = ("server", "--listen", f"127.0.0.1:{free_port()}", "--login-file", file)
     with searched(tmp_path, {}, *words) as process:
@@ -133,7 +133,7 @@ def test_a_server_with_logins_of_a_file_tells_none_of_them(tmp_path: Path) -> No
     ],
     ids=" ".join,
 )
-def test_demo_and_stress_under_a_closed_root_tell_no_secret(
+def test_demo_and_stress_under_a_closed_root_print_no_secret(
     words: tuple[str, ...], environment: dict[str, str]
 ) -> None:
     ran = zkplan_command(*words, env=environment)

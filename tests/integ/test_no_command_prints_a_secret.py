@@ -254,7 +254,7 @@ def quickly(plan: str) -> pytest.MarkDecorator:
 
 
 @quickly("failed")
-def test_the_owner_of_a_root_is_told_no_secret(
+def test_no_command_of_the_owner_prints_a_secret(
     plans: list[str], world: World, tmp_path: Path
 ) -> None:
     for lines in (READS, WRONG, CHANGES):
@@ -281,7 +281,7 @@ def content_of(file: Path) -> bytes:
 
 
 @quickly("done")
-def test_who_has_another_key_is_told_no_secret_and_no_value(
+def test_with_another_key_no_command_prints_a_secret_or_a_value(
     plans: list[str], world: World, tmp_path: Path
 ) -> None:
     """He has the login, so he sees and changes what access lists alone guard."""
@@ -296,7 +296,7 @@ def test_who_has_another_key_is_told_no_secret_and_no_value(
 
 
 @pytest.mark.parametrize("user", ["other", ""])
-def test_who_has_another_login_or_none_is_refused_and_told_no_secret(
+def test_with_another_login_or_none_each_command_refuses_without_a_secret(
     user: str, world: World
 ) -> None:
     world.environment["ZKPLAN_LOGIN_USER"] = user
@@ -307,7 +307,7 @@ def test_who_has_another_login_or_none_is_refused_and_told_no_secret(
 
 
 @pytest.mark.parametrize("some", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_without_a_server_no_command_tells_a_secret(some: bool, world: World) -> None:
+def test_without_a_server_no_command_prints_a_secret(some: bool, world: World) -> None:
     """The quick form takes the first line of each group of commands."""
     lines: tuple[Line, ...] = (*READS, *CHANGES, *STAYING)
     if some:
@@ -319,7 +319,7 @@ def test_without_a_server_no_command_tells_a_secret(some: bool, world: World) ->
         assert {*world(line, name)} == {wanted}, line
 
 
-def test_with_wrong_settings_no_command_tells_a_secret(world: World, tmp_path: Path) -> None:
+def test_with_wrong_settings_no_command_prints_a_secret(world: World, tmp_path: Path) -> None:
     """The password is on the line that is wrong."""
     profile = f'[profiles.x]\nhosts = "a:1"\nlogin.user = "o"\nlogin.password = "{PASSWORD}\n'
     file = file_with(tmp_path, profile, "wrong-profile.toml")

@@ -129,7 +129,7 @@ def test_a_delayed_task_says_until_when_and_after_which_error(
     assert run("plan", "why", plan.number, "-o", "json").data["causes"][0]["when"].startswith("20")
 
 
-def test_busy_slots_and_who_runs_the_task_are_told(
+def test_busy_slots_and_who_runs_the_task_are_reported(
     zkplan_client: Client, here: Here, gate: Path
 ) -> None:
     with working(*here, threads=1) as worker:
@@ -150,7 +150,7 @@ def test_busy_slots_and_who_runs_the_task_are_told(
         assert (codes(other.why()), codes(runs.why())) == (["done"], ["finished"])
 
 
-def test_workers_that_were_all_paused_are_told_and_how_to_resume_one(
+def test_paused_workers_are_reported_with_how_to_resume_one(
     zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     with working(*here) as worker:
@@ -206,7 +206,7 @@ def test_a_task_that_an_operator_cancelled_is_not_out_of_attempts(
     assert "1 of 2 unfinished tasks is out of attempts or cancelled" in plan.why().causes[0].text
 
 
-def test_a_claim_whose_worker_has_vanished_is_told(
+def test_a_claim_whose_worker_has_vanished_is_reported(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan() as plan:
@@ -232,7 +232,7 @@ def test_a_task_that_no_worker_can_decode_says_what_it_lacks(
         assert "undecodable" in codes(plan.why())
 
 
-def test_an_edge_that_leads_nowhere_is_told(zkplan_client: Client, znodes: KazooClient) -> None:
+def test_an_edge_that_leads_nowhere_is_reported(zkplan_client: Client, znodes: KazooClient) -> None:
     plan: Plan = blocked_plan(zkplan_client, znodes)
     (task,) = plan.tasks()
     assert codes(plan.task(task.number).why()) == ["waits", "broken_edge"]

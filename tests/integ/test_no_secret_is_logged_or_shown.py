@@ -1,6 +1,6 @@
 """A secret, a password and an argument are planted: no error, log or process shows them.
 
-Commands have a module of their own: `test_no_command_tells_a_secret.py`.
+Commands have a module of their own: `test_no_command_prints_a_secret.py`.
 """
 
 from __future__ import annotations

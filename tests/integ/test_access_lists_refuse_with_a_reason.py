@@ -224,7 +224,7 @@ def test_what_may_not_be_read_is_not_called_closed(here: Here, run: Run) -> None
             remove_tree(both, root)
 
 
-def test_a_key_that_may_not_be_rotated_is_told(
+def test_a_key_that_may_not_be_rotated_is_reported(
     world: World, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts, root = world.here
