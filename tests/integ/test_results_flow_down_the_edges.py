@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,39 +11,6 @@ from tests.tools.support import wait_until
 from zkplan import Client, ResultNotKept, TaskSpec
 
 pytestmark = pytest.mark.usefixtures("worker")
-
-
-def same(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return args, kwargs
-
-
-def test_edges_are_found_at_any_depth_and_constants_stay(zkplan_client: Client) -> None:
-    with zkplan_client.create_plan() as plan:
-        one = plan.add_task(lambda: 1)
-        two = plan.add_task(lambda: "two")
-        nothing = plan.add_task(lambda: None)
-        end = plan.add_task(
-            same,
-            [
-                one,
-                [one, two],
-                (two, {"k": [one, {"deep": (two,)}]}),
-                {one, 9},
-                frozenset({two}),
-                [None, nothing],
-            ],
-            {"named": two, "constant": {"x": [1.5, b"y"]}},
-        )
-    args, kwargs = end.result(30)
-    assert args == (
-        1,
-        [1, "two"],
-        ("two", {"k": [1, {"deep": ("two",)}]}),
-        {1, 9},
-        frozenset({"two"}),
-        [None, None],
-    )
-    assert kwargs == {"named": "two", "constant": {"x": [1.5, b"y"]}}
 
 
 def test_a_task_given_twice_is_one_edge_and_one_object(zkplan_client: Client) -> None:

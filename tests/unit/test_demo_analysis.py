@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from pathlib import Path
 from random import Random
@@ -101,18 +100,6 @@ def test_the_most_imported_modules_rank_by_number_then_by_name() -> None:
     importers = {"re": 2, "abc": 2, "sys": 3}
     summary = Summary(0, 0, 0, 0, (), (), importers)
     assert analysis.most_imported(summary) == [("sys", 3), ("abc", 2), ("re", 2)]
-
-
-def test_a_summary_is_the_same_after_its_journey_through_bytes(folder: Path) -> None:
-    summary = analysis.analyse(str(folder), SOURCES)
-    assert pickle.loads(pickle.dumps(summary)) == summary
-    assert summary.files == 4
-
-
-def test_the_standard_library_gives_hundreds_of_files_and_a_hundred_tasks() -> None:
-    files = analysis.source_files(analysis.standard_library())
-    assert len(files) > 300
-    assert len(analysis.split(files)) > 50
 
 
 def test_one_line_says_who_executes_a_task(

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.embedded.sessions import SavedSession, Session, Sessions
+from zkplan.embedded.sessions import Session, Sessions
 
 LOW_MS, HIGH_MS = 100, 1000
 
@@ -21,46 +21,9 @@ def sessions() -> Sessions:
     )
 
 
-def test_a_session_expires_only_after_its_whole_time_out() -> None:
-    live = sessions()
-    session = live.create(200, now_ms=1000, wall_ms=5)
-    # Times are rounded down: at 1200 as little as 199.1 ms may have passed.
-    assert live.expired(1200) == []
-    assert live.next_check_ms() == 1201
-    assert live.expired(1201) == [session]
-
-
-def test_attaching_negotiates_the_time_out_anew() -> None:
-    live = sessions()
-    session = live.create(1000, 0, 5)
-    assert live.attach(session.id, session.password, 200, 10) is session
-    assert live.take_changes()[-1] == (session.id, SavedSession(session.id, session.password, 200))
-    assert live.next_check_ms() == 211
-    assert live.expired(211) == [session]
-
-
 def test_ids_stay_positive_numbers_of_64_bits() -> None:
     for wall_ms in (0, 2**40 - 1, 2**40, 2**62):
         assert 0 < sessions().create(200, 0, wall_ms).id < 2**62
-
-
-def test_no_session_loses_the_time_that_the_server_was_away() -> None:
-    live = sessions()
-    first, second = live.create(200, 0, 5), live.create(400, 100, 5)
-    live.forgive(3000, 3100)
-    assert live.expired(3200) == []
-    assert live.expired(3201) == [first]
-    assert live.expired(3501) == [second]
-
-
-def test_a_session_heard_of_since_gains_no_time_by_an_absence() -> None:
-    live = sessions()
-    session = live.create(200, 0, 5)
-    live.touch(session, 60_000)
-    live.forgive(59_900, 60_000)
-    assert session.deadline_ms == 60_200
-    assert live.expired(60_200) == []
-    assert live.expired(60_201) == [session]
 
 
 STEPS = st.lists(

@@ -349,11 +349,3 @@ def test_a_lock_is_released_although_its_address_stays(tmp_path: Path) -> None:
     held.release()
     (tmp_path / "address").rmdir()
     FolderLock(tmp_path).release()
-
-
-def test_a_lock_that_is_held_says_that_a_server_holds_it(tmp_path: Path) -> None:
-    held = FolderLock(tmp_path)
-    with pytest.raises(StorageLocked) as caught:
-        FolderLock(tmp_path)
-    assert caught.value.by_server
-    held.release()

@@ -23,7 +23,6 @@ from zkplan.protocol.task_options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.tasks import Task
 from zkplan.transport import Transport
 from zkplan.values import codec as codecs
-from zkplan.values import function_codec as functions
 from zkplan.values.codec import TASK, Codec
 from zkplan.values.plan_values import Values
 
@@ -64,13 +63,6 @@ def call(new: NewTask, *values: Any) -> tuple[Any, Any]:
     """The arguments of the function once `values` came down the edges."""
     args, kwargs = codecs.load(record(new).arguments, values)
     return args, kwargs
-
-
-def test_constants_make_no_edges() -> None:
-    new = made(math.hypot, (3, 4))
-    assert (new.deps, new.k) == ([], 0)
-    assert call(new) == ((3, 4), {})
-    assert functions.load_function(record(new).function) is math.hypot
 
 
 def test_tasks_at_any_depth_become_edges_in_the_order_they_are_met() -> None:
@@ -228,11 +220,6 @@ def test_options_left_out_are_those_of_the_plan() -> None:
         attempts=1, retry_delay=2.0, timeout=9.0, priority=3, keep=False
     )
     assert new.rank == rank_of(3)
-
-
-def test_defaults_of_the_plan_are_checked_too() -> None:
-    with pytest.raises(InvalidTask, match="attempts"):
-        made(math.sqrt, (4,), defaults=TaskOptions(attempts=0))
 
 
 def test_an_argument_that_cannot_be_serialised_is_named() -> None:
