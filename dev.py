@@ -315,13 +315,14 @@ def set_up_faketime() -> None:
 
 def zookeeper_is_installed() -> bool:
     # Loaded by path: with its imports zkplan needs packages that this Python does not have.
-    spec = importlib.util.spec_from_file_location("java", TOP / "zkplan" / "testing" / "java.py")
-    if spec is None or spec.loader is None:
-        stop(f"{TOP} is not a complete checkout of zkplan: zkplan/testing/java.py is missing.")
-    java = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(java)
+    file = TOP / "zkplan" / "testing" / "__init__.py"
+    spec = importlib.util.spec_from_file_location("testing", file)
+    if spec is None or spec.loader is None or not file.exists():
+        stop(f"{TOP} is not a complete checkout of zkplan: zkplan/testing is missing.")
+    testing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(testing)
     try:
-        return java.find_zookeeper() is not None
+        return testing.find_zookeeper() is not None
     except FileNotFoundError as error:
         stop(str(error))
 

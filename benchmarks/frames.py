@@ -24,7 +24,7 @@ from random import Random
 
 import zkplan
 from zkplan.testing.server_process import EmbeddedServerProcess, ServerProcess
-from zkplan.transport.address_lease import PassingFolder
+from zkplan.transport.process_folder import ProcessFolder
 
 from . import machine
 from .client_process import ClientProcess
@@ -89,7 +89,7 @@ def measure(given: argparse.Namespace, paths: Sequence[str]) -> Iterator[str]:
         if given.data:
             server: ServerProcess = stack.enter_context(EmbeddedServerProcess(is_open=False))
         else:
-            folder = PassingFolder()
+            folder = ProcessFolder()
             stack.callback(folder.remove)
             store = f"file://{folder.path}/store"
             server = stack.enter_context(InMemoryServer(is_open=False))

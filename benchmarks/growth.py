@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 import zkplan
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.core import plan_life as control
 from zkplan.protocol.requests import ReadMany
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from zkplan.basics.settings import Settings as Connecting
-from zkplan.testing.stress.run import Report, StressSettings, run
+from zkplan.testing.stress_run import Report, StressSettings, run
 
 from .rows import Row, Target
 from .suite import Bench

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import zkplan
-from zkplan.testing.java import find_java
+from zkplan.testing import find_java
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _TOP = Path(__file__).resolve().parents[1]

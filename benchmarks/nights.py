@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zkplan
 from zkplan import Client, Plan, TaskSpec
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.history.compaction import compact
 
 from .functions import refuse, take

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import zkplan
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 10.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zkplan.testing.java import find_zookeeper
+from zkplan.testing import find_zookeeper
 from zkplan.testing.server_process import (
     LOOPBACK,
     EmbeddedServerProcess,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from zkplan import Task, TaskSpec
-from zkplan.testing.stress.tasks import random_graph
+from zkplan.testing.stress_tasks import random_graph
 
 from .functions import depth, nothing, successor, total, zero
 

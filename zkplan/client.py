@@ -33,8 +33,7 @@ from .protocol.task_options import TaskOptions
 from .schedules import Schedule, find, find_all
 from .transport import open_transport
 from .transport.access import access_options
-from .transport.address_lease import Lease
-from .transport.addresses import folder_of, is_embedded, lease
+from .transport.addresses import ServerAddress, folder_of, is_embedded, server_at
 from .values.keyring import keys_of, parse_keys
 from .values.store import Store
 from .views.find import find_plan
@@ -56,7 +55,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
     """
 
     #: The server that `close` releases.
-    _server: Lease | None = None
+    _server: ServerAddress | None = None
 
     @told_to_caller
     @takes_attempts
@@ -359,7 +358,7 @@ def connect_with(
     keys = keys_of(settings)
     hosts: str | KazooClient = settings.hosts if client is None else client
     with ExitStack() as opened:
-        server = opened.enter_context(lease(hosts)) if isinstance(hosts, str) else None
+        server = opened.enter_context(server_at(hosts)) if isinstance(hosts, str) else None
         options = access_options(settings) if server is not None else {}
         transport = open_transport(
             hosts if server is None else server.hosts,

@@ -17,8 +17,7 @@ from .basics.public_calls import Duration, in_seconds
 from .basics.settings import Settings, one_setting
 from .client import Client, connect_with
 from .errors import ZkplanError
-from .transport.address_lease import Lease
-from .transport.addresses import PREFIX, lease_folder, lease_in_memory
+from .transport.addresses import PREFIX, ServerAddress, server_in_memory, server_of_folder
 from .values.connection import DEFAULT_ROOT
 from .values.keyring import keys_of
 from .worker import THREADS_MAX, Worker, check_isolation
@@ -127,7 +126,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         self._inline_limit: int = one_setting("inline_limit", inline_limit)
         self._opened: ExitStack | None = None
         self._client: Client | None = None
-        self._server: Lease | None = None
+        self._server: ServerAddress | None = None
         self._pid = 0
 
     @property
@@ -188,7 +187,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         with ExitStack() as stack:
             folder = self._folder
             server = stack.enter_context(
-                lease_in_memory() if folder is None else lease_folder(folder)
+                server_in_memory() if folder is None else server_of_folder(folder)
             )
             client = self._connect(server, stack)
             client.prepare()
@@ -215,18 +214,18 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         atexit.register(self._end, KeyboardInterrupt())
         return client
 
-    def _connect(self, server: Lease, stack: ExitStack) -> Client:
+    def _connect(self, server: ServerAddress, stack: ExitStack) -> Client:
         client = stack.enter_context(connect_with(self._settings(server)))
         client.ends_with_process = True
         if not self._given:
             client.file_keys = ()
         return client
 
-    def _address(self, server: Lease) -> str:
+    def _address(self, server: ServerAddress) -> str:
         # If another process serves the folder, each client follows that server by itself.
         return f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
 
-    def _settings(self, server: Lease) -> Settings:
+    def _settings(self, server: ServerAddress) -> Settings:
         secret = self._given or server.secret
         return Settings(
             hosts=self._address(server),
@@ -237,9 +236,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             inline_limit=self._inline_limit,
         )
 
-    def _crew(self, server: Lease, stack: ExitStack) -> Crew:
+    def _crew(self, server: ServerAddress, stack: ExitStack) -> Crew:
         # Imported here: who only wants a client does not load it.
-        from .processes.child import Relay, append, drop, show
+        from .processes import Relay, append, drop, show
         from .processes.crew import Crew, SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
@@ -264,8 +263,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             SESSION_TIMEOUT_S,
         )
 
-    def _open_page(self, server: Lease, stack: ExitStack) -> str:
-        from .processes.child import show
+    def _open_page(self, server: ServerAddress, stack: ExitStack) -> str:
+        from .processes import show
         from .processes.worker import PageProcess
 
         page = PageProcess(self._settings(server))

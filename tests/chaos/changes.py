@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from zkplan.testing.stress.promises import Kept, Remains
+from zkplan.testing.stress_promises import Kept, Remains
 
 from .faults.target import EVERYBODY, Target
 from .honest import (

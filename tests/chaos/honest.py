@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from zkplan.testing.stress.promises import Kept
+from zkplan.testing.stress_promises import Kept
 
 from .traffic.workloads import Workload, attempts_of, parent_of
 from .validate.checks import violations

@@ -19,8 +19,8 @@ from tests.chaos.validate.checks import violations
 from tests.chaos.validate.evidence import PlanEvidence
 from tests.chaos.validate.history import RunHistory
 from tests.chaos.validate.snapshot import remains_at_end
-from zkplan.processes.child import WatchedProcess
-from zkplan.testing.stress.tasks import Recorder
+from zkplan.processes import WatchedProcess
+from zkplan.testing.stress_tasks import Recorder
 
 
 class Recorded:

@@ -19,7 +19,7 @@ from kazoo.security import make_acl
 import zkplan
 from tests.tools.support import IN_CHECKOUT, WorkerProcess
 from zkplan.cli.common import log_to_stderr
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 
 from .recorded import Recorded
 

@@ -28,7 +28,7 @@ from tests.tools.support import WorkerProcess, plain_client, wait_until
 from zkplan.protocol.requests import ReadChildren, ReadMany
 from zkplan.protocol.transactions import READS_PER_REQUEST
 from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.stress.tasks import journal_of
+from zkplan.testing.stress_tasks import journal_of
 
 from .secured import GOOD, PARENT, ROOT, TICK_MS, WAIT_S, WIDTH, SecuredWorker, options_of, recorded
 

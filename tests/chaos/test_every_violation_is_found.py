@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zkplan.testing.stress.verdict import CHECKS as STRESS_CHECKS
+from zkplan.testing.stress_verdict import CHECKS as STRESS_CHECKS
 
 from .honest import cancelled, done, found_in, held, removed, resting
 from .validate.checks import DONE, EVERY, STOPPED

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.testing.stress.tasks import Recorder
+from zkplan.testing.stress_tasks import Recorder
 
 from .changes import known_as
 from .cluster.cluster import Cluster, Process, Role

@@ -22,7 +22,7 @@ from kazoo.client import KazooClient
 from tests.tools.available import not_available
 from tests.tools.support import TOP, key_file, plain_client, wait_until
 from zkplan.testing.server_process import EmbeddedServerProcess
-from zkplan.testing.stress.tasks import read_lines
+from zkplan.testing.stress_tasks import read_lines
 
 from .cluster.cluster import Cluster, Process, Settings
 from .faults.catalogue import CATALOGUE

@@ -20,7 +20,7 @@ import pytest
 import zkplan
 from tests.tools import clock
 from tests.tools.support import IN_CHECKOUT, wait_until
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.requests import ReadData
 from zkplan.testing import EmbeddedServerProcess, ZooKeeperServer
 from zkplan.testing.server_process import ServerProcess

@@ -92,7 +92,7 @@ def go_on(plan: zkplan.Plan) -> None:
 def told(place: Place, plan: zkplan.Plan) -> History:
     """Its history as the judge reads it, who remembers nothing."""
     with place.client() as fresh:
-        found = remains_at_end(fresh, plan, 0).told
+        found = remains_at_end(fresh, plan, 0).history
     assert found is not None
     return found
 

@@ -19,7 +19,7 @@ import zkplan
 from tests.sim.world import ROOT
 from tests.tools.support import wait_until
 from zkplan.testing.server_process import EmbeddedServerProcess, ServerProcess
-from zkplan.testing.stress.tasks import Recorder
+from zkplan.testing.stress_tasks import Recorder
 
 from .cluster.cluster import Cluster, Settings
 from .cluster.servers import Servers

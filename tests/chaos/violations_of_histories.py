@@ -29,7 +29,7 @@ _EVENTS: list[tuple[str, list[list[Any]]]] = [
 def told(folder: Path) -> StressRun:
     run = stressed(folder)
     records = [Record(n, 1000 * n, by, events) for n, (by, events) in enumerate(_EVENTS)]
-    run.remains.told = History(records, Cut(), 0, [])
+    run.remains.history = History(records, Cut(), 0, [])
     return run
 
 
@@ -37,22 +37,22 @@ def history(change: Callable[[list[Record]], object]) -> Callable[[StressRun], N
     """Change the records of the plan's own history."""
 
     def changed(run: StressRun) -> None:
-        assert run.remains.told is not None
-        change(run.remains.told.records)
+        assert run.remains.history is not None
+        change(run.remains.history.records)
 
     return changed
 
 
 def _is_let_go(run: StressRun) -> None:
-    assert run.remains.told is not None
-    run.remains.told = run.remains.told._replace(
-        records=run.remains.told.records[2:], cut=Cut(4, 1.0)
+    assert run.remains.history is not None
+    run.remains.history = run.remains.history._replace(
+        records=run.remains.history.records[2:], cut=Cut(4, 1.0)
     )
 
 
 def _is_damaged(run: StressRun) -> None:
-    assert run.remains.told is not None
-    run.remains.told = run.remains.told._replace(damaged=["a part"])
+    assert run.remains.history is not None
+    run.remains.history = run.remains.history._replace(damaged=["a part"])
 
 
 def _swap(records: list[Record]) -> None:
@@ -60,7 +60,7 @@ def _swap(records: list[Record]) -> None:
 
 
 def _empty(evidence: Any) -> None:
-    evidence.remains.told = History([], Cut(), 0, [])
+    evidence.remains.history = History([], Cut(), 0, [])
 
 
 def _claimed_twice(records: list[Record]) -> None:
@@ -73,16 +73,16 @@ TABLE: dict[str, list[Row]] = {
         (told, lambda s: None, ""),
         (told, _is_let_go, ""),
         (told, history(lambda found: found.pop(0)), "task 0 was added 0 times"),
-        (told, history(lambda found: found.pop(2)), "ran, and no such claim is told"),
+        (told, history(lambda found: found.pop(2)), "ran, and no such claim is recorded"),
         (told, history(lambda found: found.pop(6)), "task 2 ended 0 times, and it stands: False"),
-        (told, history(lambda found: found.pop(7)), "the plan is told to be done 0 times"),
+        (told, history(lambda found: found.pop(7)), "the plan is recorded as done 0 times"),
         (told, history(lambda found: found.insert(6, found[6])), "task 2 ended 2 times"),
         (told, _is_damaged, "a part of the history cannot be read"),
         (told, history(_swap), "number 2 comes behind number 3"),
         (told, history(_claimed_twice), "was claimed with the numbers [0, 0]"),
         (told, lambda s: s.remains.outcomes.clear(), "task 2 ended with flags 1, an outcome"),
         (told, lambda s: s.remains.dead.append("2"), "a letter: True"),
-        (told, lambda s: s.remains.delayed.append("x"), "0 tasks are told to be delayed, and 1"),
+        (told, lambda s: s.remains.delayed.append("x"), "0 tasks are recorded as delayed, and 1"),
     ],
-    "S13 the history agrees": [(adding, _empty, "the plan is told to be done 0 times")],
+    "S13 the history agrees": [(adding, _empty, "the plan is recorded as done 0 times")],
 }

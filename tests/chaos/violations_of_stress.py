@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zkplan.testing.stress.promises import Kept, Remains
-from zkplan.testing.stress.tasks import Execution, Kill, StressHistory, Workload, key_of
-from zkplan.testing.stress.verdict import StressEvidence, check
+from zkplan.testing.stress_promises import Kept, Remains
+from zkplan.testing.stress_tasks import Execution, Kill, StressHistory, Workload, key_of
+from zkplan.testing.stress_verdict import StressEvidence, check
 
 from .changes import change_kept, put
 from .honest import DONE

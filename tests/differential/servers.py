@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zkplan.embedded.hosting import EmbeddedServer
+from zkplan.embedded import EmbeddedServer
 from zkplan.testing.servers import ZooKeeperServer
 
 Address = tuple[str, int]

@@ -322,7 +322,7 @@ def events_are_told_to_who_may_not_read(*_: Any) -> bool:
 
 @instead(Writes, "forget", "test_a_failing_multi_leaves_nothing_behind")
 def a_failing_multi_keeps_its_first_operations(self: Any) -> None:
-    self.tell()
+    self.notify()
 
 
 @instead(wire, "refusal_codes", "test_a_failing_multi_leaves_nothing_behind")

@@ -14,7 +14,7 @@ import pytest
 
 import zkplan
 from tests.tools.support import first_line, run_python, started
-from zkplan.testing.java import find_zookeeper
+from zkplan.testing import find_zookeeper
 from zkplan.testing.server_process import free_port
 
 pytestmark = pytest.mark.skipif(find_zookeeper() is None, reason="no Java or no ZooKeeper here")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.support import run_python
-from zkplan.testing.java import find_zookeeper
+from zkplan.testing import find_zookeeper
 from zkplan.testing.server_process import free_port
 from zkplan.testing.servers import ZooKeeperServer
 

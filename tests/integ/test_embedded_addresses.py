@@ -275,13 +275,13 @@ def test_a_process_that_comes_back_at_once_has_its_folder_again(
 def test_a_server_that_loads_for_long_is_waited_for_without_holding_others_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(addresses, "_TELL_S", 0.0)
+    monkeypatch.setattr(addresses, "_WARN_AFTER_S", 0.0)
     (tmp_path / "one").mkdir()
     loading = FolderLock(tmp_path / "one")
     with ThreadPoolExecutor() as pool, caplog.at_level(logging.WARNING):
-        leased = pool.submit(addresses.lease, f"embedded:{tmp_path}/one")
+        leased = pool.submit(addresses.server_at, f"embedded:{tmp_path}/one")
         wait_until(lambda: "has loaded" in caplog.text, "it waits")
-        addresses.lease(f"embedded:{tmp_path}/two").release()
+        addresses.server_at(f"embedded:{tmp_path}/two").release()
         assert not leased.done()
         loading.publish_address("127.0.0.1:1")
         assert leased.result(30).hosts == "127.0.0.1:1"

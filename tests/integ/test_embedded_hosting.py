@@ -14,7 +14,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.tools.support import plain_client, wait_until
-from zkplan.embedded import EmbeddedServer, address_of, hosting
+from zkplan import embedded
+from zkplan.embedded import EmbeddedServer, address_of
 from zkplan.embedded.server import Server
 from zkplan.embedded.storage import Storage
 
@@ -43,7 +44,7 @@ def test_a_start_that_ctrl_c_interrupts_leaves_no_server(
         assert loading.wait(30)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(hosting, "Server", Slow)
+    monkeypatch.setattr(embedded, "Server", Slow)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     server = EmbeddedServer(tmp_path)
     interrupter = threading.Thread(target=interrupt)

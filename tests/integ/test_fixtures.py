@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.support import first_line, plain_client, run_python, started
-from zkplan.testing.java import find_zookeeper
+from zkplan.testing import find_zookeeper
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 from zkplan.testing.servers import (
     NO_ZOOKEEPER,

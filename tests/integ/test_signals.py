@@ -22,7 +22,7 @@ from tests.tools.support import (
     wait_until,
 )
 from zkplan import Client
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 
 
 def exit_code(process: WatchedProcess) -> int | None:

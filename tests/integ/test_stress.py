@@ -11,8 +11,8 @@ import pytest
 from tests.tools.support import zkplan_command
 from zkplan.basics.settings import Settings as Connecting
 from zkplan.testing.server_process import free_port
-from zkplan.testing.stress.run import Report, StressSettings, run
-from zkplan.testing.stress.tasks import StressHistory
+from zkplan.testing.stress_run import Report, StressSettings, run
+from zkplan.testing.stress_tasks import StressHistory
 
 
 def require_passed(report: Report) -> None:

@@ -23,7 +23,7 @@ from tests.tools.available import not_available
 from tests.tools.certificates import Authority
 from tests.tools.support import WAIT_S, Here, wait_until
 from zkplan import ZooKeeperUnavailable
-from zkplan.transport import opening as rollback
+from zkplan import transport as rollback
 
 pytestmark = [
     # kazoo leaves a TLS socket open whenever a handshake fails.

@@ -17,7 +17,7 @@ import pytest
 import zkplan
 from tests.tools.support import IN_CHECKOUT, Here, wait_until
 from zkplan import Client
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.requests import ReadChildren
 
 from .serving import Answer, Service, serving

@@ -19,7 +19,7 @@ import pytest
 import zkplan
 from tests.tools.support import IN_CHECKOUT, TOP, Here, wait_until, zkplan_command
 from zkplan import Client
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.requests import ReadChildren
 
 WORKERS = {

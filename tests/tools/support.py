@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import ReadChildren
 from zkplan.views.task_details import describe_task

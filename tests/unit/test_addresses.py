@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zkplan.errors import ZkplanError
-from zkplan.transport.addresses import folder_of, is_embedded, lease, require_data
+from zkplan.transport.addresses import folder_of, is_embedded, require_data, server_at
 
 
 @pytest.mark.parametrize("address", ["embedded:", "embedded: "])
@@ -27,7 +27,7 @@ def test_the_folder_is_all_that_follows(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.parametrize("address", ["embedded:2181", "embedded:2181/chroot"])
 def test_what_may_be_the_port_of_a_host_is_refused(address: str) -> None:
     with pytest.raises(ZkplanError, match="could be a port or a folder"):
-        lease(address)
+        server_at(address)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_what_may_be_the_port_of_a_host_is_refused(address: str) -> None:
 )
 def test_other_hosts_beside_an_embedded_server_are_refused(hosts: str) -> None:
     with pytest.raises(ZkplanError, match="stands alone"):
-        lease(hosts)
+        server_at(hosts)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_other_hosts_beside_an_embedded_server_are_refused(hosts: str) -> None:
 )
 def test_what_was_meant_as_an_embedded_server_is_not_searched_for_as_a_host(hosts: str) -> None:
     with pytest.raises(ZkplanError, match="write embedded: or embedded:FOLDER"):
-        lease(hosts)
+        server_at(hosts)
 
 
 @pytest.mark.parametrize("address", ["embedded:\0", "embedded:~nobody-of-this-name/plans"])
 def test_a_name_that_no_folder_can_have_is_an_error_of_zkplan(address: str) -> None:
     with pytest.raises(ZkplanError, match="names no folder"):
-        lease(address)
+        server_at(address)
 
 
-def test_a_command_that_only_looks_reports_that_there_is_nothing(tmp_path: Path) -> None:
+def test_a_command_that_only_looks_refuses_an_address_without_data(tmp_path: Path) -> None:
     require_data("zk1:2181")
     with pytest.raises(ZkplanError, match="in the memory of this process"):
         require_data("embedded:")
@@ -65,5 +65,5 @@ def test_a_command_that_only_looks_reports_that_there_is_nothing(tmp_path: Path)
 
 def test_hosts_of_an_ensemble_are_given_back_as_they_are() -> None:
     assert not is_embedded("zk1:2181,zk2:2181/team")
-    with lease("zk1:2181,zk2:2181/team") as found:
+    with server_at("zk1:2181,zk2:2181/team") as found:
         assert found.hosts == "zk1:2181,zk2:2181/team"

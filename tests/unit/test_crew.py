@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from zkplan.errors import WaitTimeout
-from zkplan.processes.child import Relay
+from zkplan.processes import Relay
 from zkplan.processes.crew import Crew
 from zkplan.processes.worker import WorkerProcess
 

@@ -12,8 +12,7 @@ import pytest
 
 from zkplan.errors import ServerRolledBack
 from zkplan.protocol.requests import ReadData
-from zkplan.transport import Transport, kazoo_client
-from zkplan.transport.opening import RollbackWatch
+from zkplan.transport import RollbackWatch, Transport, kazoo_client
 
 WAIT_S = 10.0
 

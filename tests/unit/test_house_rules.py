@@ -22,7 +22,7 @@ FILES = [
 MODULE_LINES_MAX, FUNCTION_LINES_MAX = 500, 70
 TOP_MODULES_MAX = 14
 #: Printing is for what people start in a terminal.
-MAY_PRINT = re.compile(r"(zkplan/(cli|testing/stress)|benchmarks|examples)/|dev\.py")
+MAY_PRINT = re.compile(r"(zkplan/cli|benchmarks|examples)/|dev\.py")
 WORDS = ("probably", "should " + "be safe", "hopefully")
 #: A word for a thing that has a name already (the vocabulary of docs/internals/protocol.md).
 SYNONYMS = re.compile(r"\b(workflow|job_id|claimant_id|parent_task|child_task|dag_id)\b")

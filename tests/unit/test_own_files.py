@@ -12,7 +12,7 @@ from zkplan.embedded import EmbeddedServer, address_of, announced, folder_access
 from zkplan.embedded.database import FILES
 from zkplan.embedded.login import Access, Announcement
 from zkplan.testing import server_process as loopback
-from zkplan.transport.address_lease import PassingFolder
+from zkplan.transport.process_folder import ProcessFolder
 
 STRANGER = 54321
 AT = ("127.0.0.1", 21)
@@ -97,7 +97,7 @@ def test_an_entry_that_is_no_file_of_ours_is_no_server(
     found.unlink()
     trap(found)
     assert announced(*AT) is None
-    entry.forget()
+    entry.close()
 
 
 @pytest.mark.parametrize("trap", TRAPS)
@@ -122,7 +122,7 @@ def test_a_folder_that_is_not_ours_is_not_swept(shared: Path, trap: Trap) -> Non
     place = shared / "zkplan-memory-0"
     trap(place)
     before = sorted(shared.iterdir())
-    made = PassingFolder()
+    made = ProcessFolder()
     assert made.path.stat().st_mode & 0o777 == 0o700
     made.remove()
     assert trap is folder_of_all or sorted(shared.iterdir()) == before

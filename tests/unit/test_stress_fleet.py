@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from tests.tools.support import wait_until
 from zkplan.cli import cli
 from zkplan.runtime.claims import HANDED_BACK
-from zkplan.testing.stress.run import Fleet, SupervisedFleet, WorkersDie
-from zkplan.testing.stress.tasks import Recorder, StressHistory
+from zkplan.testing.stress_run import Fleet, SupervisedFleet, WorkersDie
+from zkplan.testing.stress_tasks import Recorder, StressHistory
 
 DIES = ["/bin/sh", "-c", "echo no such module; exit 1"]
 IGNORES_SIGTERM = ["/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"]

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from zkplan.cli.stress import print_report
 from zkplan.errors import ZkplanError
-from zkplan.testing.stress.run import Report, StressSettings, takeovers
-from zkplan.testing.stress.tasks import (
+from zkplan.testing.stress_run import Report, StressSettings, takeovers
+from zkplan.testing.stress_tasks import (
     Execution,
     HistoryDamaged,
     Kill,
@@ -31,7 +31,7 @@ from zkplan.testing.stress.tasks import (
     read_lines,
     run_task,
 )
-from zkplan.testing.stress.verdict import Verdict
+from zkplan.testing.stress_verdict import Verdict
 
 KEPT = Verdict("S3", "arguments were exactly the expected ones", [])
 BROKEN = Verdict("S4", "committed tasks never ran again", [f"task {task}" for task in range(8)])
@@ -195,7 +195,7 @@ def test_digests_differ_for_other_values_other_sources_and_missing_ones() -> Non
 #: Holds the lock of a task, tells whether nobody else held it, and keeps it until its input ends.
 HOLDER = """
 import sys
-from zkplan.testing.stress.tasks import TaskLocks
+from zkplan.testing.stress_tasks import TaskLocks
 with TaskLocks(sys.argv[1]).hold(int(sys.argv[2])) as alone:
     sys.stdout.write(f"{alone}\\n")
     sys.stdout.flush()

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from zkplan import Client
-from zkplan.processes.child import Relay, WatchedProcess, show
+from zkplan.processes import Relay, WatchedProcess, show
 from zkplan.processes.crew import SigningOff
 from zkplan.processes.worker import LowerEnd, UpperEnd
 from zkplan.protocol.layout import Paths
@@ -44,8 +44,8 @@ def test_a_process_that_ends_while_it_is_paused_is_no_error(
 STARTS_ONE_THAT_ENDS = """
 import os, sys
 from pathlib import Path
-from zkplan.processes.child import Relay, show
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import Relay, show
+from zkplan.processes import WatchedProcess
 process = WatchedProcess(["/bin/true"], Path(sys.argv[1]))
 {sees_its_end}
 try:
@@ -158,11 +158,11 @@ def test_the_line_names_who_registered_last(monkeypatch: pytest.MonkeyPatch) -> 
     process = lower_end(line, monkeypatch)
     line.listen()
     assert line.worker == ""
-    process.tell_ready("one")
-    process.tell_ready("one-2")
+    process.report_ready("one")
+    process.report_ready("one-2")
     line.listen()
     assert line.worker == "one-2"
-    process.tell_ready("one-3")
+    process.report_ready("one-3")
     assert process._lower is not None
     process._lower.close()  # its process has ended
     line.listen()

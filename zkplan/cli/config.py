@@ -15,8 +15,7 @@ from ..basics.text import printable, without_login
 from ..client import connect_with
 from ..errors import InvalidSettings, ZkplanError
 from ..transport.access import unstarted_client
-from ..transport.address_lease import Lease
-from ..transport.addresses import is_embedded, lease
+from ..transport.addresses import ServerAddress, is_embedded, server_at
 from ..transport.probes import Reached, reach
 from ..values.keyring import keys_of
 from . import EXIT_FAILED, doctor
@@ -185,12 +184,12 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     yield from _keys(settings, has_own=server is not None and bool(server.secret))
 
 
-def _found(settings: Settings) -> Lease | None:
+def _found(settings: Settings) -> ServerAddress | None:
     """What is known of the server at an address of this machine. It starts none."""
     if is_embedded(settings.hosts):
         return None
     try:
-        return lease(settings.hosts)
+        return server_at(settings.hosts)
     except ZkplanError:
         return None  # connecting says why
 

@@ -24,7 +24,7 @@ import zkplan
 from ..basics.settings import Settings
 from ..basics.text import count
 from ..errors import ZkplanError
-from ..processes.child import Relay
+from ..processes import Relay
 from ..processes.crew import Crew
 from ..processes.worker import PageProcess, WorkerProcess, worker_command, worker_environment
 from ..protocol.layout import parse_claim

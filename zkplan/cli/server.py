@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..basics.private import is_loopback
-from ..transport.address_lease import PassingFolder
+from ..transport.process_folder import ProcessFolder
 from . import EXIT_FAILED, end
 from .common import log_options
 from .metrics import Place, metrics_options, read_address, watched_server, why_not
@@ -200,7 +200,7 @@ def _address(listen: tuple[str, int], port: int | None) -> tuple[str, int]:
 def _store_of(data: Path | None) -> str:
     """Where large values lie: beside the data, or in a folder that ends with this process."""
     try:
-        folder = PassingFolder().path if data is None else data.resolve()
+        folder = ProcessFolder().path if data is None else data.resolve()
     except OSError as error:
         end(f"no folder for large values can be made: {error}. Name another in TMPDIR", EXIT_FAILED)
     return f"file://{folder}/store"

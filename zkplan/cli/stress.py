@@ -23,8 +23,8 @@ from ..basics.settings_fields import JSON
 from ..errors import AccessDenied, ZkplanError
 from ..testing.server_process import EmbeddedServerProcess, ServerDidNotStart, server_version
 from ..testing.servers import Provided, of_our_own
-from ..testing.stress.run import Report, StressSettings, run
-from ..transport.addresses import is_embedded, lease
+from ..testing.stress_run import Report, StressSettings, run
+from ..transport.addresses import is_embedded, server_at
 from ..views.task_lists import progress_bar
 from . import (
     EXIT_FAILED,
@@ -55,7 +55,7 @@ def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, 
     try:
         hosts = settings.hosts
         if settings.names_server and is_embedded(hosts):
-            with lease(hosts) as server:
+            with server_at(hosts) as server:
                 yield of_our_own(server.hosts, hosts), replace(settings, hosts=server.hosts)
         elif settings.names_server:
             yield Provided(hosts, server_version(hosts), "given"), settings

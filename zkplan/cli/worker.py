@@ -23,7 +23,7 @@ from ..protocol.layout import DEFAULT_QUEUE
 from ..runtime.attempts import MESSAGES
 from ..runtime.isolation_processes import TASKS_PER_CHILD
 from ..runtime.plan_shares import check_policy
-from ..transport.addresses import is_embedded, lease
+from ..transport.addresses import is_embedded, server_at
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from . import EXIT_FAILED, spare_what_stays
 from .common import (
@@ -240,7 +240,7 @@ def _work(
         with watched_worker(made, metrics):
             made.run()
         if made.drained:
-            line.tell_drained()
+            line.report_drained()
     except BaseException:
         _end_in_any_case(int(settings.session_timeout) + _ENDS_WITHIN_S)
         raise
@@ -300,7 +300,7 @@ def _supervise(
 ) -> None:
     from .supervisor import Supervisor  # here: most workers are one process
 
-    with lease(settings.hosts) as served:
+    with server_at(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
         theirs = settings
@@ -318,7 +318,7 @@ def _supervise(
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:
-    line.tell_ready(name)
+    line.report_ready(name)
     if not quiet:
         click.echo(f"worker {name} ready", err=True)
 

@@ -1,7 +1,7 @@
-"""Who may do what: access control lists are mended, judged and shown.
+"""Access control lists: make one as it is stored, check a right, show it.
 
 Schemes: world, auth, digest and ip. Any other is malformed, as on a server without a provider for
-it. The answers are those of version 3.8.0 but for ip, which here knows IPv6 as later servers do.
+it. The answers are those of version 3.8.0, except that ip supports IPv6, as later servers do.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .operations import ADMIN, NO_DATA, OPEN_ACL, READ, Acl, Identity, InvalidAc
 
 #: A list of entries, or None: everybody may do everything.
 AclList = tuple[Acl, ...] | None
-#: The identities of a requester, or None: trusted, whatever the list says.
+#: The identities of a requester, or None: trusted, so that no list restricts it.
 Who = tuple[Identity, ...] | None
 
-# What is told of a node of the server's own: everybody may read it and nobody change it.
+# The list of the server's own node: everybody may read it, nobody may change it.
 READ_ONLY_ACL = (Acl(READ, "world", "anyone"),)
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -28,7 +28,7 @@ _REMEMBERED_LENGTH = 64
 
 def authenticate(scheme: str, auth: bytes, address: str) -> Identity | None:
     """The identity that a requester at `address` proves with `auth`; None for unknown schemes."""
-    if auth is NO_DATA:  # a server refuses null, and takes an empty text
+    if auth is NO_DATA:  # a server refuses null, and accepts an empty text
         return None
     if scheme == "digest":
         return digest_identity(auth.decode("utf-8", "replace"))
@@ -45,8 +45,8 @@ def digest_identity(user_and_password: str) -> Identity:
 def mended(path: str, acl: tuple[Acl, ...], who: Who) -> AclList:
     """The list as a server stores it: no entry twice, `auth` replaced by the requester's digests.
 
-    A list without a restriction becomes None. Raises InvalidAclError where the list is empty, an
-    entry is malformed, or `auth` finds no identity that was proven. A trusted one is not judged.
+    A list without a restriction becomes None. Raises InvalidAclError if the list is empty, an entry
+    is malformed, or `auth` stands for no proven identity. A trusted requester's is not checked.
     """
     if acl == OPEN_ACL:
         return None
@@ -84,7 +84,7 @@ def permits(acl: AclList, perms: int, who: Who) -> bool:
 
 
 def shown(acl: AclList, who: Who) -> tuple[Acl, ...]:
-    """The list as a reader sees it: who may not change it sees no hashes of passwords."""
+    """The list as a reader sees it: without the right to change it, no hashes of passwords."""
     if acl is None:
         return OPEN_ACL
     if permits(acl, ADMIN, who):
@@ -98,7 +98,7 @@ def shown(acl: AclList, who: Who) -> tuple[Acl, ...]:
 
 
 def size_of(acl: AclList) -> int:
-    """About how many bytes the list takes."""
+    """Roughly the size of the list in bytes."""
     return 0 if acl is None else sum(8 + len(entry.scheme) + len(entry.id) for entry in acl)
 
 
@@ -118,8 +118,8 @@ def _matches(identity: Identity, entry: Acl) -> bool:
     return within(identity.id, entry.id)
 
 
-# A request can ask 60 000 times about a list of 10 000 networks: parsed each time, it would keep
-# the server for hours. Longer texts are legal, but to remember many would take too much memory.
+# A request can ask 60 000 times about a list of 10 000 networks. Parsing each time would keep the
+# server busy for hours. Longer texts are legal, but remembering many would take too much memory.
 @lru_cache(maxsize=65_536)
 def _is_within(address_text: str, network_text: str) -> bool:
     network, address = _network(network_text), _address(address_text)
@@ -143,7 +143,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         if ":" in text:
             return ipaddress.IPv6Address(text.partition("%")[0])
         if all(_NUMBER.fullmatch(part) for part in parts):
-            # Not from the text, which a server reads less strictly.
+            # Not from the text, because a server accepts more than Python.
             return ipaddress.IPv4Address(bytes(int(part[:20]) for part in parts))
     except ValueError:
         pass  # a number out of range, or another count of them

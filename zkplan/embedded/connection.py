@@ -1,8 +1,8 @@
-"""The socket that listens, and each TCP connection: bytes to frames and back.
+"""The listening socket, and each TCP connection: bytes to frames and back.
 
-It hands requests on only while there is room for their answers. What a client sends meanwhile waits
-in the socket and takes no memory here. Events and one large answer may come beyond that: they wait
-here, and are counted for all connections together.
+A connection passes on requests only while there is room for their answers. Meanwhile what its
+client sends waits in the socket and takes no memory here. Events and one large answer may exceed
+that room: they wait here, and are counted for all connections together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .sessions import Peer
 
 _LENGTH = struct.Struct(">i")
 _WORD_BYTES = 4
-# So much of what waits is given to the transport at once: it copies what it cannot send.
+# How much the transport gets at once: it copies what it cannot send.
 _CHUNK_BYTES = 4 << 20
 
 
@@ -57,12 +57,12 @@ class Connection(asyncio.Protocol):
         # While the transport has something left to send, what follows gathers in the outbox.
         self._is_blocked = False
         self._outbox = bytearray()
-        #: What was sent to it and not taken by it; part of the host's sum.
+        #: What the client was sent and has not read; part of the host's sum.
         self.unread_bytes = 0
-        self._given_bytes = 0  # to the transport, ever
-        self._taken_bytes = 0  # of them, by the client's end when it was last looked at
+        self._given_bytes = 0  # to the transport, in all
+        self._taken_bytes = 0  # how many of them the client had read at the last look
         self._waits_for_turn = False
-        # Aborts it where the handshake, or the close, takes too long.
+        # Aborts it if the handshake, or the close, takes too long.
         self._timer: asyncio.TimerHandle = None  # type: ignore[assignment]  # set when made
 
     # Called by asyncio.
@@ -76,8 +76,8 @@ class Connection(asyncio.Protocol):
         if not self.host.opened(self):
             transport.abort()
             return
-        # Tell at once when the client does not read. Over TLS asyncio would pause at 0 with nothing
-        # in its buffer, and go on in the middle of a write.
+        # Notice at once that the client does not read. Over TLS asyncio would pause at 0 with an
+        # empty buffer, and resume in the middle of a write.
         transport.set_write_buffer_limits(high=1 if transport.get_extra_info("sslcontext") else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,14 +93,14 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         self.host.received_bytes += len(data)
         if self.host.received_bytes > self.host.limits.received_bytes:
-            # Counted back at once: `connection_lost` comes later, and others would be cut off too.
+            # At once: `connection_lost` comes later, and until then others would be cut off, too.
             self._drop_inbox()
             self.abort()
             return
         self._handle_frames()
 
     def eof_received(self) -> bool:
-        # The client sends nothing more. asyncio would wait without end until it has read the rest.
+        # The client sends nothing more. asyncio would wait for ever until it has read the rest.
         self.close()
         return False
 
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
     # Called by the server.
 
     def send(self, data: bytes) -> None:
-        """Send what is stored; a client that does not read is cut off before it fills memory."""
+        """Send what is stored. Cuts off a client that does not read before it fills the memory."""
         if self.transport.is_closing():
             return
         if self._is_blocked:
@@ -134,24 +134,24 @@ class Connection(asyncio.Protocol):
                 self.abort()
 
     def close(self) -> None:
-        """Close once everything sent so far has left; who does not read it gets no more time."""
+        """Close after all that was sent so far has left, within a bounded time."""
         if not self.transport.is_closing():
             if self._outbox:
                 self._give(self._outbox)
                 self._outbox = bytearray()
                 self.count_unread()
             self.transport.close()
-            # Without it, a client that never reads keeps its place and its memory for ever.
+            # Otherwise a client that never reads would keep its place and its memory for ever.
             self._timer.cancel()
             self._start_timer()
 
     def abort(self) -> None:
-        """Close at once; what was not sent is dropped."""
+        """Close at once; drop what was not sent."""
         self._drop_outbox()
         self.transport.abort()
 
     def go_on(self) -> None:
-        """Handle what waits, now that there may be room for the answers."""
+        """Handle requests that wait, as there may now be room for their answers."""
         self._waits_for_turn = False
         if not self.transport.is_closing():
             self._handle_frames()
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
     def has_taken_more(self) -> bool:
         """Whether a client with unread answers has read some of them since the last call.
 
-        The host looks at those in `slow`. Who has caught up leaves it, but only after a last look.
+        The host asks this of the connections in `slow`; one that has caught up leaves it here.
         """
         taken = self._count_taken()
         has_more = taken > self._taken_bytes
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
         return has_more
 
     def count_unread(self) -> None:
-        """Bring `unread_bytes` and the host's sum up to date: a transport sends without a word."""
+        """Update `unread_bytes` and the host's sum: a transport does not report what it sends."""
         now = len(self._outbox) + self.transport.get_write_buffer_size()
         self.host.unread_bytes += now - self.unread_bytes
         self.unread_bytes = now
@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(data)
 
     def _pump(self) -> None:
-        """Give the transport of the outbox as much as it takes."""
+        """Give the transport as much of the outbox as it accepts."""
         while self._outbox and not self._is_blocked and not self.transport.is_closing():
             chunk = self._outbox[:_CHUNK_BYTES]
             del self._outbox[:_CHUNK_BYTES]
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         start, end = 0, len(inbox)
         host.before_requests()
         while end - start >= _WORD_BYTES and self._has_room():
-            # Each connection keeps its own limit, but a thousand together would hold too much.
+            # Each connection has its own limit, but a thousand together would hold too much.
             is_full = service.held_bytes > host.limits.held_bytes
             if turn == 0 or is_full or time.monotonic() > turn_ends_s:
                 self._wait_for_turn()
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         self._take = partial(self.host.service.handle, self.peer)
         self.host.service.connect(self.peer, request)
         if not self.peer.is_let_in:
-            # Who never logs in does not keep its place among the connections for ever.
+            # A client that never logs in must not keep its place for ever.
             self._timer = asyncio.get_running_loop().call_later(
                 self.host.limits.handshake_s, self._abort_stranger
             )
@@ -265,14 +265,14 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def _take_impossible_length(self, word: bytes) -> None:
-        # Where the first frame would have its length, an administrator may send four letters.
+        # In place of the length of the first frame, an administrator may send four letters.
         is_first = self._take == self._take_handshake
         answer = self.host.word(word) if is_first else None
         if answer is None:
             self.abort()
         else:
-            # Like any other: what it tells of may not be stored yet.
-            self.host.service.tell(self.peer, answer)
+            # After the commit, as any answer: what it shows may not be stored yet.
+            self.host.service.send_last(self.peer, answer)
 
     def _start_timer(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(
@@ -280,21 +280,20 @@ class Connection(asyncio.Protocol):
         )
 
 
-# ---- The socket on which a server listens: one address, and enough descriptors for its
-# connections.
+# ---- The listening socket: one address, and enough descriptors for its connections.
 
 
-# Besides connections: the database, the log, the loop, and what the program has open by itself.
+# Besides connections: the database, the log, the loop, and the files of the program itself.
 _OTHER_DESCRIPTORS = 64
-# This machine has no such address, for instance no IPv6 where `localhost` names ::1 first.
+# This machine has no such address: for example `localhost` names ::1 first, and there is no IPv6.
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 async def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
-    """A socket that listens on the first address of `host` that this machine has.
+    """Return a socket that listens on the first address of `host` that this machine has.
 
-    One only: on each of two addresses, port 0 would be another port. Raises OSError, above all
-    where the address is in use.
+    Only one, because port 0 would be a different port on each address. Raises OSError, for example
+    if the address is in use.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -302,7 +301,7 @@ async def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
     refusal: OSError | None = None
     for family, kind, protocol, _, address in found:
         try:
-            # With its protocol: asyncio sends without delay only where a socket says it is TCP.
+            # With its protocol: asyncio sends without delay only if the socket says that it is TCP.
             endpoint = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
             _listen(endpoint, address, backlog)
         except OSError as error:
@@ -329,7 +328,7 @@ def _listen(endpoint: socket.socket, address: tuple[object, ...], backlog: int) 
 
 
 def allow_descriptors(connections: int) -> None:
-    """Let this process open so many connections, as far as it may without more rights."""
+    """Let this process open that many connections, as far as its rights allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_DESCRIPTORS
     if hard != resource.RLIM_INFINITY:

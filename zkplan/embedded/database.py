@@ -6,18 +6,22 @@ import fcntl
 import os
 import sqlite3
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ..basics.private import PRIVATE_FILE, open_own, read_own
 from .integrity import NOTE
 
+T = TypeVar("T")
+
 
 class StorageError(OSError):
-    """A data folder cannot be used (any longer); the message says why and what to do now.
+    """A data folder cannot be used, or no longer; the message says why and what to do.
 
-    Once a commit raised it the folder takes no more: what was committed before is on disk, and the
-    server must end without answering what it has not committed.
+    After a commit has raised it, the folder accepts no more. What was committed before is on disk,
+    and the server must end without answering what it has not committed.
     """
 
 
@@ -28,40 +32,60 @@ class StorageLocked(StorageError):
 
 
 class StorageDamaged(StorageError):
-    """The files of a data folder are not what a server wrote; nothing of them was changed."""
+    """The files of a data folder are not what a server wrote; nothing was changed."""
 
 
-# ---- The lock of a data folder: one server at a time, and the kernel frees it when that one dies.
+# ---- What a forked child inherits of a server, and must not use or keep open.
+
+
+_inherited: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+
+
+def call_after_fork(owner: T, function: Callable[[T], None]) -> None:
+    """Call `function(owner)` in each child that this process forks while `owner` exists."""
+    _inherited[owner] = function
+
+
+def _after_fork() -> None:
+    for owner, function in list(_inherited.items()):
+        function(owner)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---- The lock of a data folder: one server at a time. The kernel frees it when the server dies.
 
 
 LOCK, ADDRESS = "lock", "address"
 
 
 class FolderLock:
-    """The exclusive use of `folder` from its creation to `release` or the end of the process.
+    """The exclusive use of `folder` until `release` or the end of the process.
 
-    Raises StorageLocked where another process, or this one, holds it, and OSError where the lock
-    file cannot be written.
+    Raises StorageLocked if another process, or this one, holds it, and OSError if the lock file
+    cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Not inheritable (as all of Python's): no program that this process starts keeps the lock.
+        # Not inheritable, as all descriptors of Python: no program started here keeps the lock.
         self._file = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
-        _held.add(self)  # before it is locked: a child forked in between would keep it locked
+        # Before it is locked: a child forked in between would keep it locked.
+        call_after_fork(self, FolderLock.close)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Before all else: an address that a killed server left is not where this one listens.
+            # First of all: an address that a killed server left is not that of this server.
             (folder / ADDRESS).unlink(missing_ok=True)
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
             error = StorageLocked(self._held_by_another())
             error.by_server = True
-            self.forget()
+            self.close()
             raise error from None
         except BaseException:
-            self.forget()
+            self.close()
             raise
 
     def _held_by_another(self) -> str:
@@ -74,10 +98,10 @@ class FolderLock:
         )
 
     def publish_address(self, host_port: str) -> None:
-        """Write for others where the holder of this lock listens; removed by `release`."""
+        """Publish where the holder of this lock listens; `release` removes it."""
         host, _, port = host_port.rpartition(":")
         if ":" in host and not host.startswith("["):
-            host_port = f"[{host}]:{port}"  # without brackets nobody could tell where it ends
+            host_port = f"[{host}]:{port}"
         passing = self._folder / f"{ADDRESS}.new"
         passing.unlink(missing_ok=True)
         file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
@@ -88,7 +112,7 @@ class FolderLock:
         os.replace(passing, self._folder / ADDRESS)  # a reader sees a whole address or none
 
     def release(self) -> None:
-        """Let others use the folder; harmless when repeated."""
+        """Let others use the folder. May be called again."""
         if self._file < 0:
             return
         try:
@@ -96,12 +120,12 @@ class FolderLock:
         except OSError:
             pass  # the next holder removes it; the lock itself must not stay
         finally:
-            self.forget()
+            self.close()
 
-    def forget(self) -> None:
-        """Close this process's copy of the lock: releases it unless a forked process has another.
+    def close(self) -> None:
+        """Close this process's copy of the lock, which releases it unless another process has one.
 
-        A forked child must do so at once, or it would keep the folder locked after its parent died.
+        A forked child has to, or it would keep the folder locked after its parent has died.
         """
         if self._file >= 0:
             os.close(self._file)
@@ -111,40 +135,28 @@ class FolderLock:
 def address_of(folder: Path) -> str | None:
     """HOST:PORT of the server that uses `folder`, or None.
 
-    A server that was killed leaves its address behind: only connecting tells whether it lives.
+    A server that was killed leaves its address: only connecting shows whether it lives.
     """
     try:
         address, _, pid = read_own(folder / ADDRESS).strip().partition("\n")
-        # Where they differ, the holder of the lock has not written its own address yet.
+        # If they differ, the holder of the lock has not written its own address yet.
         holder = read_own(folder / LOCK).strip()
     except OSError:
         return None
     return address if pid.strip() == holder else None
 
 
-_held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for lock in list(_held):
-        lock.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
-
-
-# ---- The SQLite file of a data folder: created whole or not at all, recognised, opened for one
-# server.
+# ---- The SQLite file of a data folder: create it as a whole, recognise it, open it.
 #
 # nodes      one row for each znode (integrity.py), without an index on its path: everything is read
 #            into memory at the start, so a create only appends
 # contents   data too large to be rewritten whenever its node gets a child
 # sessions   id, password, time-out
-# state      one row: the last zxid and session, and how many rows the others hold
+# state      one row: the last zxid and session, and how many rows the other tables have
 
 
 DATABASE = "zkplan.db"
-#: What SQLite opens by itself, by name.
+#: The files that SQLite opens by name.
 FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
 APPLICATION_ID = 0x7A6B706C  # "zkpl"
 FORMAT = 1
@@ -159,9 +171,9 @@ _TABLES = {
     "state": "CREATE TABLE state (id INTEGER PRIMARY KEY, zxid INTEGER, last_session INTEGER,"
     " nodes INTEGER, sessions INTEGER, flushed INTEGER, crc INTEGER)",
 }
-#: Pages of 4 KiB in the log before a commit copies them into the database and starts it anew.
+#: A commit copies the log into the database when it has that many pages of 4 KiB.
 WAL_PAGES = 1000
-#: What of the log's file stays after a group that needed more.
+#: To what size the log's file is cut after a group that needed more.
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 
@@ -175,15 +187,15 @@ def remedy(folder: Path) -> str:
 
 
 def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
-    """The database of `folder`, created with the row `state` where there is none.
+    """Open the database of `folder`; create it with the row `state` if there is none.
 
-    This connection changes nothing, not even at its close: a folder that is refused stays as it was
-    found. Raises StorageDamaged, StorageLocked, StorageError, or what sqlite3 and os raise.
+    This connection changes nothing, not even when it closes: a refused folder stays as it was.
+    Raises StorageDamaged, StorageLocked, StorageError, and what sqlite3 and os raise.
     """
     path = folder / DATABASE
     if not path.exists():
         for name in (f"{DATABASE}-wal", NOTE):
-            # SQLite would replay the log into whatever new database it finds beside it.
+            # SQLite would replay the log into a new database.
             if (folder / name).exists():
                 raise StorageDamaged(f"{path} is missing but {name} is there. {remedy(folder)}")
         _create(folder, state)
@@ -192,7 +204,7 @@ def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
         _recognise(connection, path)
     except StorageLocked:
         connection.close()
-        raise  # an empty log there is that of the program which has the database open
+        raise  # an empty log belongs to the program that has the database open
     except BaseException:
         connection.close()
         remove_empty_log(folder)
@@ -201,18 +213,18 @@ def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
 
 
 def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
-    """The connection of a server, to a database whose contents were checked."""
+    """Open a database whose contents were checked, for a server."""
     connection = _connect(folder / DATABASE, "rw")
     try:
         # Exclusive: no other program changes the file meanwhile, and no shared memory is needed.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         _use_log(connection)
-        # FULL: COMMIT returns after the log was flushed to the disk. NORMAL: it returns after the
-        # log was written to the operating system, which keeps it when this process is killed.
+        # FULL: COMMIT returns after a flush of the log to disk. NORMAL: it returns when the
+        # operating system has the log, which keeps it if this process is killed.
         connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
         connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache too
         connection.execute("PRAGMA checkpoint_fullfsync=ON")
-        # SQLite's own checkpoints swallow their errors, so `checkpoint` is called instead.
+        # SQLite's own checkpoints ignore their errors, so the server calls `checkpoint`.
         connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
         connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
@@ -225,9 +237,9 @@ def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
 
 
 def remove_empty_log(folder: Path) -> None:
-    """Leave a refused folder as it was found: SQLite makes an empty log even to read.
+    """Remove the empty log that SQLite makes even to read.
 
-    Beside no database it would be taken for one whose database is lost.
+    Without a database it would look like a log whose database is lost.
     """
     log = folder / f"{DATABASE}-wal"
     if log.exists() and log.stat().st_size == 0:
@@ -235,7 +247,7 @@ def remove_empty_log(folder: Path) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # Never create. No timeout: only a program that is no server can hold SQLite's own lock.
+    # No timeout: only a program that is no server can hold SQLite's own lock.
     return sqlite3.connect(
         f"file:{quote(str(path))}?mode={mode}",
         uri=True,
@@ -246,7 +258,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _create(folder: Path, state: tuple[int, ...]) -> None:
-    """Write the whole new database beside its place and move it there: none is seen half made."""
+    """Write the new database beside its place, then move it there: nobody sees half of it."""
     passing = folder / f"{DATABASE}.new"
     for name in (passing.name, f"{passing.name}-wal", f"{passing.name}-journal"):
         (folder / name).unlink(missing_ok=True)
@@ -279,7 +291,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that this version did not write."""
+    """Raise StorageError for a file that this version did not write."""
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -310,9 +322,9 @@ def _use_log(connection: sqlite3.Connection) -> None:
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
-    """Copy the log into the database, so that the next commit starts the log anew.
+    """Copy the log into the database, so that the next commit restarts the log.
 
-    Raises sqlite3.Error where that failed or was incomplete.
+    Raises sqlite3.Error if that failed or was incomplete.
     """
     busy, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if busy or pages != copied:
@@ -320,12 +332,12 @@ def checkpoint(connection: sqlite3.Connection) -> None:
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether another program that is no server has the database open."""
+    """Whether a program that is no server has the database open."""
     return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 
 def open_elsewhere(path: Path, error: Exception) -> StorageLocked:
-    """What to say then: nothing is wrong with the disk."""
+    """The error then: nothing is wrong with the disk."""
     return StorageLocked(
         f"another program has {path} open ({error}): close it there and start the server again;"
         " nothing was changed"
@@ -333,7 +345,7 @@ def open_elsewhere(path: Path, error: Exception) -> StorageLocked:
 
 
 def unreadable(path: Path, error: sqlite3.Error | OSError) -> StorageError:
-    """What an error means that came from reading."""
+    """The error to raise for an error of a read."""
     what = str(error)
     if is_locked(error):
         return open_elsewhere(path, error)

@@ -1,4 +1,4 @@
-"""Proof that stored data are whole: a checksum on each row, a check of the log, a note of what
+"""Prove that stored data are whole: a checksum on each row, a check of the log, a note of what
 was answered."""
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from ..basics.private import PRIVATE_FILE, read_own
 from .operations import NO_DATA, OPEN_ACL, Acl
 from .znodes import Node
 
-#: Data up to so many bytes lies in the row of its node. Larger data has a row of its own, written
-#: only when the data changes: a parent is rewritten with every child it gets, and must stay small.
+#: The maximum of data in the row of its node. Larger data has a row of its own, which is written
+#: only when the data changes: the row of a parent is rewritten with every new child, so it must
+#: stay small.
 INLINE_BYTES_MAX = 1024
 
 # number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, then the lengths of
@@ -38,7 +39,7 @@ class RowDamaged(ValueError):
 
 
 def pack_node(number: int, path: str, node: Node) -> NodeRow:
-    """The row of a node; its data is in it only where `is_large` says no."""
+    """The row of a node, with its data unless `is_large`."""
     data = node.data
     acl = None if node.acl is None or node.acl == OPEN_ACL else _acl_text(node.acl)
     raw = path.encode()
@@ -87,10 +88,10 @@ def unpack_content(row: ContentRow) -> tuple[int, bytes]:
 
 
 class NodeReader:
-    """Makes nodes of rows again; equal numbers and lists are one object, to save memory."""
+    """Makes nodes from rows; equal numbers and lists are one object, to save memory."""
 
     def __init__(self, contents: dict[int, tuple[int, bytes]]) -> None:
-        #: Large data by node number: mzxid and bytes. Taken out as it is used; what is left at the
+        #: Large data by node number: mzxid and bytes. Used ones are removed, so what is left at the
         #: end belongs to no node.
         self.contents = contents
         self._owners: dict[int, int] = {}
@@ -113,7 +114,7 @@ class NodeReader:
 
     def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
         number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
-        # Neighbours were mostly written by one transaction, or within one millisecond.
+        # Most neighbours were written by one transaction, or within one millisecond.
         if czxid != self._czxid:
             self._czxid = czxid
         if ctime != self._ctime:
@@ -121,7 +122,7 @@ class NodeReader:
         shared_acl = None if acl is None else _acl_of(acl)
         owner = self._owners.setdefault(owner, owner)
         node = Node(data, owner, self._czxid, self._ctime, number, shared_acl)
-        # Most nodes were never written after their creation: those keep one object for all three.
+        # Most nodes were not written after their creation: they share one object for all three.
         if mzxid != czxid:
             node.mzxid = mzxid
         if pzxid != czxid:
@@ -144,14 +145,12 @@ def _acl_of(text: str) -> tuple[Acl, ...]:
     return tuple(Acl(*entry) for entry in json.loads(text))
 
 
-# ---- A note beside the database: up to which zxid clients were answered. A start must find as
-# much.
+# ---- A note beside the database: up to which zxid clients were answered. A start must find them.
 #
-# SQLite reads its log up to the first gap and takes that for the end. So a log that was cut or
-# taken away, or a database put back from an older copy, looks like a sound older state. The note
-# shows that something is missing. It is written after each commit and before the answers leave, and
-# not flushed: after a power cut it may be some seconds old, which shows less but never blames a
-# sound folder.
+# SQLite takes the first gap in its log for the end. So a log that was cut or removed, or a database
+# restored from an older copy, looks like a sound older state. The note shows that something is
+# missing. It is written after each commit, before the answers leave, and is not flushed: after a
+# power cut it may be some seconds old. Then it shows less, but never blames a sound folder.
 
 
 NOTE = "answered"
@@ -170,8 +169,8 @@ class Answered:
     def missing_after(self, zxid: int, *, flushed: bool) -> str | None:
         """What is wrong with a database that ends with `zxid`, or None.
 
-        Without `flushed` (the server did not wait for the disk), nothing is known after a restart
-        of the machine: a power cut may have taken what was answered last.
+        Without `flushed` (the server did not wait for the disk), the note proves nothing after a
+        restart of the machine: a power cut may have lost the last answers.
         """
         try:
             text = read_own(self._folder / NOTE)
@@ -199,13 +198,13 @@ class Answered:
         os.replace(new, self._folder / NOTE)
 
     def note(self, zxid: int) -> None:
-        """Everything up to `zxid` is stored and may be answered. Raises OSError."""
+        """Note that everything up to `zxid` is stored and may be answered. Raises OSError."""
         text = f"{zxid:020d} {self._boot}\n".encode()
         if os.pwrite(self._file, text, 0) != len(text):
             raise OSError(errno.EIO, f"the note {NOTE} was written in part")
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """Close the note. May be called again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -215,16 +214,15 @@ def _boot_id() -> str:
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:
-        return f"unknown-{os.getpid()}"  # not Linux: equal to that of no other start
+        return f"unknown-{os.getpid()}"  # not Linux: no other start has the same
 
 
-# ---- Damage in the middle of SQLite's write-ahead log, which SQLite itself takes for the log's
-# end.
+# ---- Damage in the middle of SQLite's write-ahead log, which SQLite takes for the log's end.
 #
-# SQLite reads a log up to the first frame whose checksum is wrong and forgets the rest, because a
-# crash may leave the last group half written. But the log is flushed at the end of each group:
-# frames behind that one group prove that it had been flushed, and so was answered to clients. To go
-# on without it would lose acknowledged writes, so the server refuses instead.
+# SQLite reads a log up to the first frame with a wrong checksum and ignores the rest, because a
+# crash may leave the last group half written. But the log is flushed at the end of each group, so
+# frames behind that group prove that it was flushed, and answered to clients. Without it,
+# acknowledged writes would be lost, so the server refuses to start.
 
 
 # As https://www.sqlite.org/fileformat2.html#walformat has it.
@@ -238,8 +236,7 @@ _WORD = 0xFFFFFFFF
 def damage_in(log: Path) -> str | None:
     """What is wrong with this log of a server that flushed every group, or None; changes nothing.
 
-    The last group written, and it alone, may be damaged without being noticed here: nothing tells
-    it from a group that a crash interrupted.
+    Only damage of the last group goes unnoticed: it looks like a group that a crash interrupted.
     """
     try:
         content = memoryview(log.read_bytes())

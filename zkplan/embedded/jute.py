@@ -1,10 +1,10 @@
 """The pieces of ZooKeeper's messages: strings, buffers, lists, ACLs and Stats as bytes.
 
-Every reader takes the bytes and where to start and returns the value and where the next one starts.
-It raises WireError, or struct.error where the bytes end too early (wire.py turns that into a
-WireError: a check here would cost more than the whole read). A reader never believes a count
-or a length: nothing is allocated for what is not in the bytes. Oddities are answered as a real
-server (3.8) does: length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
+Every reader gets the bytes and a start, and returns the value and the start of the next one. It
+raises WireError, or struct.error if the bytes end too early (wire.py makes that a WireError: a
+check here would cost more than the whole read). A reader trusts no count and no length: it
+allocates nothing for what is not in the bytes. Oddities are read as a real server (3.8) does:
+length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ MARSHALLING: Final = -5
 class WireError(ValueError):
     """These bytes are no request of ZooKeeper's protocol.
 
-    Where `xid` is None there is nothing to answer to: a server closes the connection, and otherwise
-    answers with MARSHALLING. Where `takes_zxid` a write was meant, and its refusal takes a zxid
-    like any other.
+    A server answers with MARSHALLING, or closes the connection if `xid` is None. With `takes_zxid`
+    it was a write, and its refusal takes a zxid as every refusal does.
     """
 
     def __init__(self, message: str, *, xid: int | None = None, takes_zxid: bool = False) -> None:
@@ -74,7 +73,7 @@ def read_buffer(body: bytes, at: int) -> tuple[bytes, int]:
 
 def read_text(body: bytes, at: int) -> tuple[str | None, int]:
     """A string, or None for null."""
-    # As `read_buffer`, but without a call, since every request has texts.
+    # As `read_buffer`, but without a call, because every request has texts.
     size: int = INT.unpack_from(body, at)[0]
     at += 4
     if size < 0:
@@ -87,20 +86,20 @@ def read_text(body: bytes, at: int) -> tuple[str | None, int]:
     try:
         return body[at:end].decode(), end
     except UnicodeDecodeError:
-        # Java takes half of a surrogate pair for one fault, Python for three.
+        # Java counts half of a surrogate pair as one fault, Python as three.
         return _SURROGATE.sub(b"\xef\xbf\xbd", body[at:end]).decode("utf-8", "replace"), end
 
 
 def read_path(body: bytes, at: int) -> tuple[str, int]:
     """A string that must not be null."""
-    # As `read_text`, but without a call, since nearly every request has paths.
+    # As `read_text`, but without a call, because nearly every request has paths.
     start = at + 4
     end = start + INT.unpack_from(body, at)[0]
     if start <= end <= len(body):
         try:
             return body[start:end].decode(), end
         except UnicodeDecodeError:
-            pass  # `read_text` knows what becomes of it
+            pass  # `read_text` decodes it
     path, at = read_text(body, at)
     if path is None:
         raise WireError("null where a string is needed")
@@ -113,7 +112,7 @@ def read_paths(body: bytes, at: int) -> tuple[tuple[str, ...], int]:
     if count == -1:
         raise WireError("null where a list of strings is needed")
     paths = []
-    # A count of 2**31 ends at the end of the bytes: each string takes at least four of them.
+    # Even with a count of 2**31 this ends with the bytes: each string takes at least four.
     for _ in range(count):
         path, at = read_path(body, at)
         paths.append(path)
@@ -121,7 +120,7 @@ def read_paths(body: bytes, at: int) -> tuple[tuple[str, ...], int]:
 
 
 def read_acl(body: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
-    """An access control list; null is an empty one, which the tree refuses as a server does."""
+    """An access control list; null is an empty one, which the tree refuses."""
     if body.startswith(OPEN_ACL_BYTES, at):  # nearly every list is this one
         return OPEN_ACL, at + len(OPEN_ACL_BYTES)
     count, at = read_int(body, at)
@@ -135,26 +134,26 @@ def read_acl(body: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
 
 
 def pack_text(text: str) -> bytes:
-    """A string; half of a surrogate pair becomes '?', since UTF-8 has no bytes for it."""
+    """A string; half of a surrogate pair becomes '?', because UTF-8 has no bytes for it."""
     encoded = text.encode("utf-8", "replace")
     return INT.pack(len(encoded)) + encoded
 
 
 def pack_buffer(data: bytes | None) -> bytes:
-    """Bytes; None and NO_DATA, and only that very object, are null."""
+    """Bytes; None and NO_DATA (that very object) are null."""
     if data is NO_DATA or data is None:
         return b"\xff\xff\xff\xff"
     return INT.pack(len(data)) + data
 
 
 _SHORT: Final = tuple(map(INT.pack, range(256)))
-#: A list of so many strings is long; an ASCII character is below the other number.
+#: Longer lists are tried as strings of one length.
 _LONG_LIST, _ASCII_END = 256, 128
 
 
 def pack_texts(texts: Collection[str]) -> bytes:
-    """A list of strings. 100 000 names take about 30 ms, while a server answers nobody else; 8 ms
-    where all have one length, as the names of tasks do."""
+    """A list of strings. 100 000 names take about 30 ms, in which the server answers no other
+    request; 8 ms if all have one length, as the names of tasks do."""
     if len(texts) >= _LONG_LIST and (packed := _pack_alike(texts)) is not None:
         return INT.pack(len(texts)) + packed
     lengths = _SHORT
@@ -166,10 +165,10 @@ def pack_texts(texts: Collection[str]) -> bytes:
 
 
 def _pack_alike(texts: Collection[str]) -> bytes | None:
-    """Strings of one length, packed by one join; None where they are not alike.
+    """Strings of one length, packed by one join; None if their lengths differ.
 
-    A length has three nulls and one byte. If there are no other nulls than those, and some of
-    them stand at equal distances, each length stands where it should.
+    A length is three nulls and one byte. If there are no other nulls, and some stand at equal
+    distances, every length is at its place.
     """
     count, size = len(texts), len(next(iter(texts)))
     if not 0 < size < _ASCII_END:

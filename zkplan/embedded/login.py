@@ -1,8 +1,8 @@
 """The login and the secret of a server: kept in its folder, announced to its owner's programs.
 
-Anybody on the machine can reach the port of a server. So a server lets in only who has proven the
-login, which nobody but the owner of the folder can read. What the workers of the owner run is
-signed with the secret of the folder besides.
+Every user of the machine can reach the port of a server. So a server admits only clients that prove
+the login, which only the owner of the folder can read. And the owner's clients sign what workers
+run with the secret of the folder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import secrets
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ from ..basics.private import (
     own_folders,
     read_own,
 )
-from .database import DATABASE, sync_folder
+from .database import DATABASE, call_after_fork, sync_folder
 from .storage import make_folder
 
 SECRET, LOGIN = "secret", "login"
@@ -34,11 +33,11 @@ _USER = "zkplan"
 
 
 class Access(NamedTuple):
-    """What a client of a server needs; a field is empty where the server has none."""
+    """What a client of a server needs; a field is empty if the server has none."""
 
-    #: `user:password`, as the scheme digest takes it.
+    #: `user:password`, for the scheme digest.
     login: str = ""
-    #: What payloads are signed with by those who are given nothing else.
+    #: Clients without a secret of their own sign payloads with it.
     secret: str = ""
     #: The URL of the folder of large values.
     store: str = ""
@@ -48,19 +47,17 @@ class Access(NamedTuple):
 
 
 def new_secret() -> str:
-    """One that nobody guesses."""
     return secrets.token_hex(32)
 
 
 def new_login() -> str:
-    """One that nobody guesses."""
     return f"{_USER}:{secrets.token_hex(32)}"
 
 
 def folder_secret(folder: Path) -> str:
-    """The secret of a folder, made with a new one; empty where plans were kept there before.
+    """The secret of a folder, made with a new folder; empty if plans were kept there before.
 
-    Those are signed with nothing, or with what their owner gave. Raises OSError.
+    Those are not signed, or with a secret that their owner gave. Raises OSError.
     """
     if not (folder / SECRET).exists() and (folder / DATABASE).exists():
         return ""
@@ -69,26 +66,26 @@ def folder_secret(folder: Path) -> str:
 
 
 def folder_login(folder: Path) -> str:
-    """The login of a folder that exists, made where there is none. Raises OSError."""
+    """The login of an existing folder, made if there is none. Raises OSError."""
     return _made(folder / LOGIN, new_login)
 
 
 def folder_access(folder: Path, store: str = "") -> Access:
-    """What the owner of a folder finds in it; makes nothing. Raises OSError."""
+    """Read the login and secret of a folder; make nothing. Raises OSError."""
     return Access(_line(folder / LOGIN), _line(folder / SECRET), store)
 
 
 def _made(file: Path, new: Callable[[], str]) -> str:
-    """What the file says, which is made where it is missing."""
+    """Return the content of the file, which is made if it is missing."""
     opened = open_own(file, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)  # of two that make it the second one finds it whole
+        fcntl.flock(opened, fcntl.LOCK_EX)  # the second of two makers finds it whole
         found = os.pread(opened, 1024, 0)
-        if not found.endswith(b"\n"):  # new, or its maker has died before anybody knew it
+        if not found.endswith(b"\n"):  # new, or its maker died before anybody used it
             found = f"{new()}\n".encode()
             os.ftruncate(opened, 0)
             os.pwrite(opened, found, 0)
-            # Before anything depends on it: lost in a power cut it would take the plans along.
+            # Before anything depends on it: without it after a power cut, plans would be lost.
             os.fsync(opened)
             sync_folder(file.parent)
         return found.decode("ascii", "replace").strip()
@@ -104,22 +101,21 @@ def _line(file: Path) -> str:
     return text.strip() if text.endswith("\n") else ""
 
 
-# ---- The closed servers of this user on this machine, by address: how its programs find the
-# login.
+# ---- Announce the login of a closed server to its owner's programs on this machine, by address.
 #
-# `zkplan plan ls --hosts 127.0.0.1:2181` then works for the owner of that server without more
-# words, and for nobody else. One file for each server lies in a folder that only its owner can
-# open. The server keeps the file locked as long as it listens, so what a killed server left behind
-# counts for nothing: its port may be another user's by now.
+# So `zkplan plan ls --hosts 127.0.0.1:2181` works for the owner of that server without an option,
+# and for nobody else. Each server has a file in a folder that only its owner can open. It keeps the
+# file locked while it listens, so the file of a killed server does not count: another user may have
+# its port now.
 
 
 _SERVERS = "servers"
 
 
 class Announcement:
-    """The entry of a server that listens at `host:port`, from its creation to `withdraw`.
+    """The file of a server that listens at `host:port`, until `withdraw`.
 
-    Raises OSError where neither the home of the user nor the folder of temporary files can hold it.
+    Raises OSError if neither the home of the user nor the folder of temporary files can hold it.
     """
 
     def __init__(self, host: str, port: int, access: Access) -> None:
@@ -128,33 +124,33 @@ class Announcement:
             try:
                 folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
                 self._file, self._path = _write(folder / _name(host, port), access)
-                _held.add(self)
+                call_after_fork(self, Announcement.close)
                 return
             except OSError as error:
                 refusal = error
         raise refusal or OSError("there is no folder for the login of this server")
 
     def withdraw(self) -> None:
-        """Before the server stops listening: from then on nobody may send the login there."""
+        """Call this before the server stops listening: then clients must not send the login."""
         if self._file < 0:
             return
         try:
             if os.stat(self._path).st_ino == os.fstat(self._file).st_ino:
                 os.unlink(self._path)
         except OSError:
-            pass  # unlocked it counts for nothing, and the next server removes it
+            pass  # unlocked it does not count, and the next server removes it
         finally:
-            self.forget()
+            self.close()
 
-    def forget(self) -> None:
-        """Close this process's copy; a forked child does so at once."""
+    def close(self) -> None:
+        """Close this process's copy of the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def announced(host: str, port: int) -> Access | None:
-    """How this user gets into the server of this user that listens there now; None: no such one."""
+    """The access to the closed server of this user that listens there now, or None."""
     for folder in own_folders(_SERVERS):
         with suppress(OSError, ValueError, TypeError), ExitStack() as opened:
             within = open_closed_folder(folder)
@@ -179,7 +175,7 @@ def _write(path: Path, access: Access) -> tuple[int, Path]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             os.write(file, json.dumps(access._asdict()).encode())
-            os.replace(passing, path)  # a reader sees a whole entry that is locked, or none
+            os.replace(passing, path)  # a reader sees a whole, locked file or none
         except BaseException:
             os.close(file)
             raise
@@ -198,7 +194,7 @@ def _remove_left_behind(folder: Path) -> None:
 
 
 def _is_locked(file: int) -> bool:
-    """Whether the server that wrote it lives: the kernel frees the lock of one that is dead."""
+    """Whether the server that wrote it lives: the kernel frees the lock of a dead one."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -214,14 +210,3 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(opened)
-
-
-_held: weakref.WeakSet[Announcement] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for announcement in list(_held):
-        announcement.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)

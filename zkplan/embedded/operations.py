@@ -14,15 +14,15 @@ class _NoData(bytes):
         return "NO_DATA"
 
 
-#: A null buffer, compared by identity: empty bytes everywhere, but written as null again. A client
-#: that created a node without data reads that it has none, which is not the same as empty data.
+#: A null buffer, compared by identity: it equals empty bytes, but is sent as null. So a client that
+#: created a node without data reads null, not empty data.
 NO_DATA: Final[bytes] = _NoData()
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper tells about a node; times in milliseconds, `data_length` in bytes.
+    """What ZooKeeper reports of a node; times in milliseconds, `data_length` in bytes.
 
-    `cversion` is what a server reports, 2 * creates - children, and not the sequence counter.
+    `cversion` is 2 * creates - children, as a server reports it, not the sequence counter.
     `ephemeral_owner` is a session or 0, also for containers and TTL nodes.
     """
 
@@ -62,9 +62,9 @@ OPEN_ACL = (Acl(ALL_PERMS, "world", "anyone"),)
 class Create(NamedTuple):
     """Create a node; with `sequence` its parent's counter is appended to the path.
 
-    A container is deleted by the server some time after its last child, a node with `ttl_ms` > 0
-    (up to nodes.TTL_MS_MAX) after so many milliseconds without a change or a child. With
-    `with_stat` the answer is Created.
+    The server deletes a container some time after its last child, and a node with `ttl_ms` > 0 (at
+    most znodes.TTL_MS_MAX) when that time has passed without a change or a child. With `with_stat`
+    the answer is Created.
     """
 
     path: str
@@ -119,9 +119,9 @@ Answer = str | bool | Stat | Created
 
 
 class TreeError(Exception):
-    """One operation on a path, its argument, was refused and nothing was written.
+    """An operation on a path, the argument, was refused and nothing was written.
 
-    A client is told nothing but `code`, ZooKeeper's number.
+    A client gets only `code`, ZooKeeper's number.
     """
 
     code: ClassVar[int] = -1
@@ -199,17 +199,16 @@ class MultiFailed(Exception):
         self.error = error
 
 
-# ---- What a client can ask of a server besides the writes of records.py: reads, watches, its
-# session.
+# ---- Other requests of clients: reads, watches, sessions.
 #
-# One class for each kind of request on the wire; wire.py makes them from bytes, service.py answers.
+# wire.py makes them from bytes, service.py answers them.
 
 
 class ConnectRequest(NamedTuple):
     """The first frame of a connection. `session` 0 asks for a new one; times in milliseconds.
 
-    `read_only` says that the client is content with a server that only reads. It is None where the
-    client did not send the byte: it then expects none in the answer.
+    `read_only` says that the client accepts a read-only server. It is None if the client did not
+    send that byte: then it expects none in the answer.
     """
 
     last_zxid_seen: int
@@ -248,9 +247,9 @@ class GetAcl(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """Answers once everything before it is applied: on one server, at once.
+    """Answered when everything before it is applied: on one server, at once.
 
-    `path` means nothing and comes back as it was sent, also where it is null (None).
+    `path` has no meaning and is sent back unchanged, also if it is null (None).
     """
 
     path: str | None

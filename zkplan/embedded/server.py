@@ -1,8 +1,8 @@
 """The server in an event loop: load, serve, and commit each group of requests.
 
-The order is the promise: requests are applied to the tree in memory as they come; everything that
-tells of them (answers, events, reads) is held; the group is committed to disk; only then is what
-was held sent. While a commit runs, the requests of the next group gather in the sockets.
+The order is the promise: requests are applied to the tree in memory as they come. All that reveals
+them (answers, events, reads) is held. The group is committed to disk, and only then what was held
+is sent. While a commit runs, the requests of the next group gather in the sockets.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .storage import Saved, Storage
 from .tree import Tree
 from .words import Traffic, answer_stranger, answer_word
 
-# Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
+# If an expiry is that late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
-# asyncio accepts so many connections in a row, and reports each of them that fails.
+# How many connections asyncio accepts in a row. It reports each of them that fails.
 _ACCEPTED_IN_A_ROW = 8
-# Connections that wait to be accepted.
+# How many connections may wait to be accepted.
 _BACKLOG = 1024
 _COMPLAINT_S = 1.0
 
@@ -43,7 +43,7 @@ class Server:
     """One server; `start`, `ended` and `close` belong to one event loop."""
 
     def __init__(self, settings: Settings, access: Access) -> None:
-        """`access` is told to the programs of this user, where it listens on loopback."""
+        """`access` is announced to the programs of this user, if it listens on loopback."""
         self.settings = settings
         self._access = access
         self._announcement: Announcement | None = None
@@ -59,7 +59,7 @@ class Server:
         self._flush_is_due = False
         self._listener: asyncio.Server | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        #: Set it to end the server. A disk that fails sets it, too, and `fatal` says how.
+        #: Set it to end the server. A failing disk sets it, too, and `fatal` says how.
         self.ended = asyncio.Event()
         self.traffic = Traffic()
         self._group_began_s = 0.0
@@ -84,11 +84,10 @@ class Server:
             self.host, self.port = endpoint.getsockname()[:2]
             if self._storage is not None:
                 self._storage.publish_address(f"{self.host}:{self.port}")
-            # To an open one everybody comes by its address, and all alike.
+            # An open server needs no announcement: its address is enough.
             if self._access.login and is_loopback(self.host):
                 self._announcement = Announcement(self.host, self.port, self._access)
-            # Nothing slow may follow before `start_serving`: sessions must not lose the time that
-            # the start takes.
+            # Nothing slow may follow before `start_serving`, or sessions would lose that time.
             self.sessions.restore(saved.last_session, saved.sessions, _now_ms())
             self._schedule_expiry()
             self._schedule_sweep()
@@ -118,7 +117,7 @@ class Server:
             if self._storage is not None:
                 self._storage.close()
         # One turn of the loop, in which the transports report that they are closed, and another for
-        # those of clients that do not read what is left for them: their sockets would stay open.
+        # clients that do not read what is left: otherwise their sockets would stay open.
         await asyncio.sleep(0)
         for connection in list(self._connections.values()):
             connection.abort()
@@ -136,7 +135,7 @@ class Server:
         return saved
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End at an error that nobody foresaw: the tree in memory may hold half of a request."""
+        """End at an unexpected error: the tree in memory may hold half of a request."""
         error = context.get("exception")
         if error is None:
             loop.default_exception_handler(context)
@@ -149,7 +148,7 @@ class Server:
     def _complain(
         self, loop: asyncio.AbstractEventLoop, context: dict[str, Any], error: OSError
     ) -> None:
-        # Of one connection, or one that cannot be accepted: the loop tries again, without end.
+        # A connection failed, or cannot be accepted. The loop tries again without end.
         now_s = time.monotonic()
         if now_s - self._complained_s < _COMPLAINT_S:
             return
@@ -164,17 +163,17 @@ class Server:
         else:
             loop.default_exception_handler(context)
 
-    # Connections tell what happens on them.
+    # Called by connections.
 
     def opened(self, connection: Connection) -> bool:
-        """Whether it may stay."""
+        """Note a new connection. Returns whether it may stay."""
         if len(self._connections) >= self.limits.connections or self.ended.is_set():
             return False
         self._connections[connection.peer] = connection
         return True
 
     def closed(self, connection: Connection) -> None:
-        """It is gone, by whomever."""
+        """Note the end of a connection."""
         if self._connections.pop(connection.peer, None) is not None:
             self.service.disconnected(connection.peer)
 
@@ -182,16 +181,16 @@ class Server:
         """Requests of one connection follow."""
         if not self._flush_is_due:
             self._group_began_s = time.monotonic()
-        self.service.tell_time(_now_ms(), int(self.settings.clock() * 1000))
+        self.service.set_time(_now_ms(), int(self.settings.clock() * 1000))
 
     def after_requests(self) -> None:
-        """They are handled: a flush follows once the other sockets that are ready were read."""
+        """Flush after the other sockets that are ready were read."""
         if not self._flush_is_due and (self.service.out or self.tree.zxid != self._stored_zxid):
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def descriptors(self) -> list[int]:
-        """The open sockets: a forked child has to close its copies."""
+        """The open sockets. A forked child has to close its copies."""
         transports = [connection.transport for connection in self._connections.values()]
         sockets = [transport.get_extra_info("socket") for transport in transports]
         if self._listener is not None:
@@ -220,15 +219,15 @@ class Server:
         self._send()
 
     def _fail(self, error: BaseException) -> None:
-        # The tree in memory is ahead of the disk now, so no further answer may leave.
+        # The tree in memory is ahead of the disk now, so no more answers may leave.
         self.fatal = error
         self.service.out.clear()
         self.service.held_bytes = 0
         self.ended.set()
 
     def _commit(self) -> None:
-        # Every change takes a zxid, also a refused write. Clients remember the highest zxid they
-        # saw, and turn away from a server that comes back with a lower one.
+        # Every change takes a zxid, and so does a refused write. Clients remember the highest zxid
+        # that they saw, and leave a server that comes back with a lower one.
         sessions = self.sessions.take_changes()
         if self._storage is not None and (sessions or self.tree.zxid != self._stored_zxid):
             self._storage.commit(
@@ -263,7 +262,7 @@ class Server:
                 connection.close()
 
     def _cut_off(self) -> None:
-        """Disconnect the clients that have most to read, until the rest is not too much."""
+        """Disconnect the clients with the most unread bytes until the total is within its limit."""
         for connection in self.slow:
             connection.count_unread()
         for connection in sorted(self.slow, key=lambda one: one.unread_bytes, reverse=True):
@@ -271,7 +270,7 @@ class Server:
                 break
             connection.abort()
 
-    # What happens by itself.
+    # Timers.
 
     def _schedule_expiry(self) -> None:
         due_ms = self.sessions.next_check_ms()
@@ -295,8 +294,8 @@ class Server:
         self._schedule_expiry()
 
     def _keep_readers(self, now_ms: int) -> None:
-        # While a client has much to read its requests wait in its socket, its pings with them. That
-        # it reads is a sign of life too.
+        # While a client has much to read, its requests wait in its socket, and so do its pings. So
+        # reading is a sign of life, too.
         for connection in list(self.slow):
             session = connection.peer.session
             if connection.has_taken_more() and session is not None:
@@ -318,20 +317,20 @@ def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-# ---- What a server starts with: the tree and the sessions of its data folder, or new ones.
+# ---- Load the tree and the sessions of a data folder, or make new ones.
 
 
 def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
-    """Open the data folder, which whoever calls has to close. Raises StorageError.
+    """Open the data folder, which the caller has to close. Raises StorageError.
 
-    Gives the tree instead of the saved nodes; without a data folder there is no storage.
+    Returns the storage (None without a data folder), the tree, and what else was saved.
     """
     data, limits = settings.data, settings.limits
     if data is None:
         tree = Tree(limits, system_nodes=True, identities=_identities)
         return None, tree, Saved(0, 0, [], [])
     storage = Storage(data, settings.sync)
-    # A million new objects, and no garbage among them: to look for some would take long.
+    # A million new objects without garbage: a collection would take long.
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
 """A whole server without sockets and disk: requests in, frames out.
 
-Pure: the time is told by `tell_time`, frames for connections are collected in `out`, and what has
-to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server.py) lets nothing of
-`out` leave before those changes are stored: an answer or an event tells of them.
+Pure: `set_time` passes the time, `out` collects the frames for connections, and the changes of
+`tree` and `sessions` are what has to be stored. The caller (server.py) sends nothing of `out`
+before those changes are stored, because answers and events reveal them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .operations import Acl, LimitError, MultiFailed, NoAuthError, Op, TreeError
 from .sessions import PASSWORD_BYTES, Peer, Session, Sessions
 from .tree import Tree
 
-# Error codes that are no TreeError's.
+# Error codes without a TreeError.
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
 
-# Strangers could fill the log: of many that are refused one is told of.
-_TOLD_EVERY_MS = 10_000
-# What is answered to those who have not logged in where a login is needed.
+# Strangers could fill the log, so of many refusals one is logged.
+_LOG_EVERY_MS = 10_000
+# The requests that a client may make before it logs in, if a login is needed.
 _OF_STRANGERS = frozenset((ask.AddAuth, ask.Ping, ask.CloseSession))
 
 
@@ -33,25 +33,24 @@ logger = logging.getLogger("zkplan.embedded")
 
 
 class Service:
-    """Answers requests in their order; every method appends to `out` what is to be sent.
+    """Answers requests in their order; every method appends what to send to `out`.
 
-    An entry of `out` is (peer, frame), or (peer, None): close the connection once all before is
-    sent.
+    An entry of `out` is (peer, frame). (peer, None) closes the connection after all before it.
     """
 
     def __init__(
         self, tree: Tree, sessions: Sessions, limits: Limits, logins: Collection[str] = ()
     ) -> None:
-        """Whoever proves none of `logins` (`user:password`) is refused everything. Without any,
-        everybody is let in."""
+        """A client that proves none of `logins` (`user:password`) is refused everything. Without
+        logins, every client is admitted."""
         self.tree = tree
         self._let_in = {acl.digest_identity(login) for login in logins}
         self.sessions = sessions
         self.limits = limits
         self.out: list[tuple[Peer, bytes | None]] = []
-        self.held_bytes = 0  # of the frames in `out`; whoever takes them sets it to 0
+        self.held_bytes = 0  # of the frames in `out`; the caller resets it when it takes them
         self.received = 0
-        self._now_ms = self._tell_again_ms = 0
+        self._now_ms = self._log_again_ms = 0
         self._wall_ms = 0
         self._peers: dict[int, Peer] = {}  # by session
         self._reads = Reads(tree, limits.answer_bytes).handlers
@@ -68,8 +67,8 @@ class Service:
             ),
         }
 
-    def tell_time(self, now_ms: int, wall_ms: int) -> None:
-        """The time of what follows: of a clock that never goes back, and as znodes show it."""
+    def set_time(self, now_ms: int, wall_ms: int) -> None:
+        """Set the time of what follows, by a monotonic clock and as znodes show it."""
         self._now_ms = now_ms
         self._wall_ms = wall_ms
 
@@ -78,8 +77,8 @@ class Service:
     def connect(self, peer: Peer, request: ask.ConnectRequest) -> None:
         """Answer the handshake: a new session, the old one, or that it has expired."""
         if request.last_zxid_seen > self.tree.zxid:
-            # It knows of writes that this server has lost, or never had: another data folder, or an
-            # older copy of this one. Silence and a closed connection send it to another server.
+            # It has seen writes that this server lost or never had: this is another data folder, or
+            # an older copy. Silence and a closed connection send the client to another server.
             self._close(peer)
             return
         peer.is_let_in = not self._let_in
@@ -102,7 +101,7 @@ class Service:
             request.session, request.password, request.timeout_ms, self._now_ms
         )
         if session is not None:
-            # The connection it had is of the past: what still arrives on it must not be answered.
+            # What still arrives on its previous connection must not be answered.
             before = self._peers.get(session.id)
             if before is not None:
                 self.disconnected(before)
@@ -110,7 +109,7 @@ class Service:
         return session
 
     def disconnected(self, peer: Peer) -> None:
-        """The connection is gone; its watches go with it, its session stays until it expires."""
+        """Forget a closed connection and its watches; its session stays until it expires."""
         self.tree.watches.drop(peer)
         if peer.session is not None and self._peers.get(peer.session.id) is peer:
             del self._peers[peer.session.id]
@@ -126,17 +125,15 @@ class Service:
                 self._close(peer)
 
     def sweep(self) -> bool:
-        """Delete the containers that were left empty and the nodes whose time to live is over.
-
-        Not all in one turn where they are very many: whether there may be more.
-        """
+        """Delete empty containers and nodes whose time to live is over, a bounded number in one
+        turn. Returns whether there may be more."""
         at_most = self.limits.sweep_nodes
         deleted = self.tree.sweep(self._wall_ms, at_most)
         self._send_events()
         return len(deleted) == at_most
 
-    def tell(self, peer: Peer, frame: bytes) -> None:
-        """Answer outside the protocol, once what is known so far is stored, and close."""
+    def send_last(self, peer: Peer, frame: bytes) -> None:
+        """Answer outside the protocol, after all that was handled so far is stored, and close."""
         self._send(peer, frame)
         self._close(peer)
 
@@ -151,7 +148,7 @@ class Service:
         """Answer one request of a connection that has a session."""
         session = peer.session
         if session is None or peer.leaving:
-            return  # what it sent behind the request that ended it
+            return  # sent after the request that ended the connection
         session.deadline_ms = self._now_ms + session.timeout_ms
         session.forgiven_ms = 0
         peer.received += 1
@@ -180,16 +177,16 @@ class Service:
             reply = wire.multi_error(xid, self.tree.zxid, codes)
         else:
             reply = wire.reply(xid, self.tree.zxid, request, answer)
-            # Not of a write: it is done.
+            # Not for a write, which is already applied.
             if len(reply) > self.limits.answer_bytes and kind in self._reads:
                 reply = wire.error_reply(xid, self.tree.zxid, LimitError.code)
-        # Events first: whoever reads an answer has been told of every change that it may show.
+        # Events first: a client gets the event of a change before an answer that shows it.
         self._send_events()
         self._send(peer, reply)
 
     def _handle_rare(self, peer: Peer, xid: int, request: ask.Request) -> None:
         if isinstance(request, ask.Ping):
-            # Its answer has the xid of pings, whatever the client sent.
+            # The answer has the xid of pings even if the client sent another.
             self._send(peer, wire.error_reply(wire.PING_XID, self.tree.zxid, 0))
         elif isinstance(request, ask.AddAuth):
             identity = acl.authenticate(request.scheme, request.auth, peer.address)
@@ -207,15 +204,15 @@ class Service:
             self._close(peer)
             self.disconnected(peer)
         elif isinstance(request, ask.Unsupported):
-            # As a real server: an answer that is not of its log, and the end of the connection.
+            # As a real server does: an answer without a zxid, and the end of the connection.
             self._send(peer, wire.error_reply(xid, -1, UNIMPLEMENTED))
             self._close(peer)
 
     def _refuse_stranger(self, peer: Peer, xid: int, request: ask.Request) -> None:
-        # As where an access list refuses: a client knows what is missing, and may log in yet.
+        # As if an access list refused: the client knows what is missing, and can still log in.
         self._send(peer, wire.error_reply(xid, self.tree.zxid, NoAuthError.code))
-        if self._now_ms >= self._tell_again_ms:
-            self._tell_again_ms = self._now_ms + _TOLD_EVERY_MS
+        if self._now_ms >= self._log_again_ms:
+            self._log_again_ms = self._now_ms + _LOG_EVERY_MS
             logger.warning(
                 "refused a client at %s port %s, which has not logged in: %s %.200r",
                 peer.address,
@@ -247,7 +244,7 @@ class Service:
             watcher: Any = event.watcher
             self._send(watcher, wire.event(event.kind, event.path))
 
-    # One method for each kind of request; what it returns is encoded, what it raises is refused.
+    # Handlers: what they return is encoded, what they raise refuses the request.
 
     def _write(self, peer: Peer, request: Any) -> Any:
         return self.tree.apply(
@@ -260,29 +257,29 @@ class Service:
         )
 
 
-# ---- Reads: each answered from the tree, and refused where its answer would be too large.
+# ---- Reads, which are refused if their answer would be too large.
 #
-# A small request may ask for any multiple of the tree: children with long names, one large node a
-# thousand times. So an answer is measured before it becomes bytes, by a bound that costs little;
-# and before a watch is armed, since whoever is refused does not expect its event.
+# A small request may ask for any multiple of the tree: children with long names, or one large node
+# a thousand times. So a cheap bound measures each answer before it becomes bytes. It is measured
+# before a watch is armed, too, because a refused client does not expect the event.
 
 
-# At most what stands around the content of an answer: headers, counts, a Stat.
+# The maximum of what is around the content of an answer: headers, counts, a Stat.
 _AROUND_BYTES = 128
 _ERROR_BYTES = 13
-# A character has up to four bytes, a text its length before it.
+# A character has up to four bytes, and a text its length before it.
 _CHARACTER_BYTES, _LENGTH_BYTES = 4, 4
 
 _Read = ask.GetData | ask.GetChildren
 
 
 class Reads:
-    """The reads of one server; an answer above `answer_bytes` is refused with LimitError."""
+    """The reads of one server. A read whose answer has over `answer_bytes` raises LimitError."""
 
     def __init__(self, tree: Tree, answer_bytes: int) -> None:
         self._tree = tree
         self._answer_bytes = answer_bytes
-        #: One for each kind of request: its answer is given, or a TreeError raised.
+        #: By kind of request. Each returns the answer or raises a TreeError.
         self.handlers: dict[type, Callable[[Peer, Any], Any]] = {
             ask.GetData: self.get_data,
             ask.Exists: self.exists,
@@ -321,8 +318,7 @@ class Reads:
     def multi_read(self, peer: Peer, request: ask.MultiRead) -> Any:
         answers: list[Any] = []
         size = 0
-        # Each is done and measured once: a list of networks or of children is long, a request to
-        # read it short.
+        # Equal reads are done and measured once: a short request may name a long list many times.
         known: dict[_Read, tuple[Any, int]] = {}
         for read in request.reads:
             found = known.get(read)
@@ -334,7 +330,7 @@ class Reads:
         return answers
 
     def _read(self, peer: Peer, read: _Read) -> tuple[Any, int]:
-        """Its answer or refusal, and how many bytes that has at most."""
+        """The answer or refusal of one read, and at most how many bytes that has."""
         try:
             if isinstance(read, ask.GetData):
                 found = self._tree.get(read.path, None, peer.identities)
@@ -352,13 +348,13 @@ class Reads:
         return paths
 
     def _is_tree_small(self) -> bool:
-        # To measure ten thousand names takes a good part of the time of the whole answer. All paths
-        # of a tree like this fit into one: each has a character at least, and a length before it.
+        # Measuring ten thousand names takes much of the time of the whole answer. All paths of a
+        # small tree fit into one answer, so nothing needs measuring there.
         bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.znodes.bytes
         return bytes_at_most + _AROUND_BYTES <= self._answer_bytes
 
     def _judge_texts(self, path: str, texts: Sequence[str]) -> None:
-        # First by a bound: each look at all of a huge list costs as much as half of the answer.
+        # First a bound: one exact measurement of a huge list costs half as much as the answer.
         at_most = _CHARACTER_BYTES * sum(map(len, texts)) + _LENGTH_BYTES * len(texts)
         if at_most + _AROUND_BYTES > self._answer_bytes:
             self._judge(path, _size_of_texts(texts))

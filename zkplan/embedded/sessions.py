@@ -1,9 +1,8 @@
 """Sessions: create, attach, touch, expire; and the peer at the other end of a connection.
 
-Pure: the caller passes the time in (milliseconds of a clock that never goes back) and the source
-of passwords. A session expires once its whole time-out has passed since it was last heard of, and
-never before: the times are rounded down, so one millisecond more than the time-out has to lie
-between them. A real server rounds up to its next tick.
+Pure: the caller passes the time (milliseconds of a monotonic clock) and the source of passwords. A
+session expires when its whole time-out has passed since the last sign of it, never before: times
+are rounded down, so one more millisecond has to pass. A real server rounds up to its next tick.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import NamedTuple
 from .operations import Identity
 
 PASSWORD_BYTES = 16
-# As a real server with a server number of 0 would: the time in the upper bits, room to count below.
+# As on a real server with server number 0: the time in the upper bits, a counter in the lower.
 _COUNT_BITS = 16
 _ID_MASK = (1 << 56) - 1
 
 
 class SavedSession(NamedTuple):
-    """What of a session outlives the server; `timeout_ms` is the negotiated one."""
+    """The part of a session that outlives the server; `timeout_ms` is the negotiated one."""
 
     id: int
     password: bytes
@@ -30,9 +29,9 @@ class SavedSession(NamedTuple):
 
 
 class Session:
-    """A live session; `deadline_ms` is when it expires unless it is heard of.
+    """A live session; it expires at `deadline_ms` unless there is a sign of it before.
 
-    Whoever moves the deadline because it was heard of sets `forgiven_ms` to 0.
+    Each sign moves the deadline and sets `forgiven_ms` to 0.
     """
 
     __slots__ = ("deadline_ms", "forgiven_ms", "id", "password", "queued_ms", "timeout_ms")
@@ -42,12 +41,12 @@ class Session:
         self.password = password
         self.timeout_ms = timeout_ms
         self.deadline_ms = deadline_ms
-        self.forgiven_ms = 0  # of absences of the server, since it was last heard of
-        self.queued_ms = deadline_ms  # which entry of the queue is valid; others are left-overs
+        self.forgiven_ms = 0  # for absences of the server, since the last sign of the client
+        self.queued_ms = deadline_ms  # which entry of the queue is valid; others are left over
 
 
 class Sessions:
-    """The live sessions of one server, and what of them has changed since it was last saved."""
+    """The live sessions of one server, and their changes since the last save."""
 
     def __init__(
         self, *, min_timeout_ms: int, max_timeout_ms: int, make_password: Callable[[int], bytes]
@@ -56,8 +55,8 @@ class Sessions:
         self._bounds = (min_timeout_ms, max_timeout_ms)
         self._make_password = make_password
         self._live: dict[int, Session] = {}
-        # By deadline as it was when pushed: a touch moves the deadline alone, and `expired` pushes
-        # again what it finds early. So a touch costs nothing, and one entry of each session counts.
+        # By the deadline at the time of the push. A touch moves only the deadline, so it costs
+        # nothing; `expired` pushes again what it finds too early.
         self._queue: list[tuple[int, int]] = []
         self._changes: dict[int, SavedSession | None] = {}
 
@@ -68,10 +67,10 @@ class Sessions:
         return iter(self._live.values())
 
     def create(self, timeout_ms: int, now_ms: int, wall_ms: int) -> Session:
-        """A new session; its time-out is the wish within the server's bounds.
+        """Create a session; its time-out is the wish, limited by the server's bounds.
 
-        Its id is larger than every earlier one, also of before a restart: a late request of a
-        session long gone must never meet a new session of the same id.
+        Its id is larger than all earlier ones, also those before a restart: a late request of an
+        old session must never meet a new session with the same id.
         """
         self.last_id = max(self.last_id + 1, (wall_ms << _COUNT_BITS) & _ID_MASK)
         timeout_ms = self._within_bounds(timeout_ms)
@@ -83,9 +82,9 @@ class Sessions:
         return session
 
     def attach(self, id: int, password: bytes, timeout_ms: int, now_ms: int) -> Session | None:  # noqa: A002
-        """The live session of this id, with the newly negotiated time-out; None if it is gone.
+        """Return the live session of this id, with the newly negotiated time-out, or None.
 
-        None too for a wrong password: whoever guesses an id must not get, or disturb, its session.
+        None also for a wrong password: guessing an id must neither give nor disturb its session.
         """
         session = self._live.get(id)
         if session is None or not hmac.compare_digest(session.password, password):
@@ -100,17 +99,17 @@ class Sessions:
         return session
 
     def touch(self, session: Session, now_ms: int) -> None:
-        """The session was heard of."""
+        """Note a sign of the session's client."""
         session.deadline_ms = now_ms + session.timeout_ms
         session.forgiven_ms = 0
 
     def end(self, id: int) -> None:  # noqa: A002
-        """Forget a session; nothing happens where it is gone."""
+        """Forget a session. Does nothing if it is gone."""
         if self._live.pop(id, None) is not None:
             self._changes[id] = None
 
     def expired(self, now_ms: int) -> list[Session]:
-        """The sessions whose time is over, in the order of their deadlines; `end` them."""
+        """Return the sessions whose time is over, by deadline; the caller has to `end` them."""
         over = []
         while self._queue and self._queue[0][0] < now_ms:
             queued_ms, id = heapq.heappop(self._queue)  # noqa: A001
@@ -120,21 +119,21 @@ class Sessions:
             if session.deadline_ms >= now_ms:
                 self._enqueue(session)
             else:
-                session.queued_ms = -1  # a left-over for the same time must not end it twice
+                session.queued_ms = -1  # a left-over entry for the same time must not end it twice
                 over.append(session)
         return over
 
     def next_check_ms(self) -> int | None:
-        """When `expired` has to be asked again: no session expires before."""
+        """When to call `expired` again: no session expires before."""
         return self._queue[0][0] + 1 if self._queue else None
 
     def forgive(self, away_ms: int, now_ms: int) -> None:
-        """The server was stopped or suspended for so long: no session loses that time.
+        """Give sessions back the time for which the server was stopped or suspended.
 
-        No session gets more than its whole time-out either, which one that was heard of since has
-        already. Absences that follow one another give a silent session one time-out more in all:
-        the server reads in between, so a session that has sent nothing by then is dead. An absence
-        of a whole time-out counts in any case: a client can have lost its connection in it.
+        No session gets more than its whole time-out. Several absences in a row give a silent
+        session at most one time-out in all: the server reads in between, so a session that has sent
+        nothing by then is dead. An absence of a whole time-out always counts, because a client may
+        have lost its connection in it.
         """
         for session in self._live.values():
             left_ms = away_ms
@@ -145,13 +144,13 @@ class Sessions:
             session.forgiven_ms += session.deadline_ms - before_ms
 
     def restore(self, last_id: int, saved: Iterable[SavedSession], now_ms: int) -> None:
-        """After a restart: every session has its whole time-out again, as on a real server."""
+        """After a restart, give every session its whole time-out, as a real server does."""
         self.last_id = last_id
         for id, password, timeout_ms in saved:  # noqa: A001
             self._add(Session(id, password, timeout_ms, now_ms + timeout_ms))
 
     def take_changes(self) -> list[tuple[int, SavedSession | None]]:
-        """What was created, renegotiated or ended (None) since the last call."""
+        """Return what was created, renegotiated or ended (None) since the last call."""
         changes, self._changes = self._changes, {}
         return list(changes.items())
 
@@ -171,11 +170,8 @@ class Sessions:
         return min(max(timeout_ms, low), high)
 
 
-# ---- The other end of one connection, as the service knows it.
-
-
 class Peer:
-    """One connection: who it has proven to be, its session, and what it has done so far."""
+    """The other end of a connection: its proven identities, its session, and its counts."""
 
     __slots__ = (
         "address",
@@ -195,11 +191,11 @@ class Peer:
         self.address = address
         self.port = port
         self.identities: tuple[Identity, ...] = (Identity("ip", address),)
-        self.is_let_in = False  # whether it may ask anything besides
+        self.is_let_in = False  # whether it has logged in, or needs no login
         self.session: Session | None = None
         self.session_id = 0  # stays when the session has ended
-        self.leaving = False  # no request is answered any more
-        self.unsent_bytes = 0  # of frames for it that wait for the commit
+        self.leaving = False  # no more requests are answered
+        self.unsent_bytes = 0  # of frames that wait for the commit
         self.received = 0
         self.sent = 0
         self.last_request = "NA"

@@ -1,9 +1,9 @@
-"""Store what a server must not forget: one transaction for each group of requests.
+"""Store the state of a server: one transaction for each group of requests.
 
 A commit that returned is on disk (`sync=True`), or with the operating system (`sync=False`: it
-survives the death of the process, not that of the machine). A commit that raised ends the use of
-the folder: whether the disk holds it is decided by the next start alone, never by a second attempt,
-because a kernel that failed to flush a page once may forget it and report success the next time.
+survives the death of the process, not that of the machine). After a commit that raised, the folder
+is not used any more. There is no second attempt, because a kernel that failed to flush a page may
+forget it and report success the next time: the next start decides what the disk holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import shutil
 import sqlite3
 import struct
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -52,9 +51,9 @@ class Storage:
     """
 
     def __init__(self, folder: Path, sync: bool = True) -> None:
-        """Use `folder`, created where it is missing and then its owner's only, until `close`.
+        """Use `folder` until `close`; create it for its owner only if it is missing.
 
-        With `sync` a commit is on disk when it returns; without, it survives a kill of the process.
+        With `sync` a commit is on disk when it returns. Without, it survives a kill of the process.
         """
         self.folder = folder
         self._sync = sync
@@ -88,10 +87,10 @@ class Storage:
         self._highest = -1
         self._large: set[int] = set()
         self._log_pages = 0
-        _alive.add(self)
+        database.call_after_fork(self, Storage._keep_inherited)
 
     def load(self) -> Saved:
-        """Read and check everything; a fresh folder gives zxid 0, session 0 and nothing else."""
+        """Read and check everything. In a new folder zxid and session are 0."""
         try:
             saved = self._load()
         except (sqlite3.Error, OSError) as error:
@@ -105,14 +104,14 @@ class Storage:
             ) from error
         self._connection.close()
         try:
-            # Before the state says again that all is flushed: an older note may not have been.
+            # Before the state says that all is flushed: an older note may not have been.
             self._answered.begin(saved.zxid)
             database.sync_folder(self.folder)
             self._connection = database.open_to_write(self.folder, self._sync)
             # Now, so that the checkpoint makes it durable before anything relies on it.
             self._save_state(saved.zxid, saved.last_session)
             database.checkpoint(self._connection)
-            # SQLite does so for its new log as well, and ignores the answer.
+            # SQLite does this for its new log, too, and ignores the answer.
             database.sync_folder(self.folder)
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
@@ -163,8 +162,8 @@ class Storage:
     ) -> None:
         """Save a group of changes, all or none; each node and each session at most once.
 
-        The data of a node must have changed only together with its mzxid. Raises StorageError, and
-        then also for every later call: end the server without answering this group.
+        The data of a node must change only together with its mzxid. Raises StorageError, and then
+        so does every later call: end the server without answering this group.
         """
         if self._failure is not None:
             raise StorageError(f"{self._path} takes nothing any more: {self._failure}")
@@ -187,7 +186,7 @@ class Storage:
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
         except BaseException as error:
-            # A defect, or Ctrl-C in the middle: the counts kept here no longer fit the file's.
+            # A bug, or Ctrl-C in the middle: the counts here no longer match those in the file.
             self._failure = f"a commit was interrupted: {error!r}"
             if isinstance(error, Exception):
                 raise StorageError(
@@ -198,7 +197,7 @@ class Storage:
         self._last_session = last_session
 
     def _save_nodes(self, changes: Changes) -> None:
-        """Numbers above the highest are appended, others replaced: no row is looked for twice."""
+        """Append nodes with numbers above the highest, and update others: one look-up each."""
         new: list[integrity.NodeRow] = []
         old: list[tuple[object, ...]] = []
         gone: list[tuple[int]] = []
@@ -241,7 +240,7 @@ class Storage:
             many("INSERT OR REPLACE INTO contents VALUES (?,?,?,?)", contents)
             self._large.update(row[0] for row in contents)
         self._nodes += len(new) - len(gone)
-        # At most: appended rows share pages, each of the others has a page of its own.
+        # An upper bound: appended rows share pages, each other row has a page of its own.
         written = sum(len(row[1]) + len(row[2] or b"") + _ROW_BYTES for row in new)
         written += sum(len(row[2]) for row in contents)
         self._log_pages += written // _PAGE_BYTES + len(old) + len(gone) + 2 * len(contents)
@@ -268,22 +267,22 @@ class Storage:
         return refusal
 
     def publish_address(self, host_port: str) -> None:
-        """Tell others where the server of this folder listens; `close` takes it back."""
+        """Publish where the server of this folder listens; `close` removes it."""
         self._lock.publish_address(host_port)
 
     def close(self) -> None:
-        """Move everything from the log into the database and let others use the folder.
+        """Copy the log into the database and let others use the folder. May be called again.
 
-        Loses nothing where it cannot: the next start reads the log. Harmless when repeated.
+        If the copy fails nothing is lost: the next start reads the log.
         """
         if os.getpid() != self._pid:
             return  # a forked copy: see _keep_inherited
         self._failure = self._failure or "it was closed"
         try:
-            # The last user of a log empties and removes it. Also after a failure: SQLite then
-            # copies the committed groups alone, and removes the log only when all of it went well.
+            # The last user of a log empties and removes it, also after a failure: then SQLite
+            # copies only the committed groups, and removes the log only if all went well.
             self._connection.close()
-            if not self._is_open_elsewhere:  # an empty log is that other program's
+            if not self._is_open_elsewhere:  # else an empty log belongs to that program
                 database.remove_empty_log(self.folder)
         except (sqlite3.Error, OSError):
             pass  # every commit that returned is in the log
@@ -291,12 +290,21 @@ class Storage:
             self._answered.close()
             self._lock.release()
 
+    def _keep_inherited(self) -> None:
+        """In a forked child, neither use nor close the connection, which the parent goes on to use.
+
+        Closing it would empty a log that the parent writes. So it is kept even beyond the end of
+        the interpreter, which closes what nobody refers to.
+        """
+        self._failure = "this process is a fork of the one that opened it"
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+
 
 def make_folder(folder: Path) -> None:
-    """Create what is missing of it, durably; another process may be doing the same.
+    """Create the missing parts of the folder, durably; another process may do the same.
 
-    Raises StorageError where the folder is another user's, who could change all that is in it, and
-    where a file of it is replaced by a FIFO, a link or a file of another user; and OSError.
+    Raises StorageError if the folder belongs to another user, who could change its content, or if
+    a file in it is a FIFO, a link or a file of another user; and OSError.
     """
     missing: list[Path] = []
     while not (path := missing[-1].parent if missing else folder).exists():
@@ -330,7 +338,7 @@ def _refusal(path: Path, error: Exception) -> StorageError:
 
 
 def _state_row(*values: int) -> tuple[int, ...]:
-    """The row of: zxid, last session, number of nodes, of sessions, whether all is flushed."""
+    """The row of zxid, last session, how many nodes, how many sessions, whether all is flushed."""
     try:
         return 1, *values, crc32(_STATE.pack(*values))
     except struct.error as error:
@@ -350,21 +358,3 @@ def _session(row: tuple[int, bytes, int, int]) -> SavedSession:
     except (TypeError, struct.error):
         pass  # a damaged row may hold values of any type
     raise integrity.RowDamaged(f"the row of session {number:#x} does not match its checksum")
-
-
-_alive: weakref.WeakSet[Storage] = weakref.WeakSet()
-
-
-def _keep_inherited() -> None:
-    """In a forked child: never use nor close the connections of the parent, which lives on.
-
-    Closing one would empty a log that the parent is writing. So they are kept, even beyond the end
-    of the interpreter, which closes what nobody refers to.
-    """
-    for storage in list(_alive):
-        storage._failure = "this process is a fork of the one that opened it"
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(storage._connection))
-    _alive.clear()
-
-
-os.register_at_fork(after_in_child=_keep_inherited)

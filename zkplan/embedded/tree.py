@@ -1,15 +1,15 @@
 """The znode tree in memory: versions, sequences, ephemerals, watches, multi.
 
-Pure: no I/O, no clock, no threads. Whoever calls passes the time in, serialises the calls and
-delivers the events. Answers, errors and Stats are those of a real server (3.8), down to the order
-in which the preconditions of an operation are judged; a test compares the two.
+Pure: no I/O, no clock, no threads. The caller passes the time, makes one call at a time and
+delivers the events. Answers, errors and Stats are those of a real server (3.8), and so is the order
+in which an operation checks its preconditions; a test compares the two.
 
-Every write takes exactly one zxid, a refused one too, as on a server, where a refusal also goes
-through the log. A multi works in place and keeps an undo log, so its cost is that of its operations
-and not that of the tree.
+Every write takes one zxid. So does a refused one, as on a server, where a refusal goes through the
+log, too. A multi changes the tree in place and keeps an undo log, so its cost does not depend on
+the size of the tree.
 
-`who` says who asks: the identities that the requester has proven. None stands for the server
-itself and for simulations: nothing is checked against access control lists.
+`who` are the identities that the requester has proven. None stands for the server itself and for
+simulations, which no access list restricts.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _LIMITS = Limits()
 class Tree:
     """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does.
 
-    With `track_changes` it remembers what `znodes.take_changes` is to give. Beyond `limits` what
-    grows is refused with LimitError (see `Writes.end`), as is a read that arms a watch; the rest is
-    served. `watches` holds the events of what happens. `identities` tells who a watcher is, for
-    events need READ; without it all may read.
+    With `track_changes` it remembers what `znodes.take_changes` returns. Beyond `limits`, writes
+    that grow the tree (see `Writes.end`) and reads that arm a watch raise LimitError. `watches` has
+    the events. `identities` returns who a watcher is, because events need READ; without it every
+    watcher may read.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Tree:
     ) -> list[Answer]:
         """Apply all operations in order under one zxid, each seeing the earlier ones, or none.
 
-        Raises MultiFailed for the first one refused; then the tree is as before but for `zxid`
-        (and the order of children that it had deleted), and no watch has fired.
+        Raises MultiFailed for the first one refused. Then the tree is as before, except for `zxid`
+        and the order of children that it had deleted, and no watch has fired.
         """
         self.zxid = zxid = self.zxid + 1
         execute = self._writes.execute
@@ -113,7 +113,7 @@ class Tree:
         answers: list[Answer] = []
         try:
             for op in ops:
-                # One by one: how many answers there are names the culprit.
+                # One by one: the number of answers is the index of the refused operation.
                 answers.append(execute(op, zxid, session, now_ms, who))  # noqa: PERF401
         except BaseException as error:
             self._writes.forget()
@@ -130,15 +130,14 @@ class Tree:
         paths = sorted(self.ephemerals(session))
         for path in paths:
             self._writes.execute(Delete(path), self.zxid, session, now_ms, None)
-        self._writes.tell()
+        self._writes.notify()
         return paths
 
     def sweep(self, now_ms: int, at_most: int | None = None) -> list[str]:
-        """Delete containers whose last child is gone, and TTL nodes without child that are too old.
+        """Delete empty containers and old TTL nodes, at most `at_most`; return their paths.
 
-        Each takes a zxid of its own. Gives their paths; one whose child went now is left for the
-        next time. Looks at every container and TTL node, but after a call that deleted `at_most`
-        only at what that one has left: a million of them cost one look, in however many calls.
+        Each takes a zxid of its own. A node whose child is deleted now is left for the next call.
+        After a call that reached `at_most`, the next one goes on with what is left of that look.
         """
         if at_most is None or not self._to_sweep:
             self._to_sweep = self.znodes.expired(now_ms)[::-1]
@@ -151,7 +150,7 @@ class Tree:
         return paths
 
     def advance(self) -> int:
-        """Take a zxid for what happened elsewhere, such as the start of a session; gives it."""
+        """Take a zxid for an event elsewhere, such as the start of a session; return it."""
         self.zxid += 1
         return self.zxid
 
@@ -168,9 +167,9 @@ class Tree:
         return node.data, node.stat()
 
     def exists(self, path: str, watcher: Hashable = None) -> Stat | None:
-        """Stat of a node or None; a watcher is armed in both cases, in the same set as by `get`.
+        """Stat of a node or None; a watcher is armed in both cases, in the same table as by `get`.
 
-        Everybody may ask: a server checks no list here.
+        A server checks no access list here.
         """
         if "\x00" in path:
             raise BadArgumentsError(path)
@@ -192,9 +191,9 @@ class Tree:
         return list(node.children), node.stat()
 
     def get_acl(self, path: str, who: Who = None) -> tuple[tuple[Acl, ...], Stat]:
-        """The access control list and the Stat; hashes of passwords only for who has ADMIN.
+        """The access control list and the Stat; hashes of passwords only with the right ADMIN.
 
-        Raises NoNodeError, and NoAuthError for who has neither READ nor ADMIN.
+        Raises NoNodeError, and NoAuthError without READ and ADMIN.
         """
         node = self._readable(path, who, READ | ADMIN)
         return shown(node.acl, who), node.stat()
@@ -204,7 +203,7 @@ class Tree:
         return frozenset(self.znodes.owned.get(session, ()) if is_session(session) else ())
 
     def count_descendants(self, path: str, who: Who = None) -> int:
-        """How many nodes are below `path`; costs their number. Raises NoNodeError, NoAuthError."""
+        """Count the nodes below `path`, one by one. Raises NoNodeError, NoAuthError."""
         node = self._readable(path, who)
         if path in ("/", ""):
             return len(self._nodes) - 1
@@ -222,12 +221,11 @@ class Tree:
 
     @property
     def node_count(self) -> int:
-        """How many znodes there are, the root and the server's own among them."""
+        """The number of znodes, with the root and the server's own."""
         return len(self._nodes)
 
     @property
     def ephemeral_count(self) -> int:
-        """How many ephemeral nodes there are."""
         owned = self.znodes.owned.items()
         return sum(len(paths) for owner, paths in owned if is_session(owner))
 
@@ -245,7 +243,7 @@ class Tree:
     def set_watches(self, again: SetWatches, watcher: Hashable) -> None:
         """Arm what a reconnected client had armed; what it missed meanwhile fires at once.
 
-        Like a server, this tells of a change without asking whether the node may be read.
+        Like a real server, this notifies of a change without a check of the right to read.
         """
         watches, seen = self.watches, again.relative_zxid
 
@@ -267,7 +265,7 @@ class Tree:
                 if (kind := missed(self._nodes.get(path or "/"))) is None:
                     arm(path, watcher)
                 else:
-                    watches.tell(watcher, kind, path)
+                    watches.notify(watcher, kind, path)
         for path in again.persistent:
             watches.arm_for_good(path, watcher)
         for path in again.recursive:
@@ -278,8 +276,8 @@ class Tree:
     def restore(self, zxid: int, nodes: Iterable[Row]) -> None:
         """Become the tree of these nodes (number, path, node), the root among them, at `zxid`.
 
-        The tree must be new. Raises ValueError, naming the node, where they cannot be one tree; the
-        tree is then unusable.
+        The tree must be new. Raises ValueError, which names the node, if they cannot be one tree;
+        then this tree is unusable.
         """
         if self.zxid:
             raise ValueError("only a new tree can be restored")

@@ -1,9 +1,9 @@
-"""Watches: whom a change of a path is reported to.
+"""Watches: who is notified of a change of a path.
 
-A watcher stands for one connection to a server. Like the server, this keeps one table for data
-(armed by `get` and `exists`) and another for children, and a deletion tells a watcher that is in
-both tables only once. A watch that stays is in both; one that is recursive is told of the nodes
-below its path too, and then never of a list of children, since it hears of each child.
+A watcher stands for one connection. Like a real server, this keeps one table for data (armed by
+`get` and `exists`) and one for children. A watcher in both tables gets one event for a deletion. A
+persistent watch is in both. A recursive one also gets events for the nodes below its path, but none
+for a list of children, since it gets one for each child.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ DELETED = "deleted"
 CHANGED = "changed"
 CHILD = "child"
 
-# What the tables take for one watch besides its path, as measured.
+# The memory that one watch takes besides its path, as measured.
 _WATCH_BYTES = 320
-# How a watch is armed: fires once, stays, stays and hears of everything below.
+# How a watch is armed: it fires once, it stays, it stays and also covers everything below.
 _ONCE, _STAYS, _RECURSIVE = 0, 1, 2
 
 #: The kinds of watches of a RemoveWatches request.
@@ -31,7 +31,7 @@ CHILDREN_WATCHES, DATA_WATCHES, ANY_WATCHES = 1, 2, 3
 
 
 class Event(NamedTuple):
-    """What one watcher is told: `kind` is 'created', 'deleted', 'changed' or 'child'."""
+    """One event for one watcher; `kind` is 'created', 'deleted', 'changed' or 'child'."""
 
     watcher: Hashable
     kind: str
@@ -45,7 +45,7 @@ _NOBODY: dict[Hashable, None] = {}
 
 
 class _Table:
-    """Who is told of what at each path, and the same by watcher."""
+    """The watchers of each path, and the paths of each watcher."""
 
     __slots__ = ("by_path", "by_watcher", "bytes", "bytes_by_watcher", "recursive")
 
@@ -53,12 +53,12 @@ class _Table:
         self.by_path: dict[str, _Watchers] = {}
         self.by_watcher: dict[Hashable, dict[str, None]] = {}
         self.bytes_by_watcher: dict[Hashable, int] = {}  # of the paths of `by_watcher`
-        self.bytes = 0  # of memory, about, for all that is armed
-        # While nobody listens recursively, no event looks at the paths above.
+        self.bytes = 0  # of memory, roughly
+        # How many recursive watches there are: with none, no event looks at the paths above.
         self.recursive = 0
 
     def arm(self, path: str, watcher: Hashable, mode: int = _ONCE) -> None:
-        """Arm; the last mode counts: a read with a watch ends a watch that stays, as in 3.8.0."""
+        """Arm; the last mode counts: as in 3.8.0, a read with a watch ends a persistent one."""
         watchers = self.by_path.setdefault(path, {})
         self.recursive += (mode == _RECURSIVE) - (watchers.get(watcher) == _RECURSIVE)
         if watcher not in watchers:
@@ -70,7 +70,7 @@ class _Table:
         self.by_watcher.setdefault(watcher, {})[path] = None
 
     def disarm(self, path: str, watcher: Hashable) -> bool:
-        """Whether there was such a watch."""
+        """Return whether there was such a watch."""
         watchers = self.by_path.get(path)
         if watchers is None or watcher not in watchers:
             return False
@@ -91,29 +91,27 @@ class _Table:
             self.disarm(path, watcher)
 
     def fire(self, path: str, *, listing: bool = False) -> dict[Hashable, None]:
-        """Who is to be told about `path`; those armed for once are disarmed."""
+        """Return whom to notify about `path`; disarm the watches that fire once."""
         watchers = self.by_path.get(path)
         if watchers is None and not self.recursive:
             return _NOBODY
-        told: dict[Hashable, None] = {}
+        fired: dict[Hashable, None] = {}
         spent = []
         for watcher, mode in (watchers or {}).items():
             if mode == _ONCE:
                 spent.append(watcher)
             if mode != _RECURSIVE or not listing:
-                told[watcher] = None
+                fired[watcher] = None
         if self.recursive and not listing:
-            self._add_recursive(path, told)
+            above = path
+            while above != "/":
+                above = above.rpartition("/")[0] or "/"
+                for watcher, mode in self.by_path.get(above, {}).items():
+                    if mode == _RECURSIVE:
+                        fired[watcher] = None
         for watcher in spent:
             self.disarm(path, watcher)
-        return told
-
-    def _add_recursive(self, path: str, told: dict[Hashable, None]) -> None:
-        while path != "/":
-            path = path.rpartition("/")[0] or "/"
-            for watcher, mode in self.by_path.get(path, {}).items():
-                if mode == _RECURSIVE:
-                    told[watcher] = None
+        return fired
 
 
 def _size_of(path: str) -> int:
@@ -123,9 +121,8 @@ def _size_of(path: str) -> int:
 class Watches:
     """The armed watches of one tree and the events not yet taken.
 
-    `identities` tells who a watcher has proven to be; without READ for the node it is told nothing,
-    and a watch for once is spent all the same. Beyond the `limits` of watches a watcher gets no
-    more: LimitError.
+    `identities` returns who a watcher has proven to be. A watcher without READ for the node gets no
+    event, but its one-time watch is spent. Arming beyond the `limits` raises LimitError.
     """
 
     def __init__(self, limits: Limits, identities: Callable[[Hashable], Who]) -> None:
@@ -136,17 +133,17 @@ class Watches:
         self._limits = limits
 
     def arm_data(self, path: str, watcher: Hashable) -> None:
-        """Tell `watcher` when `path` is next created, changed or deleted."""
+        """Notify `watcher` when `path` is next created, changed or deleted."""
         self._judge_room(path, watcher)
         self._data.arm(path, watcher)
 
     def arm_child(self, path: str, watcher: Hashable) -> None:
-        """Tell `watcher` when `path` next gains or loses a child, or is deleted."""
+        """Notify `watcher` when `path` next gains or loses a child, or is deleted."""
         self._judge_room(path, watcher)
         self._child.arm(path, watcher)
 
     def arm_for_good(self, path: str, watcher: Hashable, *, recursive: bool = False) -> None:
-        """Tell `watcher` of every change of `path` from now on, `recursive`: of all below too."""
+        """Notify `watcher` of each change of `path` from now on; `recursive`: and of all below."""
         self._judge_room(path, watcher)
         for table in (self._data, self._child):
             table.arm(path, watcher, _RECURSIVE if recursive else _STAYS)
@@ -154,8 +151,8 @@ class Watches:
     def remove(self, path: str, watcher: Hashable, kind: int, only_check: bool = False) -> None:
         """Disarm the watches of `watcher` for `path`: 1 those of children, 2 of data, 3 both.
 
-        Raises NoWatcherError where there is none. `only_check` disarms nothing, and like version
-        3.8.0 is content with anybody's watch. No event is sent: clients make theirs up.
+        Raises NoWatcherError if there is none. `only_check` disarms nothing and, as version 3.8.0
+        does, accepts the watch of any watcher. No event is sent: clients make it themselves.
         """
         tables = [
             table
@@ -170,12 +167,12 @@ class Watches:
             raise NoWatcherError(path)
 
     def drop(self, watcher: Hashable) -> None:
-        """Disarm every watch of `watcher`; what it was told already stays among the events."""
+        """Disarm every watch of `watcher`. Its events stay."""
         self._data.drop(watcher)
         self._child.drop(watcher)
 
     def counts(self) -> tuple[int, int, int]:
-        """How many watchers there are, how many watched paths, and how many watches."""
+        """Count the watchers, the watched paths, and the watches."""
         data, child = self._data, self._child
         return (
             len(data.by_watcher.keys() | child.by_watcher.keys()),
@@ -188,40 +185,40 @@ class Watches:
         return bool(self._data.by_path or self._child.by_path)
 
     def take_events(self) -> list[Event]:
-        """The events since the last call, in the order in which they happened."""
+        """Return the events since the last call, in their order."""
         events, self._events = self._events, []
         return events
 
-    def tell(self, watcher: Hashable, kind: str, path: str) -> None:
-        """One event for one watcher, whatever it may read."""
+    def notify(self, watcher: Hashable, kind: str, path: str) -> None:
+        """Add one event for one watcher, without a check of its rights."""
         self._events.append(Event(watcher, kind, path))
 
-    # Nearly all that is written is watched by nobody: these ask for that first.
+    # Almost no write has a watcher, so these look at that first.
 
     def created(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
         """The node `path` now exists."""
         data, child = self._data, self._child
         if data.recursive or path in data.by_path:
-            self._tell(data.fire(path), CREATED, path, acl)
+            self._notify(data.fire(path), CREATED, path, acl)
         if parent_path in child.by_path:
-            self._tell(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
+            self._notify(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
     def deleted(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
         """The node `path` is gone."""
         data, child = self._data, self._child
         if data.recursive or child.recursive or path in data.by_path or path in child.by_path:
-            told = data.fire(path)
-            self._tell(told, DELETED, path, acl)
-            listing = child.fire(path)
-            self._tell([watcher for watcher in listing if watcher not in told], DELETED, path, acl)
+            fired = data.fire(path)
+            self._notify(fired, DELETED, path, acl)
+            rest = [watcher for watcher in child.fire(path) if watcher not in fired]
+            self._notify(rest, DELETED, path, acl)
         if parent_path in child.by_path:
-            self._tell(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
+            self._notify(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
     def changed(self, path: str, _parent_path: str, acl: AclList, _parent_acl: AclList) -> None:
         """The node `path` has new data."""
         data = self._data
         if data.recursive or path in data.by_path:
-            self._tell(data.fire(path), CHANGED, path, acl)
+            self._notify(data.fire(path), CHANGED, path, acl)
 
     def _judge_room(self, path: str, watcher: Hashable) -> None:
         data, child, limits = self._data, self._child, self._limits
@@ -235,7 +232,7 @@ class Watches:
         ):
             raise LimitError(path)
 
-    def _tell(self, watchers: Iterable[Hashable], kind: str, path: str, acl: AclList) -> None:
+    def _notify(self, watchers: Iterable[Hashable], kind: str, path: str, acl: AclList) -> None:
         for watcher in watchers:
             if acl is None or self._may_read(watcher, acl):
                 self._events.append(Event(watcher, kind, path))

@@ -1,9 +1,9 @@
 """Read requests from bytes, and write answers and events as bytes.
 
-Pure. Malformed requests are judged as a real server (3.8) judges them, and only WireError is
-raised. A create that no server accepts (an unknown flag, a time to live out of range) is parsed as
-IMPOSSIBLE: inside a multi its refusal has a place in the order of the operations, which an error
-raised here could not have. Bytes after the request are ignored, as by a server.
+Pure. It accepts and refuses what a real server (3.8) does, and raises only WireError. A create that
+no server accepts (an unknown flag, a time to live out of range) is parsed as IMPOSSIBLE: inside a
+multi its refusal has a place in the order of the operations, which an error raised here would not
+have. Bytes after the request are ignored, as a server does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .operations import (
 from .watches import CHANGED, CHILD, CREATED, DELETED
 from .znodes import TTL_MS_MAX
 
-#: The xid of a ping and of its answer, whatever the client sent.
+#: The xid of a ping and of its answer.
 PING_XID = -2
 
 #: Refused by every tree with BadArguments, since '' is no path, at its place among other writes.
@@ -90,7 +90,7 @@ def parse_connect(body: bytes) -> ask.ConnectRequest:
 
 
 def parse(body: bytes) -> tuple[int, ask.Request]:
-    """The xid and the request of a frame. Raises WireError, which says what a server does then."""
+    """The xid and the request of a frame. Raises WireError."""
     try:
         xid, opcode = _HEADER.unpack_from(body)
     except struct.error:
@@ -103,7 +103,7 @@ def parse(body: bytes) -> tuple[int, ask.Request]:
     except (WireError, struct.error) as error:
         raise WireError(
             f"request {xid} of kind {opcode} is malformed: {error}",
-            # A server answers nothing to a malformed proof of identity, it closes the connection.
+            # A server closes the connection without an answer to a malformed proof of identity.
             xid=None if opcode == _AUTH else xid,
             takes_zxid=opcode in _WRITES,
         ) from error
@@ -133,7 +133,7 @@ def _plain(
     mode = _MODES.get(flags)
     if mode is None:
         return IMPOSSIBLE
-    # The container flag alone changes nothing: a server makes containers of createContainer only.
+    # The container flag alone does nothing: a server makes containers only for createContainer.
     ephemeral = mode[0] and not container
     return Create(_not_null(path), data, ephemeral, mode[1], acl, container, 0, with_stat)
 
@@ -164,7 +164,7 @@ def _delete(body: bytes, at: int) -> Delete:
 def _set_data(body: bytes, at: int) -> SetData:
     path, at = read_text(body, at)
     data, at = read_buffer(body, at)
-    # A null path is refused like '': here a server judges it as a path and does not stumble.
+    # A null path is refused as '' is.
     return SetData(path or "", data, read_int(body, at)[0])
 
 
@@ -212,7 +212,7 @@ def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
 def _create_by_flags(
     path: str, data: bytes, acl: tuple[Acl, ...], flags: int, ttl_ms: int | None
 ) -> Create:
-    # Inside a multi a server goes by the flags and forgets which kind of create was asked for.
+    # Inside a multi a server looks only at the flags, not at the kind of create.
     if flags in _TTL_MODES:
         if ttl_ms is None:
             raise WireError("a create with a time to live, but without the time")
@@ -228,7 +228,7 @@ def _multi_read(body: bytes, at: int) -> ask.MultiRead:
         if kind not in (_GET_DATA, _GET_CHILDREN):
             raise WireError(f"a read of kind {kind} among several")
         path, at = read_path(body, at + _MULTI_HEADER.size)
-        _, at = read_bool(body, at)  # a server arms no watch here, whatever is asked
+        _, at = read_bool(body, at)  # a server arms no watch here, even on request
         reads.append(ask.GetData(path) if kind == _GET_DATA else ask.GetChildren(path))
         kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
     return ask.MultiRead(tuple(reads))
@@ -309,15 +309,15 @@ _READERS: Final[dict[int, Callable[[bytes, int], ask.Request]]] = {
 }
 
 
-# ---- Answers as bytes: what a server sends, each framed with its 4-byte length.
+# ---- Answers as bytes, each framed with its 4-byte length.
 #
-# Pure. The bytes are those of a real server (3.8), also where its protocol is odd: the answer of a
-# refused multi says in its header that all is well, and carries an error for each operation.
+# The bytes are those of a real server (3.8), also if its protocol is odd: the header of the answer
+# to a refused multi reports success, and its body has an error for each operation.
 
 
 EVENT_XID: Final = -1
 _CONNECTED: Final = 3
-#: The operations after the culprit of a multi (RuntimeInconsistency).
+#: The operations after the refused one of a multi (RuntimeInconsistency).
 _NOT_TRIED: Final = -2
 _EVENT_TYPES: Final = {CREATED: 1, DELETED: 2, CHANGED: 3, CHILD: 4}
 
@@ -337,10 +337,10 @@ _GET_CHILDREN_HEADER: Final = _MULTI_HEADER.pack(8, False, 0)
 def connect_answer(
     timeout_ms: int, session: int, password: bytes, *, with_last_byte: bool
 ) -> bytes:
-    """The answer to the first frame; where the session is gone it and its time-out are 0.
+    """The answer to the first frame; if the session is gone, its id and time-out are 0.
 
-    The last byte says that this server is not read-only. A client of before version 3.4 sends no
-    such byte, and expects none.
+    The last byte says that this server is not read-only. Clients before version 3.4 send no such
+    byte, and expect none.
     """
     body = _CONNECT_ANSWER.pack(0, timeout_ms, session) + pack_buffer(password)
     if with_last_byte:
@@ -349,13 +349,13 @@ def connect_answer(
 
 
 def reply(xid: int, zxid: int, request: ask.Request, answer: Any = None) -> bytes:
-    """The answer to a request that was done. `answer` depends on the kind of request:
+    """The answer to a request that was executed. `answer` depends on the kind of request:
 
     Create: str or Created; SetData, SetAcl: Stat; Exists: Stat, or None for no such node;
-    GetData: (data, Stat); GetChildren: (names, Stat), also where no Stat is sent;
-    GetAcl: (list, Stat); Multi: the answer of each operation; MultiRead: the answer of each read,
+    GetData: (data, Stat); GetChildren: (names, Stat), even if no Stat is sent;
+    GetAcl: (list, Stat); Multi: the answer to each operation; MultiRead: the answer to each read,
     or its TreeError; GetEphemerals: paths; CountDescendants: a number; WhoAmI: identities.
-    All others have none: what is passed is ignored.
+    Others have none: `answer` is ignored.
     """
     if answer is None and type(request) is ask.Exists:
         return error_reply(xid, zxid, NoNodeError.code)
@@ -381,7 +381,7 @@ def refusal_codes(count: int, index: int, code: int) -> list[int]:
 
 
 def event(kind: str, path: str) -> bytes:
-    """The news of a watch; `kind` is that of watches.Event."""
+    """The event of a watch; `kind` is that of watches.Event."""
     body = struct.pack("!ii", _EVENT_TYPES[kind], _CONNECTED) + pack_text(path)
     return _FRAME.pack(_FRAME_BYTES + len(body), EVENT_XID, -1, 0) + body
 
@@ -443,7 +443,7 @@ def _error_entry(code: int) -> bytes:
 
 
 def _who_am_i(_request: ask.WhoAmI, identities: Sequence[Identity]) -> bytes:
-    # Of a digest only the user is told: the rest is the hash of the password.
+    # Of a digest only the user: the rest is the hash of the password.
     users = [
         pack_text(scheme) + pack_text(name.split(":")[0] if scheme == "digest" else name)
         for scheme, name in identities

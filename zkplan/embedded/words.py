@@ -1,6 +1,6 @@
 """The four-letter words.
 
-The texts are those of a real server 3.8, since tools parse them. Its version is the one whose
+The texts are those of a real server 3.8, because tools parse them. The version is the one whose
 behaviour this server has; `envi` says which server it is.
 """
 
@@ -23,7 +23,7 @@ VERSION = "3.8.0-zkplan, built on 2026-11-20 00:00 UTC"
 
 
 class Traffic:
-    """Answers so far, and how long requests took, in milliseconds."""
+    """The number of answers, and how long requests took, in milliseconds."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -33,7 +33,7 @@ class Traffic:
         self.timed = 0
 
     def took(self, latency_ms: float, requests: int) -> None:
-        """A group of requests was answered so long after the first of them arrived."""
+        """Count a group of requests, answered that long after the first of them arrived."""
         if not self.timed or latency_ms < self.min_ms:
             self.min_ms = latency_ms
         self.max_ms = max(self.max_ms, latency_ms)
@@ -46,7 +46,7 @@ class Traffic:
 
 
 class Subject(Protocol):
-    """What is reported about: a running server."""
+    """A running server, as the words need it."""
 
     tree: Tree
     sessions: Sessions
@@ -59,13 +59,13 @@ class Subject(Protocol):
 
 
 def answer_word(word: bytes, server: Subject) -> bytes | None:
-    """The answer to `word`; None where it is no four-letter word of this server."""
+    """The answer to `word`; None if this server does not know it."""
     answer = _ANSWERS.get(word)
     return None if answer is None else answer(server).encode()
 
 
 def answer_stranger(word: bytes, server: Subject) -> bytes | None:
-    """The same of a server that needs a login, which no word can bring: life and version alone.
+    """The same for a server that needs a login, which a word cannot have: only life and version.
 
     Clients need the version: kazoo's `server_version()` reads it from `envi`, others from `srvr`.
     """
@@ -203,7 +203,7 @@ def _open_files() -> int:
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
-        return -1  # as the real server says where it cannot know
+        return -1  # as the real server answers if it cannot know
 
 
 _Answers = dict[bytes, Callable[[Subject], str]]

@@ -1,7 +1,7 @@
 """The writes: each checks its preconditions in the server's order, then acts.
 
-The order decides which error a requester is told where several are due, and so what it learns of
-nodes that it may not read. It is that of ZooKeeper 3.8.0, which a test compares.
+The order decides which of several errors a requester gets, and so what it learns about nodes that
+it may not read. It is that of ZooKeeper 3.8.0; a test compares the two.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNDELETABLE = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/qu
 # Java counts UTF-16 units and refuses surrogates, so every character beyond U+FFFF is refused too.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
-# The part of the limits of the tree that is kept for work under way: see `Writes.end`.
+# The part of the limits that is reserved for work under way: see `Writes.end`.
 _RESERVE = 0.05
 # How much a tree holds: znodes; bytes of data, paths and access lists.
 _Size = tuple[int, int]
@@ -59,15 +59,15 @@ def require(path: str, node: Node, perms: int, who: Who) -> None:
 
 
 class Writes:
-    """Executes one operation after the other; `tell` or `forget` ends what belongs together."""
+    """Executes operations one by one; `notify` or `forget` ends a group."""
 
     def __init__(self, znodes: Znodes, watches: Watches, limits: Limits) -> None:
         self.znodes = znodes
         self.nodes = znodes.by_path
         self._limits = limits
         self._watches = watches
-        # Whom to tell of the write under way, once it is certain: how, the path and the parent's,
-        # the node and its parent.
+        # What to notify watchers of, once the group is certain: the method, the paths of the node
+        # and its parent, and the two nodes.
         self._changes: list[tuple[Callable[..., None], str, str, Node, Node]] = []
 
     def execute(self, op: Op, zxid: int, session: int, now_ms: int, who: Who) -> Answer:
@@ -86,20 +86,20 @@ class Writes:
         return self._set_acl(op, who)
 
     def size(self) -> _Size:
-        """What the tree takes now."""
+        """How much the tree holds now."""
         return len(self.nodes), self.znodes.bytes
 
     def end(self, before: _Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
-        """Keep `ops`, applied since `before`, and tell their watchers; or take all of them back.
+        """Keep `ops`, applied since `before`, and notify their watchers; or undo all of them.
 
-        Gives which of them is to blame, and why, where they make the tree too large. Judged as a
-        whole: what shrinks the tree is never refused, whatever it creates on the way. The last part
-        of the limits is kept for work under way: a transaction that adds several nodes, sequential
-        ones among them, lets a queue grow. It is refused before those that shorten the queue.
+        If they make the tree too large, returns which of them to blame, and why. They are judged as
+        a whole: what shrinks the tree is never refused. The last part of the limits is reserved for
+        work under way: a transaction that adds several nodes, some of them sequential, makes a
+        queue grow, so it is refused earlier than those that shorten the queue.
         """
         refused = self._judge_size(before, ops)
         if refused is None:
-            self.tell()
+            self.notify()
         else:
             self.forget()
         return refused
@@ -118,15 +118,15 @@ class Writes:
             return _blame(ops, by_data=True)
         return None
 
-    def tell(self) -> None:
-        """The operations since the last call stay: their watchers are told, in order."""
+    def notify(self) -> None:
+        """Keep the operations since the last call, and notify their watchers in order."""
         self.znodes.keep()
-        for tell, path, parent_path, node, parent in self._changes:
-            tell(path, parent_path, node.acl, parent.acl)
+        for notify, path, parent_path, node, parent in self._changes:
+            notify(path, parent_path, node.acl, parent.acl)
         self._changes.clear()
 
     def forget(self) -> None:
-        """The operations since the last `tell` never happened."""
+        """Undo the operations since the last `notify`."""
         self.znodes.take_back()
         self._changes.clear()
 
@@ -151,8 +151,8 @@ class Writes:
             number = f"{parent.creates:010d}"
             path += number
             name += number
-        # The parent exists, so only the last component can be at fault, or a second slash after
-        # the root's. The root is its own name.
+        # The parent exists, so only the last component can be wrong, or a second slash after the
+        # root's. The root is its own name.
         if path != "/" and (doubled or not _is_name(name)):
             raise BadArgumentsError(path)
         if path in self.nodes:
@@ -175,7 +175,7 @@ class Writes:
             parent_path = "/"
         parent = self.nodes.get(parent_path)
         if parent is not None and parent.acl is not None:
-            # Before the node is looked for: who may not delete here does not learn what is here.
+            # Before the look-up: a requester that may not delete here does not learn what is here.
             require(parent_path, parent, DELETE, who)
         node = self.nodes.get(path)
         if node is None or parent is None:
@@ -215,7 +215,7 @@ class Writes:
     def _writable(self, path: str) -> Node:
         node = self.nodes.get(path)
         if node is None:
-            # Only a missing node's path needs judging: what is in the tree has passed already.
+            # Only the path of a missing node needs a check: what is in the tree has passed it.
             raise NoNodeError(path) if _is_path(path) else BadArgumentsError(path)
         return node
 
@@ -230,12 +230,12 @@ def _is_name(name: str) -> bool:
 
 
 def _is_path(path: str) -> bool:
-    # Judged where something is written: who reads an impossible path finds no node there.
+    # Only writes check this: a read of an impossible path finds no node.
     return path == "/" or (path.startswith("/") and all(map(_is_name, path[1:].split("/"))))
 
 
 def _blame(ops: Sequence[Op], *, by_data: bool) -> tuple[int, LimitError]:
-    """The first operation that adds a node, or that with the most data: its index and refusal."""
+    """The index and refusal of the first operation that adds a node, or has the most data."""
 
     def growth(at: int) -> int:
         op = ops[at]

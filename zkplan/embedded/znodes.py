@@ -1,4 +1,4 @@
-"""All znodes of a server, and what is counted of them; each change can be taken back."""
+"""All znodes of a server, and counts of them; each change can be undone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from .acl import READ_ONLY_ACL, AclList, size_of
 from .operations import OPEN_ACL, Acl, Stat
 
-# At its end a version wraps around; the counter of a parent stays there, so that each later
-# sequential create meets the last name again and is refused.
+# A version wraps around here. The counter of a parent stays here, so each later sequential create
+# gets the last name again and is refused.
 INT_MAX = 2**31 - 1
 
 # The owner of a container, and the first of the owners of TTL nodes: 0xff in the top byte of a
@@ -35,8 +35,8 @@ def is_session(owner: int) -> bool:
 class Node:
     """A mutable znode; `creates` counts the children ever created and numbers the next one.
 
-    `number` is unique in its tree and grows with every node created. `acl` is None where everybody
-    may do everything. `children` keeps the order of creation and is changed by the methods alone.
+    `number` is unique in its tree and grows with every node created. `acl` is None if everybody may
+    do everything. `children` keeps the order of creation; only the methods change it.
     """
 
     __slots__ = (
@@ -74,21 +74,21 @@ class Node:
         self.children = NO_CHILDREN
 
     def list_child(self, name: str) -> None:
-        """Put a child on the list."""
+        """Add a child."""
         if self.children:
             self.children[name] = None
         else:
             self.children = {name: None}
 
     def unlist_child(self, name: str) -> None:
-        """Take a child off the list; the last one takes the list along."""
+        """Remove a child."""
         del self.children[name]
         if not self.children:
             # An emptied dict would keep its memory.
             self.children = NO_CHILDREN
 
     def stat(self) -> Stat:
-        """What a server would report now: of an owner only the session."""
+        """What a server reports now: of the owner only a session."""
         count = len(self.children)
         cversion = 2 * self.creates - count
         owner = self.owner
@@ -112,24 +112,22 @@ def raised(version: int) -> int:
     return version + 1 if version < INT_MAX else -INT_MAX - 1
 
 
-# ---- All znodes of one server and what is counted of them: each change notes how to take it back.
+# ---- All znodes of one server.
 #
-# Nothing is judged here: writes.py decides whether an operation may happen, and then has it happen.
-# What is asked about many nodes at once (the ephemerals of a session, how many bytes there are,
-# what was written since the last time) is kept up to date with every change, and never counted
-# anew.
+# This checks nothing: writes.py decides whether an operation may happen. Counts (the ephemerals of
+# a session, the bytes, what was written since the last call) are kept up to date with every change.
 
 
-#: One stored znode: its number, its path and the node; None for one that is gone.
+#: One stored znode: its number, its path and the node; None for a deleted one.
 Row = tuple[int, str, Node]
 Change = tuple[int, str, Node | None]
 
-# Equal lists are one object while they are among so many; beyond, sharing starts anew.
+# How many access lists are shared between nodes; beyond, sharing starts anew.
 _SHARED_ACLS_MAX = 1024
 
 
 class Znodes:
-    """The nodes by path. `bytes` is about what they hold: data, paths and access control lists."""
+    """The nodes by path. `bytes` is roughly their size: data, paths and access control lists."""
 
     def __init__(self, *, system_nodes: bool, track_changes: bool) -> None:
         self.by_path: dict[str, Node] = {"/": Node()}
@@ -139,12 +137,12 @@ class Znodes:
         self.owned: dict[int, dict[str, None]] = {}
         self._acls: dict[tuple[Acl, ...], tuple[Acl, ...]] = {}
         self._touched: dict[int, str] | None = {0: "/"} if track_changes else None
-        # Empty between calls: how to take back the write under way.
+        # How to undo the write under way. Empty between calls.
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         if system_nodes:
-            # Not counted as creates: the first number beside them is 0.
+            # Not counted as creates: the first sequence number beside them is 0.
             self._insert_system("/", "zookeeper", None)
-            # Its version as on a real server, which sets this one list beyond all rules.
+            # The version is as on a real server, which sets this list without a write.
             self._insert_system("/zookeeper", "config", READ_ONLY_ACL).aversion = -1
             self._insert_system("/zookeeper", "quota", None)
             self.keep()
@@ -156,7 +154,7 @@ class Znodes:
         parent.creates = 0
         return node
 
-    # Changes. The caller has seen to it that they are possible.
+    # Changes. The caller has checked that they are possible.
 
     def insert(
         self,
@@ -170,7 +168,7 @@ class Znodes:
         zxid: int,
         now_ms: int,
     ) -> Node:
-        """A new node `path`, the child `name` of `parent`."""
+        """Insert a new node `path`, the child `name` of `parent`."""
         number = self.next_number
         self.next_number = number + 1
         shared = None if acl is None else self._shared(acl)
@@ -188,7 +186,7 @@ class Znodes:
     def remove(
         self, path: str, node: Node, name: str, parent_path: str, parent: Node, zxid: int
     ) -> None:
-        """The node `path`, the child `name` of `parent`, is gone."""
+        """Remove the node `path`, the child `name` of `parent`."""
         creates = parent.creates
         self._undo.append((self._link, (path, node, name, parent, creates, parent.pzxid)))
         self._unlink(path, node, name, parent, creates, zxid)
@@ -197,32 +195,32 @@ class Znodes:
             self._touched[parent.number] = parent_path
 
     def write(self, path: str, node: Node, data: bytes, zxid: int, now_ms: int) -> None:
-        """The node has new data."""
+        """Replace the data of a node."""
         self._undo.append((self._put, (node, node.data, node.mzxid, node.mtime, node.version)))
         self._put(node, data, zxid, now_ms, raised(node.version))
         self._touch(node.number, path)
 
     def set_acl(self, path: str, node: Node, acl: AclList) -> None:
-        """The node has a new access control list."""
+        """Replace the access control list of a node."""
         self._undo.append((self._put_acl, (node, node.acl, node.aversion)))
         shared = None if acl is None else self._shared(acl)
         self._put_acl(node, shared, raised(node.aversion))
         self._touch(node.number, path)
 
     def keep(self) -> None:
-        """The changes since the last call stay."""
+        """Keep the changes since the last call."""
         self._undo.clear()
 
     def take_back(self) -> None:
-        """The changes since the last `keep` never happened; the last is taken back first.
+        """Undo the changes since the last `keep`, the last one first.
 
-        What was touched stays so: storing an unchanged node again does no harm.
+        The nodes still count as touched: storing an unchanged node again does no harm.
         """
         for undo, arguments in reversed(self._undo):
             undo(*arguments)
         self._undo.clear()
 
-    # Each of these is the way back of another change, or of itself.
+    # Each of these undoes another one, or itself.
 
     def _link(
         self, path: str, node: Node, name: str, parent: Node, creates: int, pzxid: int
@@ -262,7 +260,7 @@ class Znodes:
         node.acl = acl
         node.aversion = aversion
 
-    # What is kept beside the nodes.
+    # Counts and indexes.
 
     def _own(self, owner: int, path: str) -> None:
         self.owned.setdefault(TTL_OWNER if ttl_of(owner) else owner, {})[path] = None
@@ -285,7 +283,7 @@ class Znodes:
             self._touched[number] = path
 
     def expired(self, now_ms: int) -> list[str]:
-        """Containers whose last child is gone, and TTL nodes without child that are too old."""
+        """Return empty containers, and TTL nodes without a child that are too old."""
         has_expired = self.has_expired
         return [
             path
@@ -295,12 +293,12 @@ class Znodes:
         ]
 
     def has_expired(self, path: str, now_ms: int) -> bool:
-        """Whether the node of this path, if there is one, is such a container or TTL node."""
+        """Whether the node of this path exists and is such a container or TTL node."""
         node = self.by_path.get(path)
         if node is None or node.children:
             return False
         if node.owner == CONTAINER_OWNER:
-            # One that never had a child is new: its first child may be on the way.
+            # A container that never had a child is new: its first child may be on the way.
             return node.creates > 0
         ttl_ms = ttl_of(node.owner)
         return ttl_ms > 0 and now_ms - node.mtime > ttl_ms
@@ -308,10 +306,10 @@ class Znodes:
     # Storage.
 
     def take_changes(self) -> list[Change]:
-        """What was created, changed or deleted since the last call: one entry for each node.
+        """Return what was created, changed or deleted since the last call, one entry for each node.
 
-        A node of a path used before comes after the node that had the path. A node here is the live
-        one: store it before the next write. Costs what was touched, not what there is.
+        If a path was used twice, its later node comes later. The nodes are live: store them before
+        the next write. The cost depends on the number of touched nodes only.
         """
         changes: list[Change] = []
         if self._touched:
@@ -326,8 +324,8 @@ class Znodes:
     def restore(self, zxid: int, rows: Iterable[Row]) -> None:
         """Become exactly these nodes, in the order of their numbers; `zxid` is the last write.
 
-        Raises ValueError, naming the node, where they cannot be the nodes of one tree; what is
-        here then is unusable.
+        Raises ValueError, which names the node, if they cannot be the nodes of one tree; then this
+        object is unusable.
         """
         self.by_path.clear()
         self.owned.clear()

@@ -176,7 +176,7 @@ class Health(NamedTuple):
 
 
 class _Statistics(Protocol):
-    """See zkplan.embedded.hosting.ServerStatistics."""
+    """See zkplan.embedded.ServerStatistics."""
 
     @property
     def received(self) -> int: ...

@@ -35,9 +35,9 @@ class _Seat:
     process: WorkerProcess | None = None
     deaths: int = 0
     due: float = 0.0
-    #: Its process was told to end, and is not replaced here.
+    #: Its process was asked to end, and is not replaced here.
     leaves: bool = False
-    #: Since when its process has been seen stopped at each look; infinite while it runs.
+    #: Since when its process was stopped at each look; infinite while it runs.
     stopped: float = math.inf
 
 
@@ -53,10 +53,10 @@ class _Renewal:
 class Crew:
     """Keeps `size` worker processes running; each call of `start` starts one.
 
-    `has_ended` is called with each process that ended by itself, before it is replaced. If it
-    raises, `tend` raises that. A process that is stopped (SIGSTOP) for `session_s` seconds has
-    lost its session: it is killed and counts as ended by itself. Only one thread at a time may use
-    this, but any thread may call `close`.
+    `has_ended` is called with each process that ended by itself, before it is replaced; `tend`
+    raises what it raises. A process that is stopped (SIGSTOP) for `session_s` seconds has lost its
+    session: it is killed and counts as ended by itself. Only one thread at a time may use this, but
+    any thread may call `close`.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Crew:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all workers were drained from elsewhere: no process is left or will come."""
+        """Whether operators have drained all workers: no process is left, and none will start."""
         return not self._seats
 
     @property
     def processes(self) -> list[WorkerProcess]:
-        """The processes that have not ended, as far as was seen."""
+        """The processes that are not known to have ended."""
         return [seat.process for seat in self._seats if seat.process is not None]
 
     def start(self) -> None:
@@ -139,15 +139,15 @@ class Crew:
         try:
             self._fill(seat)
         except (OSError, RuntimeError) as error:
-            # The system has no memory, processes, threads or descriptors left for the moment.
+            # The system has no memory, processes, threads or descriptors left at the moment.
             seat.deaths += 1
             seat.due = now + self._delay_s(seat)
             logger.error("a worker process cannot be started; it is tried again: %s", error)
 
     def renew(self) -> None:
-        """Have `tend` replace each process by a new one, which loads the code anew, one by one.
+        """Let `tend` replace the processes one by one by new ones, which load the code again.
 
-        A process is told to end when the worker of its successor has registered. If a new one ends
+        A process is asked to end when the worker of its successor has registered. If a new one ends
         before that, the other old ones stay.
         """
         self._renewal = _Renewal(deque(self._seats))
@@ -190,20 +190,20 @@ class Crew:
         hurried: Callable[[], bool] = lambda: False,
         has_ended: Callable[[WorkerProcess], None] = lambda _: None,
     ) -> list[WorkerProcess]:
-        """Tell all processes to end, and kill those that have not ended after `within_s` seconds.
+        """Ask all processes to end, and kill those that have not ended after `within_s` seconds.
 
-        While they are `hurried` they are told again at each look, because two signals in a row can
-        arrive as one. `has_ended` is called with each process. Returns the killed ones. No process
-        is left, whatever interrupts this.
+        While `hurried()` they are asked again at each look, because two signals in a row can arrive
+        as one. `has_ended` is called with each process. Returns the killed ones. No process is
+        left, even if an exception interrupts this.
         """
-        told = False
+        was_asked = False
         deadline = time.monotonic() + within_s
         try:
             while living := self._living(has_ended):
-                if not told or hurried():
+                if not was_asked or hurried():
                     for process in living:
                         process.terminate()
-                told = True
+                was_asked = True
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     for process in living:
@@ -216,7 +216,7 @@ class Crew:
             self.close()
 
     def close(self) -> None:
-        """Kill all that are left with SIGKILL. None is started any more."""
+        """Kill all that are left with SIGKILL, and start no more."""
         with self._lock, ExitStack() as stack:
             self._closed = True
             for process in self.processes:
@@ -225,7 +225,7 @@ class Crew:
                 seat.process = None
 
     def _fill(self, seat: _Seat) -> None:
-        # A process that is started during `close` would be forgotten.
+        # A process that starts during `close` would be forgotten.
         with self._lock:
             if not self._closed:
                 seat.process = self._start()
@@ -282,16 +282,15 @@ def _manner(code: int) -> str:
 
 
 _SIGN_OFF_REST = Backoff(initial_s=0.2, max_s=5.0)
-#: A server that was away gives sessions their whole time-out again, so try for this many time-outs.
+#: A server that was away gives sessions their whole time-out again, so try for that many time-outs.
 _SIGN_OFF_TIME_OUTS = 2
 
 
 class SigningOff:
     """Signs off workers on a thread of its own, over a connection that is open only while needed.
 
-    If ZooKeeper does not answer, it tries again until the sessions have ended anyway. Without it
-    nothing is lost: ZooKeeper ends the sessions of dead workers, as it does when a whole machine
-    dies.
+    If ZooKeeper does not answer, it tries again until the sessions have ended. Without it nothing
+    is lost: ZooKeeper ends the sessions of dead workers, as when a whole machine dies.
     """
 
     def __init__(self, opened: Callable[[], Client], session_timeout_s: float) -> None:
@@ -305,8 +304,7 @@ class SigningOff:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def has_ended(self, process: WorkerProcess) -> None:
-        """Note that the process is dead. If it ended with 0, it has signed off by itself, or has
-        tried to."""
+        """Note that the process is dead. With exit code 0 it has signed off itself, or tried to."""
         if process.exit_code and process.worker:
             self.has_died(process.worker)
 
@@ -345,8 +343,7 @@ class SigningOff:
                         self._forget(worker)
                 failures = 0
             except Exception as error:
-                # Whatever the error was, such as a lack of memory or threads, this thread must go
-                # on.
+                # This thread must go on after any error, such as a lack of memory or threads.
                 if not failures and not self._over:
                     logger.warning(
                         "worker %s cannot be signed off yet; its tasks wait until it is, or until "

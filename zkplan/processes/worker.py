@@ -14,13 +14,13 @@ from pathlib import Path
 from ..basics.log import get_logger
 from ..basics.settings import Handed, Settings
 from ..errors import ZkplanError
-from .child import Relay, WatchedProcess, same_imports
+from . import Relay, WatchedProcess, same_imports
 
 
 class WorkerProcess(WatchedProcess):
     """See WatchedProcess. Over a line it reports the ID of its worker, and notices our end.
 
-    It connects as `settings` say, if they are given, whatever its command and environment say.
+    If `settings` are given, it connects with them, not with those of its command and environment.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class WorkerProcess(WatchedProcess):
 
     @property
     def drained(self) -> bool:
-        """Whether its worker was drained from elsewhere. Still known after its end."""
+        """Whether an operator has drained its worker. Still known after its end."""
         self.line.listen()
         return self.line.drained
 
@@ -86,7 +86,7 @@ class WorkerProcess(WatchedProcess):
 
 
 def worker_command(threads: int, grace_s: float, *more: str) -> list[str]:
-    """The command line of a worker, which is handed its settings. Every user can read the line."""
+    """The command line of a worker. Every user can read it, so the settings are not in it."""
     command = [sys.executable, "-m", "zkplan", "worker"]
     return [*command, "--threads", str(threads), "--grace", str(grace_s), *more]
 
@@ -100,18 +100,18 @@ def worker_environment() -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1"}
 
 
-# ---- A line from each worker process to its supervisor: it reports registrations, and each
-# notices the other's end.
+# ---- A line from each worker process to its supervisor: it reports registrations, and each notices
+# the other's end.
 #
-# The line is a socket pair. The lower end has nothing to read until the supervisor is gone, however
-# it died: then the kernel closes the upper end.
+# The line is a socket pair. The lower end gets nothing to read until the supervisor dies in any
+# way: then the kernel closes the upper end.
 
 
 logger = get_logger("zkplan.processes")
 
 #: The environment variable that holds the descriptor of the lower end.
 _LINE_FD = "ZKPLAN_SUPERVISOR_FD"
-#: In place of an ID, which is never so short: the worker was drained from elsewhere.
+#: In place of an ID, which is never that short: an operator has drained the worker.
 _DRAINED = b"drained"
 
 
@@ -124,7 +124,7 @@ class UpperEnd:
         self._begun = b""
         #: The last ID under which the worker of that process registered; empty before the first.
         self.worker = ""
-        #: Whether that worker was drained from elsewhere, so that nobody replaces its process.
+        #: Whether an operator has drained that worker, so that its process is not replaced.
         self.drained = False
 
     @property
@@ -145,12 +145,12 @@ class UpperEnd:
         return self._upper.fileno()
 
     def listen(self) -> None:
-        """Read all reports, also those of a process that has ended meanwhile."""
+        """Read all reports, also those of a process that has ended."""
         if self._upper.fileno() < 0:
             return
         try:
-            while told := self._upper.recv(4096):
-                *names, self._begun = (self._begun + told).split(b"\n")
+            while received := self._upper.recv(4096):
+                *names, self._begun = (self._begun + received).split(b"\n")
                 for name in names:
                     self.drained = self.drained or name == _DRAINED
                     self.worker = self.worker if name == _DRAINED else name.decode()
@@ -158,7 +158,7 @@ class UpperEnd:
             pass
 
     def close(self) -> None:
-        """Nobody is at the other end any more."""
+        """Close this end, after the end of the process."""
         self._upper.close()
 
 
@@ -172,23 +172,23 @@ class LowerEnd:
         if self._lower is not None:
             self._lower.set_inheritable(False)
 
-    def tell_ready(self, worker: str) -> None:
+    def report_ready(self, worker: str) -> None:
         """Report that the worker is registered under this ID."""
         if self._lower is not None:
-            # A broken pipe: the supervisor is gone, which is noticed below. A full pipe: it has not
-            # read for hundreds of lost sessions. So short a message is sent as a whole or not at
-            # all.
+            # A broken pipe: the supervisor is gone, see `leave_with_supervisor`. A full pipe: it
+            # has not read for hundreds of lost sessions. A message this short is sent completely or
+            # not at all.
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._lower.send(f"{worker}\n".encode(), socket.MSG_DONTWAIT)
 
-    def tell_drained(self) -> None:
-        """Report that the worker ends because somebody drained it from elsewhere."""
+    def report_drained(self) -> None:
+        """Report that the worker ends because an operator has drained it."""
         if self._lower is not None:
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._lower.send(_DRAINED + b"\n", socket.MSG_DONTWAIT)
 
     def hand_on(self) -> dict[str, str]:
-        """What this process must find in its environment when it runs a program in its place."""
+        """The environment that a program needs which replaces this one."""
         if self._lower is None:
             return {}
         self._lower.set_inheritable(True)
@@ -197,8 +197,7 @@ class LowerEnd:
     def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
         """Call `leave` on a thread of its own when the supervisor is gone.
 
-        Otherwise this process would run on beside those of the next supervisor, and nobody would
-        replace it.
+        Otherwise this process would run on beside those of the next supervisor.
         """
         if self._lower is not None:
             given = [self._lower, leave]
@@ -210,7 +209,7 @@ def _leave_after(lower: socket.socket, leave: Callable[[], None]) -> None:
         while lower.recv(1):
             pass
     except ConnectionResetError:
-        pass  # it went with something unread
+        pass  # it died before it had read everything
     logger.warning("the supervisor of this worker process is gone: the worker drains")
     leave()
 

@@ -27,7 +27,7 @@ from ..client import Client, connect_with
 from ..embedded import EmbeddedServer
 from ..errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
 from ..plan import Plan
-from ..processes.child import WatchedProcess, same_imports, wait_unreaped
+from ..processes import WatchedProcess, same_imports, wait_unreaped
 from ..protocol.requests import Check, Multi, Op, ReadChildren, Request
 from ..transport import Transport
 from ..transport.request_queue import Call, Done
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def in_background(function: Callable[[], T]) -> Future[T]:
-    """Make the call on a daemon thread, so that an interrupted program can end without it."""
+    """Call it on a daemon thread, so that an interrupted program can end without it."""
     future: Future[T] = Future()
 
     def call() -> None:
@@ -52,9 +52,6 @@ def in_background(function: Callable[[], T]) -> Future[T]:
     return future
 
 
-# ---- `crash_at_every_step`: test how a plan ends if a worker dies at any of its transactions.
-
-
 _POLL_S = 0.02
 _END_S = 5.0
 _RETRY_DELAY_S = 0.02
@@ -64,8 +61,8 @@ _STILL_S = 0.1
 class Step(NamedTuple):
     """A moment at which the worker was killed: `when` is "before" or "after" a transaction.
 
-    Before: the transaction was not sent, but all earlier ones were applied. After: it was applied,
-    but the worker did nothing with the answer. `what` names its first operations.
+    Before: the transaction was not sent, and all earlier ones were applied. After: it was applied,
+    and the worker did not use the answer. `what` names its first operations.
     """
 
     number: int
@@ -77,7 +74,7 @@ class Step(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a plan ended: "drained" or the name of an error, and what `outcome` returned."""
+    """How a plan ended ("drained" or the name of an error), and what `outcome` returned."""
 
     how: str
     outcome: Any
@@ -87,7 +84,7 @@ class Ending(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The plan ended differently than without a crash."""
+    """A crash after which the plan ended differently than without one."""
 
     step: Step
     ending: Ending
@@ -106,20 +103,20 @@ class CrashReport:
     differences: list[Difference] = field(default_factory=list)
 
     def __str__(self) -> str:
-        told = f"{len(self.steps)} crashes, {len(self.differences)} differences"
-        return "\n".join([told, *map(str, self.differences)])
+        counts = f"{len(self.steps)} crashes, {len(self.differences)} differences"
+        return "\n".join([counts, *map(str, self.differences)])
 
 
 def kept_results(plan: Plan) -> dict[str, Any]:
-    """The kept results of a plan by the number of their task; a failure is told as its text."""
+    """The kept results of a plan by the number of their task; of a failure its text."""
     found: dict[str, Any] = {}
     for number in sorted(plan.client.transport.ask(ReadChildren(f"{plan.path}/results")) or ()):
         try:
             found[number] = plan.task(number).result(timeout=_END_S)
         except (ZooKeeperError, WaitTimeout):
             raise
-        except Exception as error:  # that of the task itself, where it can be restored here
-            # Not its traceback, whose text differs from one run to the next.
+        except Exception as error:  # perhaps that of the task itself
+            # Without its traceback, whose text differs between runs.
             found[number] = f"{type(error).__name__}: {error}"
     return found
 
@@ -166,16 +163,16 @@ def crash_at_every_step(
 
 
 class _Hasty(Client):
-    """Between two attempts its plans wait as long as they say, but by default hardly at all."""
+    """Its plans have a very short default delay between attempts."""
 
     def create_plan(self, *arguments: Any, **options: Any) -> Plan:
         """See Client."""
-        # Not 0: a delayed attempt is written elsewhere than one without delay.
+        # Not 0: an attempt without a delay is written elsewhere.
         return super().create_plan(*arguments, **{"retry_delay": _RETRY_DELAY_S} | options)
 
 
 def _built(plan: object) -> Plan:
-    """What `build` gave, where there is something to crash."""
+    """The plan that `build` returned. Raises ZkplanError if it has no tasks."""
     if not isinstance(plan, Plan):
         raise ZkplanError(f"build(client) must return the plan that it made, not {plan!r:.50}")
     if not plan.status().tasks:
@@ -188,13 +185,13 @@ def _same(one: Ending, other: Ending) -> bool:
         return False
     try:
         return bool(one.outcome == other.outcome)
-    except Exception:  # as arrays do, which are not equal as a whole
+    except Exception:  # for example arrays, whose comparison is an array
         return repr(one.outcome) == repr(other.outcome)
 
 
 class _Ran(NamedTuple):
     ending: Ending
-    #: What the first worker asked for in each transaction.
+    #: The operations of each transaction of the first worker.
     transactions: list[str]
     #: Whether that worker died as planned.
     died: bool
@@ -220,7 +217,7 @@ class _Runs:
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
 
     def run(self, number: int, after: bool) -> _Ran:
-        """Build the plan, let a worker die at the moment (0: never), another one finish."""
+        """Build the plan, let a worker die at that transaction (0: never), let another finish."""
         root = f"/crash-{next(self.roots):06d}"
         settings = Settings(hosts=self.hosts, root=root, secret=self.secret.encode())
         with connect_with(settings) as client:
@@ -235,17 +232,17 @@ class _Runs:
                 will = self.folder / f"{root[1:]}-{worker}"
                 moment = {"number": number if worker == 0 else 0, "after": after}
                 died = self.forkserver.run(how, **place, **moment, will=str(will))
-                told = _read(will)
+                left = _read(will)
                 if worker == 0:
-                    transactions = told.transactions
+                    transactions = left.transactions
                     as_planned = died and len(transactions) >= number > 0
-                self._end_session(told)
+                self._end_session(left)
                 if not died or time.monotonic() > deadline:
                     break
             return _Ran(Ending(how.result(), self.outcome(plan)), transactions, as_planned)
 
     def _end_session(self, will: _Will) -> None:
-        """What its time-out would do, at once: the process is dead, nobody else speaks for it."""
+        """End the session of a dead worker at once, not after its time-out."""
         if will.session is not None:
             logs_in = [("digest", self.login)]
             kazoo = KazooClient(self.hosts, client_id=will.session, auth_data=logs_in)
@@ -266,7 +263,7 @@ def _how_it_ends(plan: Plan, timeout_s: float) -> str:
 
 
 def _wait(plan: Plan, timeout_s: float) -> None:
-    """As Plan.wait, which takes seconds to be sure that a plan with dead tasks stands still."""
+    """As Plan.wait, which needs seconds to be sure that a plan with dead tasks does not go on."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > _STILL_S:
         with suppress(WaitTimeout):
@@ -288,7 +285,7 @@ def _read(will: Path) -> _Will:
     return _Will(session, [fact["what"] for fact in facts if "what" in fact])
 
 
-#: What the process that forks workers runs.
+#: The program of the process that forks workers.
 _SERVE = "from zkplan.testing.crashes import serve_orders; serve_orders()"
 
 
@@ -307,7 +304,7 @@ class _Forkserver:
 
     def run(self, plan: Future[str], **order: object) -> bool:
         """Run a worker until it has died (True), or the plan has ended: then kill the worker."""
-        with suppress(BrokenPipeError):  # then there is no answer either
+        with suppress(BrokenPipeError):  # then `_answer` raises
             self._socket.sendall(json.dumps(order).encode() + b"\n")
         pid = int.from_bytes(self._answer(4), "big")
         died = True
@@ -332,23 +329,23 @@ class _Forkserver:
 
 # ---- Fork workers that die at a chosen moment, one at a time, on order.
 #
-# The process has no threads and has imported zkplan, so that a worker starts in milliseconds.
-# Orders come as lines of JSON over a socket that it inherits: {"hosts", "root", "secret", "number",
-# "after", "will"} starts a worker. For each it answers twice: its process id, four bytes, and one
-# byte when it has ended. Until the next order the id stays that of the dead worker: it may be
-# killed at any time.
+# The process has no threads and has imported zkplan, so a worker starts in milliseconds. Orders are
+# lines of JSON on an inherited socket: {"hosts", "root", "secret", "number", "after", "will"}
+# starts a worker. There are two answers to each: the process id, four bytes, and one byte when the
+# process has ended. Until the next order no other process gets that id, so killing it is safe.
 
 
-#: Long, because the test ends sessions, not the clock.
+#: Long, because the test itself ends sessions.
 SESSION_TIMEOUT_S = 30.0
 _ANSWERS_S = 10.0
 _OPS_SHOWN = 3
 
 
 class DyingTransport(Transport):
-    """Ends its process at one transaction: before it is sent, or after its answer has come.
+    """Ends its process at one transaction: before it is sent, or after its answer.
 
-    What it submits it writes to the file `will`, one line of JSON each. A `number` of 0 never dies.
+    It writes what it submits to the file `will`, one line of JSON each. With `number` 0 it never
+    dies.
     """
 
     def __init__(self, client: KazooClient, root: str, number: int, after: bool, will: str) -> None:
@@ -366,8 +363,7 @@ class DyingTransport(Transport):
         number = next(self._numbers)
         self.write(what=describe(request.ops, self._root))
         if number == self._number and not self._after:
-            # Transactions that were sent before must be applied, or the same step would differ in
-            # another run.
+            # Earlier transactions must be applied, or the same step would differ between runs.
             with self._answers:
                 self._answers.wait_for(lambda: self._unanswered == 0, _ANSWERS_S)
             die()
@@ -390,7 +386,7 @@ class DyingTransport(Transport):
 
 
 def die() -> NoReturn:
-    """End as a power cut ends a process: nothing more is sent, nothing is cleaned up."""
+    """End this process with SIGKILL: it sends nothing more, and cleans nothing up."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("SIGKILL did not end the process")
 
@@ -420,7 +416,7 @@ def _work(
 
 
 def _fork(order: dict[str, Any]) -> tuple[int, int]:
-    """The process id of a new worker, and a descriptor whose end is the end of the worker."""
+    """The process id of a new worker, and a descriptor whose close ends the worker."""
     ours, ends = os.pipe()
     pid = os.fork()
     if pid:
@@ -428,8 +424,7 @@ def _fork(order: dict[str, Any]) -> tuple[int, int]:
         return pid, ends
     try:
         os.close(ends)
-        # A session of its own, so that signals to the group of this process do not reach the
-        # worker.
+        # Its own session, so that signals to the group of this process do not reach the worker.
         os.setsid()
         threading.Thread(target=lambda: os.read(ours, 1) or die(), daemon=True).start()
         _work(**order)

@@ -1,10 +1,10 @@
 """The pytest plugin: fixtures that give a test a server, a root of its own, and a client.
 
-`zkplan_client` is on zkplan's own server, which needs Python only, or on the ZooKeeper that
-ZKPLAN_TEST_HOSTS names, and brings a worker. The fixtures named `zookeeper_` are for tests of a
-real one. pytest loads this in every run of an environment that has zkplan. So each fixture imports
-what it needs, and the first test that needs a server starts it. If a test needs a real ZooKeeper
-and there is none, it is skipped. If CI is set it fails, so that a green run means that it ran.
+`zkplan_client` has a worker and uses zkplan's own server, which needs only Python, or the ZooKeeper
+that ZKPLAN_TEST_HOSTS names. The fixtures named `zookeeper_` are for tests of a real one. pytest
+loads this in every run of an environment that has zkplan. So each fixture imports what it needs,
+and the first test that needs a server starts it. A test that needs a real ZooKeeper is skipped if
+there is none. If CI is set, it fails, so that a green run means that it ran.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _used = pytest.StashKey[list[str]]()
 
-# Short, because a session ends at the first tick after its time-out, and tests wait for that.
+# Short, because a session ends at the first tick after its time-out, for which tests wait.
 _TICK_TIME_MS = 200
 _GRACE_S = 5.0
 
@@ -38,7 +38,7 @@ _GRACE_S = 5.0
 def zk_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedServer]:
     """zkplan's own ZooKeeper server, in memory, for the whole session; `zk_server.hosts`.
 
-    It runs in a thread of this process and is shared: a test must not stop it. It is closed to
+    It runs in a thread of this process and is shared, so a test must not stop it. It is closed to
     other users of the machine. `zkplan.connect(zk_server.hosts)` logs in by itself, any other
     ZooKeeper client with `auth_data=[("digest", zk_server.login)]`.
     """
@@ -69,7 +69,7 @@ def zkplan_hosts(request: pytest.FixtureRequest) -> str:
 def zookeeper_kind() -> str:
     """What the two fixtures below start: `zookeeper`, the real one, or `embedded`, zkplan's own.
 
-    A project that tests on both parametrises it.
+    A project that tests on both kinds can parametrise it.
     """
     return "zookeeper"
 
@@ -78,8 +78,8 @@ def zookeeper_kind() -> str:
 def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterator[str]:
     """`host:port` of a ZooKeeper in a process of its own, for the whole session.
 
-    The one ZKPLAN_TEST_HOSTS names, else one started here (Java and the jars of Debian's package or
-    of ZOOKEEPER_HOME), else a container. It is shared: a test must not stop it.
+    The one that ZKPLAN_TEST_HOSTS names, else one started here (Java and the jars of Debian's
+    package or of ZOOKEEPER_HOME), else a container. It is shared, so a test must not stop it.
     """
     from .servers import NoZooKeeper, provided_embedded, provided_zookeeper
 
@@ -94,7 +94,7 @@ def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterato
 
 @pytest.fixture
 def zookeeper_server(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterator[ServerProcess]:
-    """A fresh server of this test alone, started: it may be killed, paused and restarted.
+    """A new server for this test alone, which may kill, pause and restart it.
 
     Sessions may be as short as 1 s.
     """
@@ -116,9 +116,9 @@ def zookeeper_server(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterat
 
 @pytest.fixture
 def zookeeper_ensemble(_session_ensemble: ZooKeeperEnsemble) -> Iterator[ZooKeeperEnsemble]:
-    """Three servers that form one ensemble: members may be killed, paused and restarted.
+    """Three servers that form one ensemble. A test may kill, pause and restart members.
 
-    The ensemble lives as long as the session; before and after each test every member serves.
+    The ensemble is that of the whole session; before and after each test every member serves.
     """
     yield _session_ensemble.start()
     _session_ensemble.start()
@@ -144,7 +144,7 @@ def _root_remover(zkplan_hosts: str) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> Iterator[str]:
-    """A root path of this test alone (`/t-my_test-3f2a91bc`): not created, removed afterwards."""
+    """A root path for this test alone (`/t-my_test-3f2a91bc`): not created, removed afterwards."""
     from .servers import remove_tree
 
     name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name)[:60].strip("-")
@@ -157,7 +157,7 @@ def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> I
 def zkplan_threads() -> int:
     """How many tasks the worker of `zkplan_client` runs at a time. With 0 there is no worker.
 
-    A project or a test that wants another number overrides it.
+    A project or a test may override it.
     """
     return 4
 
@@ -166,7 +166,7 @@ def zkplan_threads() -> int:
 def zkplan_secret() -> str:
     """The secret of `zkplan_client` and its worker, because other users may reach the server, too.
 
-    Further clients and workers of a test need it (`secret=`). A project may override it.
+    More clients and workers of a test need it (`secret=`). A project may override it.
     """
     return secrets.token_hex(32)
 
@@ -177,7 +177,7 @@ def zkplan_client(
 ) -> Iterator[Client]:
     """A `zkplan.Client` on `zkplan_root`, and a worker on threads of this process.
 
-    Both are ended after the test; running tasks have a few seconds to end.
+    Both end after the test; running tasks have a few seconds to end.
     """
     from zkplan.client import connect_with
     from zkplan.worker import Worker
@@ -217,7 +217,7 @@ def _note(config: pytest.Config, line: str) -> None:
 
 
 def _require_java() -> None:
-    from zkplan.testing.java import NO_JAVA, find_zookeeper
+    from zkplan.testing import NO_JAVA, find_zookeeper
 
     if find_zookeeper() is None:
         _not_available(NO_JAVA)

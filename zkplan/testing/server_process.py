@@ -1,4 +1,4 @@
-"""Run a server on loopback as a process: find a port, start it, pause it, kill it, restart it."""
+"""Run a server on loopback as a process: find a port, start, pause, kill and restart it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..basics.private import PRIVATE_FOLDER, open_closed_folder, open_own, own_folders
-from ..processes.child import WatchedProcess, log_tail
+from ..processes import WatchedProcess, log_tail
 
 LOOPBACK = "127.0.0.1"
-# Below the ports that the system gives to clients (32768 and up on Linux): a client that reconnects
-# to a port of that range while the server is down can connect to itself and so keep the port.
+# Below the ports of clients (32768 and up on Linux): a client that reconnects to a port in that
+# range while the server is down can connect to itself, and so take the port.
 _PORTS = range(20_000, 32_000)
 
 _given_ports: set[int] = set()
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on, outside the range of client ports, given out once only.
+    """Return a free loopback port, outside the range of client ports, once only.
 
-    Not to other processes of this user and temporary folder either, while this one lives: the port
-    of a server that was killed and is started again would be theirs meanwhile.
+    While this process lives, no other one of this user with the same temporary folder gets it
+    either, so that a server that was killed can start again on its port.
     """
-    # Not the shared generator: a test that seeds it would choose the same ports in two processes.
+    # Not the shared generator: tests that seed it would choose the same ports in two processes.
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if port not in _given_ports and _claim(port) and is_free(port):
             _given_ports.add(port)
@@ -44,9 +44,9 @@ def free_port() -> int:
 
 
 def _claim(port: int) -> bool:
-    """Lock the byte of that number in a file that all share; False where another process has.
+    """Lock the byte of that number in a shared file. False if another process has locked it.
 
-    A courtesy: where there is no such file, or no locks, whether somebody listens has to do.
+    Without such a file, or without locks, only the check whether the port is free remains.
     """
     claims = _claims()
     if claims is None:
@@ -60,14 +60,15 @@ def _claim(port: int) -> bool:
 
 @cache
 def _claims() -> int | None:
-    """The file, open until this process ends, which gives up its locks; None where it cannot be."""
-    for folder in reversed([*own_folders("ports")]):  # all share that of the temporary files
+    """The shared file, open until the end of this process, which frees its locks; None if there
+    cannot be one."""
+    for folder in reversed([*own_folders("ports")]):  # first the one among the temporary files
         with suppress(OSError), ExitStack() as opened:
             folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
             within = open_closed_folder(folder)
             opened.callback(os.close, within)
             claims = open_own("claimed", os.O_RDWR | os.O_CREAT, within=within)
-            os.utime(claims)  # nobody writes into it, and who tidies the folder goes by its age
+            os.utime(claims)  # a new age, so that no clean-up of temporary files deletes it
             return claims
     return None
 
@@ -84,9 +85,9 @@ def is_free(port: int) -> bool:
 
 
 def server_status(host: str, timeout_s: float = 1.0) -> dict[str, str]:
-    """What the four-letter word `srvr` of `host:port` says, by heading; empty without an answer.
+    """The answer of `host:port` to the four-letter word `srvr`, by heading; empty without one.
 
-    A server that has no quorum, or that locks the word, gives no headings.
+    A server without a quorum, or with the word disabled, has no headings.
     """
     answer = _ask(host, b"srvr", timeout_s).decode(errors="replace")
     lines = (line.partition(": ") for line in answer.splitlines())
@@ -94,7 +95,7 @@ def server_status(host: str, timeout_s: float = 1.0) -> dict[str, str]:
 
 
 def is_serving(host: str, timeout_s: float = 1.0) -> bool:
-    """Whether a server at `host:port` says so; one without a quorum may say so, too."""
+    """Whether `host:port` answers `ruok`; a server without a quorum may answer, too."""
     return _ask(host, b"ruok", timeout_s) == b"imok"
 
 
@@ -110,15 +111,12 @@ def _ask(host: str, word: bytes, timeout_s: float) -> bytes:
 
 
 def server_version(hosts: str) -> str:
-    """The version of the first server of a connection string that tells it, else `unknown`."""
+    """The version of the first server in a connection string that reports it, else `unknown`."""
     for host in hosts.partition("/")[0].split(","):
         banner = server_status(host).get("Zookeeper version", "")
         if banner:
             return banner.partition("-")[0]
     return "unknown"
-
-
-# ---- Run a server on loopback as a process: start, kill, pause it, restart it on the same data.
 
 
 S = TypeVar("S", bound="ServerProcess")
@@ -134,11 +132,11 @@ class ServerDidNotStart(RuntimeError):
 
 
 class ServerProcess:
-    """One server with a data folder and a loopback port of its own; a subclass says its command.
+    """A server with its own data folder and loopback port; subclasses set its command.
 
-    Its process dies with this one. The same object can be started again on the same data after
-    `stop()` or `kill()`; `close()`, and leaving the `with` block, also remove the data, unless
-    their folder was given. Not safe for use by several threads at once.
+    Its process dies with this one. After `stop()` or `kill()`, the same object can be started again
+    on the same data. `close()`, and leaving the `with` block, also remove the data, unless their
+    folder was given. Not thread-safe.
     """
 
     def __init__(self, port: int | None, data: Path | None) -> None:
@@ -147,7 +145,7 @@ class ServerProcess:
         self.data = data or Path(tempfile.mkdtemp(prefix="zkplan-zookeeper-"))
         self.data.mkdir(parents=True, exist_ok=True)
         self.log = self.data / "server.log"
-        #: Of its process, from its next start on; None: that of this process.
+        #: The environment of its process from the next start on; None: that of this process.
         self.environment: Mapping[str, str] | None = None
         self._command: Sequence[str] = ()
         self._owner_pid = os.getpid()
@@ -179,14 +177,14 @@ class ServerProcess:
         return self._process is not None and self._process.is_running()
 
     def broke_down(self) -> bool:
-        """Whether its process has ended, though nobody has ended it here."""
+        """Whether its process has ended by itself."""
         process = self._process
-        # Another thread may be ending it: it takes the process away first.
+        # Another thread may be ending it, and then has set `_process` to None before.
         return process is not None and not process.is_running() and process is self._process
 
     @property
     def exit_code(self) -> int | None:
-        """How it broke down: its code, or the number of a signal, negative; else None."""
+        """If it broke down, its exit code, or the negative number of a signal; else None."""
         return self._process.exit_code if self._process is not None else None
 
     def start(self: S, *, wait: bool = True) -> S:
@@ -213,7 +211,7 @@ class ServerProcess:
                 )
 
     def wait_ended(self) -> None:
-        """Wait until its process ends, by whatever; Ctrl-C ends the wait alone."""
+        """Wait until its process ends. Ctrl-C ends only the wait."""
         while self._process is not None and not self._process.wait_ended(_WATCH_S):
             pass
 
@@ -222,16 +220,16 @@ class ServerProcess:
         self._end(_STOP_GRACE_S)
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a power cut of the process; its data stay."""
+        """End it with SIGKILL. Its data stay."""
         self._end(0)
 
     def restart(self) -> None:
-        """Stop it and start it on the same data and port; sessions that reconnect go on."""
+        """Stop it and start it on the same data and port. Sessions that reconnect go on."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Stop its process with SIGSTOP: connections stay open, nothing more is answered."""
+        """Stop its process with SIGSTOP: connections stay open, but it answers nothing."""
         if self._process is not None:
             self._process.pause()
 
@@ -241,7 +239,7 @@ class ServerProcess:
             self._process.resume()
 
     def close(self) -> None:
-        """End it and remove its data, unless their folder was given; it cannot be started again."""
+        """End it for good, and remove its data, unless their folder was given."""
         self._end(_STOP_GRACE_S)
         self._remove_data()
         atexit.unregister(self._close_at_exit)
@@ -272,11 +270,8 @@ class ServerProcess:
             shutil.rmtree(self.data, ignore_errors=True)
 
 
-# ---- The embedded server as a process that a test or a demonstration starts, kills and restarts.
-
-
 class EmbeddedServerProcess(ServerProcess):
-    """One `zkplan server` with a data folder: all that `ZooKeeperServer` can, without Java."""
+    """A `zkplan server` with a data folder: like `ZooKeeperServer`, without Java."""
 
     def __init__(
         self,
@@ -290,9 +285,8 @@ class EmbeddedServerProcess(ServerProcess):
         """Prepare a server; nothing is started yet.
 
         A session ends at most `tick_time_ms` after its time-out. `data` is a folder that outlives
-        the server; without it the data go with `close`. It is open to every user of the machine,
-        for tests with clients of other kinds, unless `is_open` is False: then `zkplan.connect` logs
-        in to it.
+        the server; without it `close` removes the data. The server is open to every user of the
+        machine, for tests with any client. With `is_open` False, `zkplan.connect` logs in to it.
         """
         super().__init__(port, data)
         self._command = [
@@ -304,5 +298,5 @@ class EmbeddedServerProcess(ServerProcess):
 
     @property
     def mode(self) -> str | None:
-        """See ServerProcess. A closed server tells strangers only that it serves."""
+        """See ServerProcess. A closed server shows clients without a login only that it serves."""
         return "standalone" if is_serving(self.hosts) else None

@@ -1,5 +1,4 @@
-"""ZooKeeper servers for tests: from Java on this machine, from a container, or one that is
-given."""
+"""ZooKeeper servers for tests: from Java on this machine, from a container, or a given one."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from kazoo.exceptions import NoNodeError, NotEmptyError
 from ..basics.log import get_logger
 from ..basics.settings import Settings, with_password
 from ..client import Client, connect_with
-from .java import NO_JAVA, find_java, find_zookeeper
+from . import NO_JAVA, find_java, find_zookeeper
 from .server_process import (
     LOOPBACK,
     EmbeddedServerProcess,
@@ -35,13 +34,13 @@ _LEADER_DEADLINE_S = 60.0
 _MAX_SESSION_TIMEOUT_MS = 60_000
 _POLL_S = 0.02
 
-#: A server of a test ends before code that Java compiles to its best is worth the time: it took
-#: twice the processor time. A benchmark gives no such option.
+#: A test's server ends before Java's best compilation pays: that took twice the processor time.
+#: Benchmarks do not use this option.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
 
 class ZooKeeperServer(ServerProcess):
-    """One ZooKeeper server in Java; it writes ahead with fsync and has no admin server."""
+    """A ZooKeeper server in Java; it writes its log with fsync and has no admin server."""
 
     def __init__(
         self,
@@ -57,10 +56,10 @@ class ZooKeeperServer(ServerProcess):
     ) -> None:
         """Prepare a server; nothing is started yet.
 
-        A session expires at the first multiple of `tick_time_ms` after its timeout: tests of expiry
-        set both times small. `config` adds lines to zoo.cfg, `server_id` makes it a member of an
-        ensemble. `data` is a folder that outlives the server; without it the data go with `close`.
-        Raises ServerDidNotStart where no ZooKeeper is installed.
+        A session expires at the first multiple of `tick_time_ms` after its time-out, so tests of
+        expiry make both short. `config` adds lines to zoo.cfg, `server_id` makes it a member of an
+        ensemble. `data` is a folder that outlives the server; without it `close` removes the data.
+        Raises ServerDidNotStart if no ZooKeeper is installed.
         """
         java, class_path = find_java(), find_zookeeper()
         if java is None or class_path is None:
@@ -98,13 +97,13 @@ class ZooKeeperServer(ServerProcess):
 
 
 class PeerPorts(NamedTuple):
-    """Where a member of an ensemble is reached by the others, on loopback."""
+    """The ports on loopback by which other members of an ensemble reach a member."""
 
     quorum: int
     election: int
 
 
-#: Gives the ports by which a member reaches another one: member, other, the other's own ports.
+#: Returns the ports by which a member reaches another one: (member, other, the other's own ports).
 Detour = Callable[[int, int, PeerPorts], PeerPorts]
 
 
@@ -126,8 +125,8 @@ class ZooKeeperEnsemble:
     ) -> None:
         """Prepare the members; nothing is started yet. Raises ServerDidNotStart as servers do.
 
-        With `detour` members reach each other by the ports that it gives, say of proxies. `config`
-        gives more lines of zoo.cfg for each member, by its number from 1 on.
+        With `detour` members reach each other by the ports that it returns, for example of proxies.
+        `config` returns more lines of zoo.cfg for each member, by its number from 1.
         """
         numbers = range(1, size + 1)
         ports = {number: PeerPorts(free_port(), free_port()) for number in numbers}
@@ -157,7 +156,7 @@ class ZooKeeperEnsemble:
 
     @property
     def version(self) -> str:
-        """The version of the members that answer; `unknown` where none does."""
+        """The version of the members that answer; `unknown` if none does."""
         return server_version(self.hosts)
 
     def start(self) -> ZooKeeperEnsemble:
@@ -170,7 +169,7 @@ class ZooKeeperEnsemble:
         return self
 
     def leader(self, timeout_s: float = _LEADER_DEADLINE_S) -> ZooKeeperServer:
-        """The member that leads; waits for an election under way; raises TimeoutError."""
+        """Wait for the member that leads, and return it. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for server in self.servers:
@@ -196,19 +195,19 @@ class ZooKeeperEnsemble:
         self.close()
 
 
-# ---- Remove a whole tree of znodes, pipelined, because a test of many tasks leaves many znodes.
+# ---- Remove a whole tree of znodes, with many requests at a time.
 
 
 _IN_FLIGHT_MAX = 500
 _ANSWER_TIMEOUT_S = 30.0
-# A worker that a test left running may create znodes meanwhile; each pass takes what came since.
+# A worker that a test left running may create znodes meanwhile, so there are several passes.
 _PASSES_MAX = 5
 
 
 def remove_tree(client: KazooClient, root: str) -> None:
     """Delete `root` and all below it. Does nothing if it does not exist.
 
-    Raises kazoo's NotEmptyError where others keep creating znodes, and its connection errors.
+    Raises kazoo's NotEmptyError if others keep creating znodes, and its connection errors.
     """
     for _ in range(_PASSES_MAX):
         if client.exists(root) is None:
@@ -218,14 +217,14 @@ def remove_tree(client: KazooClient, root: str) -> None:
             listed = _ask_each(client.get_children_async, level)
             level = [f"{parent}/{name}" for parent, names in listed for name in names]
             tree = tree + level
-        # One client's writes are applied in the order they were sent, so children go first.
+        # Writes of one client are applied in their order, so children go first.
         list(_ask_each(client.delete_async, tree[::-1]))
     if client.exists(root) is not None:
         client.delete(root)
 
 
 def _ask_each(ask: Callable[[str], Any], paths: list[str]) -> Iterator[tuple[str, Any]]:
-    """Each path with its answer, many under way at a time; none for one that was refused."""
+    """Yield each path with its answer, with many requests under way; skip refused ones."""
     for start in range(0, len(paths), _IN_FLIGHT_MAX):
         asked = [(path, ask(path)) for path in paths[start : start + _IN_FLIGHT_MAX]]
         for path, answer in asked:
@@ -253,7 +252,7 @@ class Provided(NamedTuple):
     hosts: str
     version: str
     how: str
-    #: For people: "ZooKeeper", or "Server" where it is zkplan's own.
+    #: For people: "ZooKeeper", or "Server" if it is zkplan's own.
     what: str = "ZooKeeper"
 
     def __str__(self) -> str:
@@ -261,15 +260,15 @@ class Provided(NamedTuple):
 
 
 def of_our_own(hosts: str, how: str) -> Provided:
-    """A server of zkplan's own: the version that it tells is only that of its protocol."""
+    """zkplan's own server: the version that it reports is only that of its protocol."""
     return Provided(hosts, "of zkplan's own,", how, "Server")
 
 
 @contextmanager
 def client_on_own_root(settings: Settings, name: str) -> Iterator[tuple[Client, Settings]]:
-    """A client on a new root, `name` with an ending, which is removed at the end; and its settings.
+    """A client on a new root, `name` with a suffix, which is removed at the end; and its settings.
 
-    No other worker takes its tasks, and its workers take those of no other user of the machine.
+    No other worker takes its tasks, and its workers take no tasks of other users of the machine.
     """
     root = f"{name}-{uuid.uuid4().hex[:8]}"
     settings = replace(with_password(settings), root=root)
@@ -281,7 +280,7 @@ def client_on_own_root(settings: Settings, name: str) -> Iterator[tuple[Client, 
         finally:
             try:
                 remove_tree(client.transport.client, root)
-            except Exception as error:  # Whatever the error is, it must not hide how the run ended.
+            except Exception as error:  # it must not hide how the run ended
                 logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 
 
@@ -291,11 +290,11 @@ class NoZooKeeper(RuntimeError):
 
 @contextmanager
 def provided_zookeeper(tick_time_ms: int = 2000) -> Iterator[Provided]:
-    """A ZooKeeper for the length of the block: ZKPLAN_TEST_HOSTS, else Java and jars, else Docker.
+    """A ZooKeeper for the block: ZKPLAN_TEST_HOSTS, else Java and jars, else Docker.
 
-    One that was started for the block is ended after it; one of Java has ticks of that length, and
-    a session ends at the first tick after its time-out. Raises NoZooKeeper where there is none and
-    ServerDidNotStart where one is installed but does not serve.
+    A server started for the block ends after it. One in Java has ticks of that length, and a
+    session ends at the first tick after its time-out. Raises NoZooKeeper if there is none, and
+    ServerDidNotStart if one is installed but does not serve.
     """
     hosts = os.environ.get(HOSTS_VARIABLE)
     if hosts:
@@ -312,9 +311,9 @@ def provided_zookeeper(tick_time_ms: int = 2000) -> Iterator[Provided]:
 
 @contextmanager
 def provided_embedded(tick_time_ms: int = 500) -> Iterator[Provided]:
-    """zkplan's own server in a process of its own, for the length of the block.
+    """zkplan's own server in a process of its own, for the block.
 
-    What it has answered survives kill -9, but no power cut: it never waits for the disk.
+    What it has answered survives kill -9, but not a power cut: it never waits for the disk.
     """
     with EmbeddedServerProcess(tick_time_ms=tick_time_ms, durability="fast") as server:
         yield of_our_own(server.hosts, "started here, with Python")

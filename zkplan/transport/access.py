@@ -1,5 +1,4 @@
-"""Log in and speak TLS: kazoo's options for both, and a login that only goes to one's own
-server."""
+"""Log in and use TLS: kazoo's options for both, and a login that only one's own server gets."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from .kazoo_private import LoopStep, wrap
 
 
 def access_options(settings: Settings) -> dict[str, Any]:
-    """What `open_transport` needs of the settings, besides hosts and times.
+    """The options of `open_transport` for these settings, besides hosts and times.
 
     The password must have been read. Raises InvalidSettings if a package is missing.
     """
@@ -55,7 +54,7 @@ def access_options(settings: Settings) -> dict[str, Any]:
 
 
 def unstarted_client(settings: Settings) -> tuple[KazooClient, ssl.SSLContext | None]:
-    """A client for these settings that is not connected, and what it does over TLS.
+    """A client for these settings, not connected, and its TLS context if it uses TLS.
 
     The password must have been read. Raises InvalidSettings, and ValueError for malformed hosts.
     """
@@ -92,10 +91,10 @@ def _sasl(settings: Settings) -> dict[str, Any]:
     }
 
 
-# ---- TLS: the certificate of a server must name the host that was asked for.
+# ---- TLS: the certificate of a server must name the host that the client asked for.
 
 
-#: What OpenSSL answers where the host name, or the IP address, does not match (`verify_code`).
+#: The `verify_code` of OpenSSL for a host name, or an IP address, that does not match.
 MISMATCH = (62, 64)
 _KINDS = ("DNS", "IP Address")
 
@@ -103,9 +102,9 @@ _KINDS = ("DNS", "IP Address")
 def tls_options(
     options: dict[str, Any], verify_hostname: bool, system_ca: bool, server_name: str
 ) -> dict[str, Any]:
-    """What is added to kazoo's `options`: kazoo checks no host name by itself.
+    """What to add to kazoo's `options`, because kazoo checks no host name by default.
 
-    Raises TypeError for options that would turn the check off without `verify_hostname=False`, and
+    Raises TypeError for options that would disable the check without `verify_hostname=False`, and
     for TLS without an authority to trust.
     """
     if "check_hostname" in options:
@@ -133,13 +132,12 @@ def tls_options(
 def speak_tls(client: KazooClient, system_ca: bool, server_name: str) -> None:
     """Make the TLS connections of a client, and say what is wrong with a certificate.
 
-    kazoo would trust all authorities of the system beside the one that is given, expect the
-    certificate to name the host alone, and leave a socket open when a handshake fails. Raises
-    InvalidSettings for files that cannot be used. The files are read again for each connection,
-    since certificates are renewed.
+    kazoo itself would also trust all authorities of the system, accept no other name than that of
+    the host, and leave a socket open after a failed handshake. Raises InvalidSettings for files
+    that cannot be used. Each connection reads the files again, because certificates are renewed.
 
-    A failed handshake does not show the certificate: to say what it names, a second one looks at
-    it. That one sends nothing either, and checks the certificate in all but the host name.
+    A failed handshake does not show the certificate. So a second one, which checks all but the host
+    name and sends nothing either, reads the names in it.
     """
     if not client.use_ssl:
         return
@@ -186,7 +184,7 @@ def connected(
 
 
 def context_of(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
-    """What a client trusts, and shows of itself. Raises InvalidSettings for files of no use."""
+    """The TLS context of a client. Raises InvalidSettings for files that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = client.check_hostname
@@ -201,7 +199,7 @@ def context_of(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
         if client.certfile:
             what = "the TLS certificate or its key"
             file = f"{client.certfile}, {client.keyfile or client.certfile}"
-            # A password is never asked for at a terminal: a worker may have none.
+            # Never ask for a password at a terminal: a worker may have none.
             password = client.keyfile_password or ""
             context.load_cert_chain(client.certfile, client.keyfile, lambda: password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -223,11 +221,11 @@ def names_of(certificate: Any) -> str:
     return ", ".join(names) or f"{common} (the common name, without a subjectAltName)"
 
 
-# ---- Logging in to a closed server of this user on this machine, and to no other program.
+# ---- Log in to a closed server of this user on this machine, and to no other program.
 #
-# Whoever listens at the port when the server has ended would be told the login, if he only answered
-# the handshake. So before the login is sent, the system is asked whose the other end is. Linux
-# tells; elsewhere that is not known, and the login goes to whoever listens there.
+# When the server has ended, another user's program may listen at its port, answer the handshake,
+# and get the login. So before the client sends the login, it asks the system which user the other
+# end belongs to. Only Linux says so; elsewhere the login goes to any program that listens there.
 
 
 _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
@@ -235,8 +233,8 @@ _LISTENS = "0A"
 
 
 def log_in(client: KazooClient, login: Callable[[], str]) -> None:
-    """Have the client log in with each connection; `login()` is `user:password` as it is by then,
-    or empty. What the client proves besides stays."""
+    """Make the client log in on each connection. `login()` returns the current `user:password`, or
+    "". Other logins of the client stay."""
     create = client.handler.create_connection
     own: set[tuple[str, str]] = set()
     connection: list[Any] = [None]
@@ -247,7 +245,7 @@ def log_in(client: KazooClient, login: Callable[[], str]) -> None:
         own.clear()
         if found := login():
             own.add(("digest", found))
-            # Before the handshake, which tells a stranger the password of the session.
+            # Before the handshake, which would show a stranger the password of the session.
             _check_owner(made, listens=True)
         client.auth_data = given | own
         return made
@@ -255,7 +253,7 @@ def log_in(client: KazooClient, login: Callable[[], str]) -> None:
     def around_invoke(invoke: Callable[..., Any]) -> Callable[..., Any]:
         def invoke_with_owner(timeout: float, request: Any, *rest: Any, **more: Any) -> Any:
             if type(request) is Auth and (request.scheme, request.auth) in own:
-                # The handshake was answered: the other end is taken, and known for certain.
+                # The handshake was answered, so the owner of the other end is known for certain.
                 _check_owner(connection[0], listens=False)
             return invoke(timeout, request, *rest, **more)
 
@@ -277,9 +275,9 @@ def _check_owner(connection: Any, *, listens: bool) -> None:
 
 
 def owner_of_peer(connection: Any, *, listens: bool) -> int | None:
-    """The user of the other end of a connection within this machine; None where it is not known.
+    """The user of the other end of a connection within this machine; None if it is not known.
 
-    `listens`: of the socket that listens there, which is known before it takes the connection.
+    `listens`: the user of the listening socket, which is known before it accepts the connection.
     """
     table = _TABLES.get(connection.family)
     if table is None or not os.path.exists(table):
@@ -301,7 +299,7 @@ def owner_of_peer(connection: Any, *, listens: bool) -> int | None:
 
 
 def _entry(address: tuple[Any, ...]) -> str:
-    """As the tables of Linux write it: words of four bytes in the order of the machine."""
+    """An address as in the tables of Linux: words of four bytes in the order of the machine."""
     host, port = address[:2]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     packed = socket.inet_pton(family, host.partition("%")[0])

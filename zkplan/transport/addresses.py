@@ -1,13 +1,13 @@
-"""Addresses that start a server: `embedded:` and `embedded:FOLDER`.
+"""Find the server of an address, and start one for `embedded:` and `embedded:FOLDER`.
 
-Within one process the same address means the same server. `embedded:` lives in memory until the
-process ends: were it stopped with its first client, the plans would go with that. `embedded:FOLDER`
-is stopped when the last one that leased it lets go. A folder that another process serves leads to
-that process; when that one ends, one of those that used it serves the folder, and the clients of
-all go on there, with their sessions.
+Within one process the same embedded address means the same server. That of `embedded:` is in memory
+and lives until the process ends: if it stopped with its first client, the plans would be lost. That
+of `embedded:FOLDER` stops when nobody in this process needs it any more. If another process serves
+the folder, its server is used. When that process ends, one of its users serves the folder, and the
+clients of all go on there with their sessions.
 
-Such a server is closed: it lets in who logs in. Its owner finds the login in the folder, or by the
-address of a server that runs (embedded/login.py); nobody else can read either.
+An embedded server is closed: each client logs in. Its owner finds the login in the folder, or by
+the address of a running server (embedded/login.py). Nobody else can read either.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..basics.log import get_logger
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from .address_lease import Lease, PassingFolder
 from .kazoo_private import stopped
+from .process_folder import ProcessFolder
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -33,22 +34,86 @@ if TYPE_CHECKING:
     from ..embedded import Access, EmbeddedServer, StorageLocked
 
 PREFIX = "embedded:"
-#: A folder is locked before its address can be read (all of it is loaded first), and a little
-#: longer than it can be connected to: for so many seconds the one or the other is waited for.
+#: A server locks its folder before it publishes its address, as it first loads all data, and
+#: unlocks it a little after it stops serving. Wait for at most this long.
 _LOCKED_S = 60.0
-_TELL_S = 3.0
+_WARN_AFTER_S = 3.0
 _POLL_S = 0.05
 #: How often a client that lost the server of its folder looks for it.
 _SEARCH_S = 0.2
-#: So long the process that served it has to come back, before another one takes the folder: a
-#: server that is restarted would otherwise find it in use.
+#: How long to wait for the process that served a folder before another takes it: otherwise a server
+#: that is restarted would find its folder in use.
 _RETURN_S = 2.0
 
 logger = get_logger("zkplan.transport.addresses")
 
 
-class _ByAddress(Lease):
-    """The host:port of a server on this machine, which may be one of this user."""
+class ServerAddress:
+    """Where a server is, and how this user logs in to it. It serves at least until `release`.
+
+    A context manager.
+    """
+
+    #: Whether another process serves the folder, for as long as that process lives.
+    is_elsewhere = False
+
+    def __init__(
+        self,
+        hosts: str,
+        access: Access | None = None,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        self.hosts = hosts
+        self._access = access
+        self._release = release
+        self._pid = os.getpid()
+
+    @property
+    def access(self) -> Access | None:
+        """The current login of a closed server of this user, its secret and its store."""
+        return self._access
+
+    @property
+    def secret(self) -> str:
+        """What clients without a secret of their own sign with. Only embedded servers have one."""
+        return "" if self.access is None else self.access.secret
+
+    @property
+    def store(self) -> str:
+        """The URL of the store of an embedded server. Empty otherwise."""
+        return "" if self.access is None else self.access.store
+
+    def login(self) -> str:
+        """`user:password` of this user's server, or empty."""
+        return "" if self.access is None else self.access.login
+
+    def is_closed(self) -> bool:
+        """Whether it is now a server of this user that admits nobody without a login."""
+        return bool(self.login())
+
+    def release(self) -> None:
+        """Stop needing it; may be repeated. Close clients first: this may stop their server."""
+        release, self._release = self._release, None
+        # In a forked child the server is the parent's: there is nothing here to stop.
+        if release is not None and os.getpid() == self._pid:
+            release()
+
+    def find(self) -> str:
+        """Return where its server is now. Starts none."""
+        return self.hosts
+
+    def follow(self, client: KazooClient) -> None:
+        """If the folder is served elsewhere, keep this started client connected until `release`."""
+
+    def __enter__(self) -> ServerAddress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _LocalPort(ServerAddress):
+    """A port of this machine, which may be that of a server of this user."""
 
     def __init__(self, hosts: str, host: str, port: int) -> None:
         super().__init__(hosts)
@@ -56,50 +121,52 @@ class _ByAddress(Lease):
 
     @property
     def access(self) -> Access | None:
-        """See Lease. A server that is started later is found then."""
+        """See ServerAddress. It finds a server that starts later, too."""
         from ..embedded import announced
 
         self._access = announced(self._host, self._port) or self._access
         return self._access
 
     def is_closed(self) -> bool:
-        """See Lease. One that has ended counts for nothing: another may listen there by now."""
+        """See ServerAddress. A server that has ended does not count: another may listen there."""
         return _is_announced(self._host, self._port)
 
 
-class _Elsewhere(Lease):
-    """The server of a folder in another process, and what follows it when that one ends."""
+class _Elsewhere(ServerAddress):
+    """The server of a folder in another process, and what follows it when that process ends."""
+
+    is_elsewhere = True
 
     def __init__(self, folder: Path, hosts: str) -> None:
         super().__init__(hosts)
-        self.is_elsewhere = True
         self._folder = folder
-        self._next: Lease | None = None
+        self._next: ServerAddress | None = None
         self._released = threading.Event()
         self._searching = threading.Lock()
 
     @property
     def access(self) -> Access:
-        """See Lease."""
+        """See ServerAddress."""
         from ..embedded import folder_access
 
         return folder_access(self._folder, _store_in(self._folder))
 
     def find(self) -> str:
-        """See Lease."""
+        """See ServerAddress."""
         from ..embedded import address_of
 
         return address_of(self._folder) or self.hosts
 
     def is_closed(self) -> bool:
-        """See Lease. A folder keeps its login also while an open server serves it."""
+        """See ServerAddress. A folder keeps its login also while an open server serves it."""
         host, _, port = self.hosts.rpartition(":")
         return _is_announced(host.strip("[]"), int(port))
 
     def follow(self, client: KazooClient) -> None:
-        """See Lease: kazoo tells on its own thread, where nobody may wait."""
+        """See ServerAddress."""
 
         def changed(state: str) -> None:
+            # kazoo calls this on its own thread, which must not wait.
             if state == "SUSPENDED":
                 self._search_soon(client)
 
@@ -113,10 +180,10 @@ class _Elsewhere(Lease):
             threading.Thread(target=self._search, args=[client], name=name, daemon=True).start()
 
     def _search(self, client: KazooClient) -> None:
-        """Until the client is connected: find who serves the folder now, or serve it here."""
+        """Until the client is connected, find who serves the folder now, or serve it here."""
         logger.info("lost the server of %s at %s, another process", self._folder, self.hosts)
         began = time.monotonic()
-        met, tell_at = "", began
+        problem, warn_at = "", began
         while not (client.connected or stopped(client).is_set()):
             with self._searching:
                 if self._released.is_set():
@@ -125,19 +192,19 @@ class _Elsewhere(Lease):
                     self._go_on(client, time.monotonic() - began > _RETURN_S)
                 except ZooKeeperUnavailable as error:
                     now = time.monotonic()
-                    if met != str(error):
-                        met, tell_at = str(error), now + _TELL_S
-                    elif now > tell_at:
+                    if problem != str(error):
+                        problem, warn_at = str(error), now + _WARN_AFTER_S
+                    elif now > warn_at:
                         logger.warning("%s", error)
-                        tell_at = math.inf
+                        warn_at = math.inf
             if self._released.wait(_SEARCH_S):
                 return
 
     def _go_on(self, client: KazooClient, may_serve: bool) -> None:
         if may_serve:
-            # At the port of before, where those are waiting who cannot be told.
+            # At the same port, where clients wait that cannot be given another one.
             port = int(self.hosts.rpartition(":")[2])
-            found = _lease(f"{PREFIX}{self._folder}", self._folder, port, wait_s=0)
+            found = _embedded(f"{PREFIX}{self._folder}", self._folder, port, wait_s=0)
             self._next, before = found, self._next
             if before is not None:
                 before.release()
@@ -147,7 +214,7 @@ class _Elsewhere(Lease):
         client.set_hosts(self.hosts)
 
     def release(self) -> None:
-        """See Lease; also stops the server where it is here by now."""
+        """See ServerAddress; also stops the server if it is here now."""
         self._released.set()
         if os.getpid() != self._pid:
             return
@@ -164,16 +231,7 @@ def _is_announced(host: str, port: int) -> bool:
     return announced(host, port) is not None
 
 
-@dataclass
-class _Served:
-    """A server of this process and how many leases it has."""
-
-    server: EmbeddedServer
-    leases: int = 0
-
-
-_lock = threading.Lock()
-_served: dict[str, _Served] = {}
+# ---- What an address means.
 
 
 def is_embedded(hosts: str) -> bool:
@@ -185,10 +243,10 @@ def is_embedded(hosts: str) -> bool:
 
 
 def folder_of(address: str) -> Path | None:
-    """The data folder that an embedded address names, absolute; None: in memory.
+    """Return the absolute data folder of an embedded address, or None if it is in memory.
 
-    The folder is all that follows the colon: there is no chroot. Raises ZkplanError where hosts
-    follow, or where a number is more likely the port of a host named "embedded".
+    The folder is all that follows the colon: there is no chroot. Raises ZkplanError if hosts
+    follow, or if a number is more likely the port of a host named "embedded".
     """
     name = address.removeprefix(PREFIX)
     if re.fullmatch(r"\d+(/.*)?", name):
@@ -205,7 +263,7 @@ def folder_of(address: str) -> Path | None:
 
 
 def require_data(hosts: str) -> None:
-    """For who only looks at plans: raises ZkplanError where `hosts` is embedded and holds none."""
+    """Raise ZkplanError if `hosts` is embedded and has no data: for commands that only look."""
     if not is_embedded(hosts):
         return
     folder = folder_of(hosts)
@@ -219,7 +277,7 @@ def require_data(hosts: str) -> None:
     try:
         is_there, has_data = folder.exists(), (folder / DATABASE).exists()
     except OSError:
-        return  # it may not be looked at: connecting says why
+        return  # this user may not look at it: connecting says why
     if not has_data:
         what = "holds no data of zkplan" if is_there else "does not exist"
         raise ZkplanError(
@@ -228,14 +286,14 @@ def require_data(hosts: str) -> None:
         )
 
 
-def lease(hosts: str) -> Lease:
-    """The host:port to connect to for any hosts; where they are embedded, their server serves.
+def server_at(hosts: str) -> ServerAddress:
+    """Return the host:port to connect to. For an embedded address, start its server if necessary.
 
-    Hosts of another kind are given back as they are. Raises ZooKeeperUnavailable where the server
-    cannot be started, ZkplanError for a malformed embedded address.
+    Other hosts are returned unchanged. Raises ZooKeeperUnavailable if the server cannot start, and
+    ZkplanError for a malformed embedded address.
     """
     if is_embedded(hosts):
-        return _lease(hosts, folder_of(hosts))
+        return _embedded(hosts, folder_of(hosts))
     parts = hosts.split(",")
     if len(parts) > 1 and any(part.strip().startswith(PREFIX) for part in parts):
         raise _not_alone(hosts)
@@ -246,44 +304,94 @@ def lease(hosts: str) -> Lease:
         )
     own = re.fullmatch(r"\s*(localhost|127\.[\d.]+|\[::1\]):(\d+)\s*(/.*)?", hosts, re.IGNORECASE)
     if own is None:
-        return Lease(hosts)
+        return ServerAddress(hosts)
     host = own[1].lower().strip("[]")
-    return _ByAddress(hosts, "127.0.0.1" if host == "localhost" else host, int(own[2]))
+    return _LocalPort(hosts, "127.0.0.1" if host == "localhost" else host, int(own[2]))
 
 
-def lease_folder(folder: Path) -> Lease:
-    """The server of a folder, whatever its name looks like. Raises ZooKeeperUnavailable."""
-    return _lease(f"{PREFIX}{folder}", folder)
+def server_of_folder(folder: Path) -> ServerAddress:
+    """Return the server of a folder of any name. Raises ZooKeeperUnavailable."""
+    return _embedded(f"{PREFIX}{folder}", folder)
 
 
-def _lease(hosts: str, folder: Path | None, port: int = 0, wait_s: float = _LOCKED_S) -> Lease:
-    began, told = time.monotonic(), False
+def server_in_memory() -> ServerAddress:
+    """Start a server in memory for one caller, until `release`. Raises ZooKeeperUnavailable."""
+    from ..embedded import EmbeddedServer
+
+    try:
+        folder = ProcessFolder()
+        server = EmbeddedServer(store=_store_in(folder.path)).start()
+    except OSError as error:
+        raise _cannot_serve(PREFIX, error) from error
+
+    def stop() -> None:
+        server.stop()
+        folder.remove()
+
+    return ServerAddress(server.hosts, server.access, stop)
+
+
+def _cannot_serve(hosts: str, error: OSError) -> ZooKeeperUnavailable:
+    return ZooKeeperUnavailable(f"no server for {hosts}: {error}")
+
+
+def _not_alone(hosts: str) -> ZkplanError:
+    return ZkplanError(
+        f"{hosts!r}: an embedded server stands alone, without other hosts beside it; write "
+        f"{PREFIX}, {PREFIX}FOLDER, or the host:port of each member of an ensemble"
+    )
+
+
+def _store_in(folder: Path) -> str:
+    return f"file://{folder}/store"
+
+
+# ---- The embedded servers of this process, shared by all that use the same address.
+
+
+@dataclass
+class _Served:
+    """A server of this process, and how many need it."""
+
+    server: EmbeddedServer
+    users: int = 0
+
+
+_lock = threading.Lock()
+#: By folder; empty: in memory.
+_served: dict[str, _Served] = {}
+
+
+def _embedded(
+    hosts: str, folder: Path | None, port: int = 0, wait_s: float = _LOCKED_S
+) -> ServerAddress:
+    began, has_warned = time.monotonic(), False
     while True:
-        found = _lease_now(hosts, folder, port)
-        if isinstance(found, Lease):
+        found = _serve_or_find(hosts, folder, port)
+        if isinstance(found, ServerAddress):
             return found
         waited_s = time.monotonic() - began
         if waited_s >= wait_s or not found.by_server:
             raise _cannot_serve(hosts, found) from found
-        if waited_s > _TELL_S and not told:
-            told = True
+        if waited_s > _WARN_AFTER_S and not has_warned:
+            has_warned = True
             logger.warning("waiting until another process has loaded %s, to use its server", folder)
         time.sleep(_POLL_S)
 
 
-def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLocked:
-    # Imported here: who uses an ensemble does not load a server.
+def _serve_or_find(hosts: str, folder: Path | None, port: int) -> ServerAddress | StorageLocked:
+    # Imported here: a user of an ensemble does not load a server.
     from ..embedded import StorageLocked, address_of
 
     key = str(folder or "")
-    # The lock is also held while a server starts and stops: of two threads with one address, the
-    # second would find the folder locked by its own process.
+    # The lock is also held while a server starts and stops: otherwise the second of two threads
+    # with one address would find the folder locked by its own process.
     with _lock:
         served = _served.get(key)
         if served is not None and not served.server.is_running():
             logger.error("the server of %s had ended: %s", hosts, served.server.fatal)
             del _served[key]
-            served.server.stop()  # it may still be ending, with the folder in its hands
+            served.server.stop()  # it may still be ending, and hold the folder
             served = None
         if served is None:
             try:
@@ -296,47 +404,27 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
             except OSError as error:
                 raise _cannot_serve(hosts, error) from error
             _served[key] = served
-        served.leases += 1
-        server = served.server
-        return Lease(server.hosts, lambda: _let_go(key, served), server.access)
+        served.users += 1
+        return ServerAddress(
+            served.server.hosts, served.server.access, lambda: _release(key, served)
+        )
 
 
-def lease_in_memory() -> Lease:
-    """A server in memory for this lease alone, which ends with it."""
-    from ..embedded import EmbeddedServer
-
-    try:
-        folder = PassingFolder()
-        server = EmbeddedServer(store=_store_in(folder.path)).start()
-    except OSError as error:
-        raise _cannot_serve(PREFIX, error) from error
-
-    def stop() -> None:
-        server.stop()
-        folder.remove()
-
-    return Lease(server.hosts, stop, server.access)
-
-
-def _store_in(folder: Path) -> str:
-    return f"file://{folder}/store"
-
-
-def _let_go(key: str, served: _Served) -> None:
+def _release(key: str, served: _Served) -> None:
     with _lock:
-        served.leases -= 1
-        if key and not served.leases:
+        served.users -= 1
+        if key and not served.users:
             if _served.get(key) is served:
                 del _served[key]
             served.server.stop()
 
 
 def _start(folder: Path | None, port: int) -> EmbeddedServer:
-    """A server of this process, at `port` where that is free. Raises OSError."""
+    """Start a server in this process, at `port` if that is free. Raises OSError."""
     from ..embedded import EmbeddedServer, StorageError
 
     try:
-        store = _store_in(folder or PassingFolder().path)
+        store = _store_in(folder or ProcessFolder().path)
         server = EmbeddedServer(folder, port=port, store=store).start()
     except OSError as error:
         if not port or isinstance(error, StorageError):
@@ -347,17 +435,6 @@ def _start(folder: Path | None, port: int) -> EmbeddedServer:
     )
     logger.info("serving %s %s", server.hosts, place)
     return server
-
-
-def _cannot_serve(hosts: str, error: OSError) -> ZooKeeperUnavailable:
-    return ZooKeeperUnavailable(f"no server for {hosts}: {error}")
-
-
-def _not_alone(hosts: str) -> ZkplanError:
-    return ZkplanError(
-        f"{hosts!r}: an embedded server stands alone, without other hosts beside it; write "
-        f"{PREFIX}, {PREFIX}FOLDER, or the host:port of each member of an ensemble"
-    )
 
 
 def _stop_all() -> None:

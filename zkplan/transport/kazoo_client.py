@@ -1,4 +1,4 @@
-"""Make and stop kazoo clients: quick socket reads and writes, complaints kept, a stop that ends."""
+"""Make and stop kazoo clients: with faster reads and writes, and the last warning for errors."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ..backoff import CHANCE
 from ..basics.log import get_logger, without_values
 from .kazoo_private import LoopStep, draw_from, session_timeout_s, socket_of, wrap
 
-#: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
-#: handler, Python would print its warnings in programs that never set up logging.
+#: kazoo's log about connections. zkplan itself reports what a user must know. Without a handler,
+#: Python would print the warnings in programs that never set up logging.
 logger = get_logger("zkplan.kazoo")
 logger.addHandler(logging.NullHandler())
 
-#: kazoo itself waits this long for its connection to end, or as long as the session time-out; a
-#: stop may take a little longer.
+#: kazoo waits this long, or for the session time-out, until its connection has ended; a stop may
+#: take a little longer.
 _STOP_S, _STOP_MORE_S = 10.0, 5.0
 
 
 class Draws:
-    """What kazoo draws from CHANCE. It draws with each answer, and `Random.randint` takes its time
-    to treat all numbers exactly alike."""
+    """What kazoo draws from CHANCE. It draws with each answer, and `Random.randint` is slow,
+    because it gives all numbers exactly the same chance."""
 
     shuffle, uniform = CHANCE.shuffle, CHANCE.uniform
 
@@ -47,8 +47,8 @@ draw_from(Draws)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with a cheaper wait.
 
-    kazoo makes, fills and closes an epoll for each wait, about five for each round trip. A poll
-    object costs no system call: the hop of a chain takes a fifth less.
+    kazoo makes, fills and closes an epoll for each wait, about five times in each round trip. A
+    poll object needs no system call: one task of a chain takes a fifth less time.
     """
 
     def select(
@@ -60,7 +60,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         for item in wlist:
             poller.register(item, select.POLLOUT)
         ready = dict(poller.poll(None if timeout is None else timeout * 1000))
-        # A hang-up or an error counts as ready, so that kazoo's next call meets it.
+        # A hang-up or an error counts as ready, so that kazoo's next call finds it.
         readable = [item for item in rlist if item.fileno() in ready]
         return readable, [item for item in wlist if item.fileno() in ready], []
 
@@ -70,17 +70,17 @@ def make_client(
 ) -> KazooClient:
     """A client that is not started. Raises ValueError for malformed hosts."""
     handler = {"handler": Handler()} if hasattr(select, "poll") else {}
-    told = {"logger": ComplaintLogger(logger, {})}
-    client = KazooClient(hosts, timeout=session_timeout_s, **{**handler, **options, **told})
+    logs_to = {"logger": ComplaintLogger(logger, {})}
+    client = KazooClient(hosts, timeout=session_timeout_s, **{**handler, **options, **logs_to})
     read_and_write_at_once(client)
     return client
 
 
 def stop(client: KazooClient) -> None:
-    """Stop and close it, but do not wait for ever for a thread that has ended by an error.
+    """Stop and close it, but do not wait for ever for a thread that has ended with an error.
 
-    A thread of kazoo that ended for want of memory may have left a queue's lock held, or not be
-    seen to have ended. A process that waited for it would neither work nor end. Without its goodbye
+    A thread of kazoo that ended because of a lack of memory may have left a queue's lock held, or
+    seem alive. A process that waited for it would neither work nor end. Without a close request
     the session ends after its time-out.
     """
     errors: list[BaseException] = []
@@ -96,38 +96,36 @@ def stop(client: KazooClient) -> None:
         finally:
             stopped.release()
 
-    # Not a Thread: without memory the new thread may end at once, and `start` would wait for it for
-    # ever.
+    # Not a Thread: if memory is short, the new thread may end at once, and `start` would wait for
+    # it for ever.
     try:
         _thread.start_new_thread(stop_and_close, ())
     except (RuntimeError, MemoryError):
-        stop_and_close()  # this process may have no more threads: here, whatever time it takes
+        stop_and_close()  # this process may have no more threads: do it here, without a limit
     within_s = max(_STOP_S, session_timeout_s(client)) + _STOP_MORE_S
     if not stopped.acquire(timeout=within_s):
         logger.warning("the connection could not be closed within %g s: it is left open", within_s)
-        # The end of the process would wait for it otherwise.
+        # Otherwise the end of the process would wait for it.
         atexit.unregister(client.handler.stop)
     if errors:
         raise errors[0]
 
 
-# ---- Reads and writes of kazoo's thread: it waits for a socket only where that is not ready.
+# ---- Reads and writes of kazoo's thread: it waits for a socket only if that is not ready.
 #
-# kazoo asks the system before each read and each write whether the socket is ready, and nearly
-# always it is: an answer that has begun is there whole, and a request finds room. That took three
-# of five polls in each round trip.
+# kazoo polls before each read and each write whether the socket is ready. It nearly always is: an
+# answer that has begun is there as a whole, and a request finds room. That took three of the five
+# polls in each round trip.
 
 
-#: So much is asked for at once: what is asked for is taken of memory before it is read.
+#: The maximum of one read, because memory is allocated for it before.
 _PIECE_BYTES = 1 << 18
 _WANTS_READ = (BlockingIOError, ssl.SSLWantReadError)
 
 
 class _SocketErrors:
-    """Tells that a connection is broken, as kazoo does by a generator for each read and write.
-
-    It has no state: all share one.
-    """
+    """Raises ConnectionDropped for an OSError, as kazoo does with a generator for each read and
+    write. It has no state, so all share one."""
 
     def __enter__(self) -> None: ...
 
@@ -157,7 +155,7 @@ def read_and_write_at_once(client: KazooClient) -> None:
             raise handler.timeout_exception(f"socket time-out during {what}")
 
     def read(length: int, timeout: float) -> bytes:
-        # A long listing is in memory once: neither its pieces beside it, nor a copy of it.
+        # So a long listing is in memory once, without its pieces and without a copy.
         whole = BytesIO()
         while length > 0:
             try:
@@ -203,27 +201,27 @@ def read_and_write_at_once(client: KazooClient) -> None:
     wrap(client, LoopStep.WRITE, instead(write))
 
 
-# ---- Why there is no connection: kazoo tells it to its log only.
+# ---- Why there is no connection: only kazoo's log says so.
 #
 # A refused connection, a name without an address, a certificate that is not trusted or has expired.
 
 
-#: Warnings without a reason: that kazoo gives up because it is closed, or that it tries again.
+#: Warnings without a reason: kazoo gives up because it is closed, or tries again.
 _EMPTY = ("Failed connecting", "Transition to CONNECTING")
 
 
 class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
     """Passes on what kazoo logs, and keeps its last warning while there is no connection.
 
-    Below INFO kazoo logs each request and answer whole: logins, and the pickles of all arguments.
-    Only their types are passed on, whichever logger the user gave.
+    Below INFO kazoo logs requests and answers with their content: logins, and the pickles of all
+    arguments. This passes on only their types, also to a logger of the user.
     """
 
     complaint = ""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if level < logging.INFO:
-            if not self.logger.isEnabledFor(level):  # some fifteen lines for each round trip
+            if not self.logger.isEnabledFor(level):  # about fifteen lines for each round trip
                 return
             args = tuple(map(without_values, args))
         super().log(level, msg, *args, **kwargs)
@@ -236,7 +234,7 @@ class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
 
 
 def why(client: KazooClient) -> str:
-    """Why it is not connected, as " (reason)"; empty where that is not known."""
+    """Why it is not connected, as " (reason)"; empty if that is not known."""
     logger = client.logger
     complaint = logger.complaint if isinstance(logger, ComplaintLogger) else ""
     return f" ({complaint})" if complaint else ""

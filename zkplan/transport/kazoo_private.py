@@ -1,7 +1,7 @@
 """Every private member of kazoo that zkplan uses, and what for.
 
-kazoo may change them in any release, so pyproject.toml admits no untried release, and
-tests/unit/test_kazoo_private.py says which member an upgrade has taken away.
+kazoo may change them in any release. So pyproject.toml allows only releases that were tried, and
+tests/unit/test_kazoo_private.py names the members that an upgrade has removed.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ from kazoo.protocol.states import KeeperState
 #: Members of a KazooClient, and what zkplan needs them for.
 OF_CLIENT = {
     "_connection": "reach the connection, whose members stand below",
-    "_queue": "hand over requests that are packed already, in the order of asking",
+    "_queue": "pass on requests that are packed already, in their order",
     "_pending": "know which request an answer belongs to, and keep one that kazoo would lose",
-    "_session_timeout": "tell the session time-out that was asked for",
-    "_state": "drop a connection only where there is one",
+    "_session_timeout": "know the session time-out that was requested",
+    "_state": "drop a connection only if there is one",
     "_child_watchers": "forget watches that are not wanted any more",
     "_data_watchers": "forget watches that are not wanted any more",
     "_session_callback": "drop the connection after an error that would end kazoo's thread",
-    "_stopped": "tell a client that was stopped from one that lost its connection",
+    "_stopped": "distinguish a stopped client from one that lost its connection",
 }
 #: Members of the connection of a KazooClient.
 OF_CONNECTION = {
-    "_read_sock": "take back the wake-ups of requests that kazoo has failed",
+    "_read_sock": "remove the wake-ups of requests that kazoo has failed",
     "_write_sock": "wake up kazoo's thread without waiting for room",
     "_connection_routine": "notice that kazoo's thread has ended",
-    "_socket": "read and write without asking first whether it is ready",
-    "_socket_error_handling": "tell a broken connection from other errors at less cost",
-    "_read": "read an answer that is there without asking first",
-    "_write": "write a request without asking first",
+    "_socket": "read and write without a poll before",
+    "_socket_error_handling": "recognise a broken connection at less cost",
+    "_read": "read an answer without a poll before",
+    "_write": "write a request without a poll before",
     "_invoke": "bound how long a server may take for the handshake",
-    "_authenticate_with_sasl": "connect anew where a server was lost in a login that it takes",
+    "_authenticate_with_sasl": "connect again if a server is lost in a login that it had accepted",
     "_connect_attempt": "go on after an error that would end kazoo's thread",
     "_send_request": "keep a request that was being sent when memory ran out",
-    "_read_response": "drop the connection after an answer that says nothing of its request",
+    "_read_response": "drop the connection after an answer that says nothing about its request",
     "_read_socket": "drop the connection when memory runs out while an answer is read",
     "_send_ping": "drop the connection when memory runs out while a ping is sent",
 }
-#: Modules that draw from the generator of `random` which all of a program shares.
+#: Modules that draw from the shared generator of `random`.
 DRAWS = (kazoo.protocol.connection, kazoo.retry)
 
 
 def draw_from(chance: Any) -> None:
-    """Let kazoo draw from `chance`, in place of the shared generator of `random`.
+    """Let kazoo draw from `chance` instead of the shared generator of `random`.
 
-    It draws with every answer: a task that seeds the shared one would get other numbers each time,
-    tests with hypothesis would fail beside kazoo's threads, and workers whose tasks seed it alike
-    would all connect again in the same moment.
+    It draws with every answer. So a task that seeds the shared generator would get other numbers
+    each time, tests with hypothesis would fail beside kazoo's threads, and workers whose tasks use
+    the same seed would all reconnect at the same moment.
     """
     for module in DRAWS:
         module.random = chance
 
 
 class LoopStep(enum.Enum):
-    """A step of kazoo's loop that zkplan puts a function of its own around."""
+    """A method of kazoo's loop that zkplan wraps."""
 
     INVOKE = "_invoke"
     SOCKET_ERRORS = "_socket_error_handling"
@@ -80,7 +80,7 @@ class LoopStep(enum.Enum):
 def wrap(
     client: KazooClient, step: LoopStep, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> None:
-    """Replace a step of this client's loop by `wrapper(step)`."""
+    """Replace a method of this client's loop by `wrapper(method)`."""
     connection = client._connection
     setattr(connection, step.value, wrapper(getattr(connection, step.value)))
 
@@ -91,17 +91,17 @@ def has_sasl(client: KazooClient) -> bool:
 
 
 def session_timeout_s(client: KazooClient) -> float:
-    """The session time-out in seconds that was asked for; the server may have granted another."""
+    """The requested session time-out in seconds. The server may have granted another one."""
     return float(client._session_timeout) / 1000.0
 
 
 def queue(client: KazooClient) -> deque[tuple[Any, Any]]:
-    """Requests not yet sent, each with what is told of its answer. A new one in each session."""
+    """Requests not sent yet, each with the object for its answer. Each session has its own."""
     return client._queue  # type: ignore[no-any-return]
 
 
 def pending(client: KazooClient) -> deque[tuple[Any, Any, int]]:
-    """Requests sent and not yet answered, each with its number. A new one in each session."""
+    """Requests sent and not answered yet, each with its number. Each session has its own."""
     return client._pending  # type: ignore[no-any-return]
 
 
@@ -111,8 +111,8 @@ def has_watches(client: KazooClient, path: str) -> bool:
 
 
 def forget_watches(client: KazooClient, path: str) -> None:
-    """Tell nobody of these watches any more. On kazoo's thread only, which goes through all of them
-    when the connection is lost."""
+    """Drop these watches. Only on kazoo's thread, which iterates over them when the connection is
+    lost."""
     client._data_watchers.pop(path, None)
     client._child_watchers.pop(path, None)
 
@@ -123,30 +123,30 @@ def socket_of(client: KazooClient) -> socket.socket:
 
 
 def wake_up_reader(client: KazooClient) -> socket.socket | None:
-    """Where kazoo's thread takes one byte for each request that it sends; None after a stop."""
+    """The socket from which kazoo's thread reads one byte for each request; None after a stop."""
     return client._connection._read_sock  # type: ignore[no-any-return]
 
 
 def wake_up_writer(client: KazooClient) -> socket.socket | None:
-    """Where whoever hands over a request writes one byte; None after a stop."""
+    """The socket into which a caller writes one byte for each request; None after a stop."""
     return client._connection._write_sock  # type: ignore[no-any-return]
 
 
 def stopped(client: KazooClient) -> threading.Event:
-    """Set when somebody has stopped it."""
+    """The event that a stop sets."""
     return client._stopped  # type: ignore[no-any-return]
 
 
 def drop_connection(client: KazooClient) -> None:
-    """Count the connection as lost, with all that is under way. On kazoo's thread only."""
+    """Treat the connection as lost, with all that is under way. Only on kazoo's thread."""
     if client._state != KeeperState.CONNECTING:
         client._session_callback(KeeperState.CONNECTING)
 
 
 def thread_has_ended(client: KazooClient) -> bool:
-    """Whether kazoo's thread ended though nobody stopped it, so that nothing is ever answered.
+    """Whether kazoo's thread ended without a stop, so that nothing is ever answered.
 
-    It outlives errors, but not each MemoryError: to tell of one, and to go on, takes memory too.
+    It survives errors, but not every MemoryError: handling one takes memory, too.
     """
     thread = client._connection._connection_routine
     return thread is not None and not thread.is_alive() and not stopped(client).is_set()

@@ -1,5 +1,4 @@
-"""Repair kazoo's loop: its thread goes on where it would end, and no attempt to connect takes
-too long."""
+"""Repair kazoo's loop: its thread survives errors, and attempts to connect are short."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from .kazoo_private import LoopStep, drop_connection, pending, queue, session_ti
 from .packets import TransactionPacket, refusal
 from .request_queue import Call
 
-#: Answers that say something of the server, and nothing of the request.
+#: Answers that say something about the server, and nothing about the request.
 _SERVER_FAILED = frozenset(
     error.code
     for error in (
@@ -39,13 +38,13 @@ _SERVER_FAILED = frozenset(
         ThrottledOpError,
     )
 )
-#: Answers that say something of the session or the connection, whatever the request was.
-#: ZooKeeper 3.5 leaves a connection open over which each transaction is told that its session has
-#: moved; ClickHouse Keeper one over which it tells of a lost connection.
+#: Answers that say something about the session or the connection, and nothing about the request.
+#: ZooKeeper 3.5 keeps a connection open while it answers each transaction that the session has
+#: moved; ClickHouse Keeper keeps one open while it answers that the connection is lost.
 _SESSION_ENDS = frozenset(
     error.code for error in (ConnectionLoss, SessionExpiredError, SessionMovedError)
 )
-#: A request is sent again this often after a server failed at it: the request may be the reason.
+#: How often a request is sent again after a server failed at it: it may be the request's fault.
 _SERVER_FAILURES_MAX = 3
 
 _Step = Callable[..., Any]
@@ -53,7 +52,7 @@ _repaired: weakref.WeakSet[KazooClient] = weakref.WeakSet()
 
 
 def repair(client: KazooClient) -> None:
-    """Repair this client, before or after it is started; once, however often it is given."""
+    """Repair this client, before or after its start. May be called again."""
     if client in _repaired:
         return
     _repaired.add(client)
@@ -64,18 +63,18 @@ def repair(client: KazooClient) -> None:
 
 
 def _survive_bad_answers(client: KazooClient) -> None:
-    """Drop the connection where a server leaves out an answer, or fails at a request.
+    """Drop the connection if a server skips an answer, or fails at a request.
 
-    A member of an ensemble may leave out an answer when it has lost its leader. The next answer has
-    another number than expected: kazoo's thread would end, and the client never connect again.
+    A member of an ensemble may skip an answer when it has lost its leader. Then the next answer has
+    an unexpected number: kazoo's thread would end, and the client would never connect again.
 
-    A leader may fail over a request at the wrong moment (seen: MarshallingError for a commit while
-    sessions ended). Nobody says whether the request is applied. So it is sent again as one whose
-    answer was lost, with all that were sent behind it, in their order.
+    A leader may fail at a request (seen: MarshallingError for a commit while sessions ended). Then
+    it is unknown whether the request is applied. So it is sent again, as after a lost answer, with
+    all requests behind it, in their order.
 
-    A transaction that meets the end of its session is refused by its first operation (seen: 391 in
-    a row, over a connection that stood). Were that taken for a word about its znodes, a task would
-    fail whose worker was only paused: the next transaction may be of the next session already.
+    When its session has ended, the first operation of a transaction is refused (seen: 391 in a row
+    over an open connection). That says nothing about its znodes. Otherwise a task would fail whose
+    worker was only paused, because the next transaction may belong to the next session.
     """
 
     def around(read: _Step) -> _Step:
@@ -103,11 +102,11 @@ def _survive_bad_answers(client: KazooClient) -> None:
 
 
 def _survive_errors(client: KazooClient) -> None:
-    """Make a new connection where kazoo's thread meets an error that it does not know.
+    """Make a new connection after an error that kazoo's thread does not expect.
 
-    It would end by a MemoryError, say, which passes. Nobody would notice, and the client would wait
-    for ever. What was under way counts as lost answers. kazoo takes a request from one list before
-    it puts it into the other, and an answered one from both: a request in neither is put back.
+    For example a MemoryError, which may pass, would end the thread unnoticed, and the client would
+    wait for ever. Requests under way count as lost answers. kazoo removes a request from one list
+    before it adds it to the other, and an answered one from both. A request in neither is put back.
     """
 
     def around_send(send: _Step) -> _Step:
@@ -131,7 +130,7 @@ def _survive_errors(client: KazooClient) -> None:
                 return read(*given)
             except Exception:
                 is_there = bool(sent) and sent[0] is first
-                if first is not None and not is_there and not _is_told(first[1]):
+                if first is not None and not is_there and not _has_ended(first[1]):
                     sent.appendleft(first)
                 raise
 
@@ -151,16 +150,16 @@ def _survive_errors(client: KazooClient) -> None:
     wrap(client, LoopStep.CONNECT_ATTEMPT, around_attempt)
     wrap(client, LoopStep.SEND_REQUEST, around_send)
     wrap(client, LoopStep.READ_RESPONSE, around_read)
-    # The attempt in which a client is when it is given is not wrapped.
+    # The current attempt of a started client is not wrapped.
     for step in (LoopStep.SEND_REQUEST, LoopStep.READ_SOCKET, LoopStep.SEND_PING):
         wrap(client, step, _dropping_without_memory)
 
 
 def _survive_lost_logins(client: KazooClient) -> None:
-    """Connect anew where a server is lost in the middle of a SASL login that was taken before.
+    """Connect again if a server is lost during a SASL login that it had accepted before.
 
-    A server that refuses a login closes the connection, too. So kazoo takes each loss at this point
-    for a refusal, and never connects again: a worker would end by the restart of a server.
+    A server that refuses a login closes the connection, too. So kazoo treats each loss at this
+    point as a refusal, and never connects again: the restart of a server would end a worker.
     """
     was_taken = False
 
@@ -190,30 +189,29 @@ def _dropping_without_memory(step: _Step) -> _Step:
     return step_or_drop
 
 
-def _is_told(call: Any) -> bool:
-    """Whether the asker has the answer; others who share the client use kazoo's own results."""
-    return call is None or bool(call.told if type(call) is Call else call.ready())
+def _has_ended(call: Any) -> bool:
+    """Whether the caller has the answer. Other users of the client have results of kazoo."""
+    return call is None or bool(call.has_ended if type(call) is Call else call.ready())
 
 
-# ---- How long one attempt to connect may take: less than the session that it is to save.
+# ---- Bound the time of an attempt to connect: it must not cost the session.
 
 
-#: An attempt may take this long at first, unless a fifth of the session time-out is less.
+#: The first maximum, unless a fifth of the session time-out is less.
 ATTEMPT_S, _PART = 2.0, 5
 
 
 def bound_attempts(client: KazooClient) -> None:
-    """Give up an attempt that nobody answers, and make the next one, while the session lives.
+    """Give up an attempt without an answer while the session lives, and make the next one.
 
     kazoo waits a whole session time-out for a connection (a machine that is gone sends nothing),
-    and that time-out divided by the number of hosts for the handshake. A client that loses its
-    connection, and then has such an attempt, would lose its session and its claims.
+    and that time-out divided by the number of hosts for the handshake. A client that lost its
+    connection would lose its session and its claims by one such attempt.
 
-    A ZooKeeper that has just started may take a connection and never answer its handshake: 7 of 72
-    reconnections to one that was killed and started again hung so. The next attempt was answered at
-    once. A client without a session has none to lose: its handshake may take kazoo's time. Servers
-    that are slow get more time with each attempt, up to kazoo's own, and next time twice what they
-    have needed.
+    A ZooKeeper that has just started may accept a connection and never answer its handshake: so did
+    7 of 72 reconnections to a restarted server. The next attempt was answered at once. Without a
+    session there is nothing to lose, and the handshake gets kazoo's time. Slow servers get more
+    time with each attempt, up to kazoo's, and next time twice what they have needed.
     """
     create = client.handler.create_connection
     handshakes = Attempts(session_timeout_s(client))
@@ -237,7 +235,7 @@ def bound_attempts(client: KazooClient) -> None:
 
 
 class Attempts:
-    """The time that each attempt of one client gets, by what the ones before it took."""
+    """The time that each attempt of one client gets, by what earlier ones took."""
 
     def __init__(self, session_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._least_s = self.within_s = min(ATTEMPT_S, session_s / _PART)

@@ -1,8 +1,8 @@
 """Requests and answers as the bytes of ZooKeeper.
 
-kazoo asks of a request only `type`, `serialize` and `deserialize`. A whole multi is packed here in
-one pass, in the caller's thread: several times faster than kazoo's own encoding. A value that
-cannot be packed raises where it was given, and does not end kazoo's thread.
+kazoo needs only `type`, `serialize` and `deserialize` of a request. This packs a whole multi in one
+pass in the caller's thread, several times faster than kazoo. A value that cannot be packed raises
+its error there, and does not end kazoo's thread.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from .kazoo_private import forget_watches
 #: jute.maxbuffer less the header: the server closes the connection for a larger request.
 REQUEST_BYTES_MAX = 1_048_000
 
-#: A list of so many children stays packed.
+#: A list with at least that many children stays packed.
 LONG_LIST = 2000
-#: Its names are decoded in blocks of so many bytes, where each is so short that its length is one
-#: byte which UTF-8 leaves alone.
+#: Its names are decoded in blocks of that size, if all have fewer than 128 bytes: then the length
+#: of each is one byte, which UTF-8 does not change.
 _BLOCK_BYTES, _PLAIN_BYTES = 65_536, 128
 _NULLS = b"\0\0\0"
 
@@ -58,7 +58,7 @@ _ANY_WATCH = 3
 _PACKED = (_CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK)
 _HEADS = {code: _head.pack(code, 0, -1) for code in _PACKED}
 _END = _head.pack(-1, 1, -1)
-_ANY = _int.pack(-1)  # whatever the version is
+_ANY = _int.pack(-1)  # any version
 _NO_WATCH = b"\0"
 
 _REASONS = {
@@ -71,7 +71,7 @@ _REASONS = {
     -111: Reason.NOT_EMPTY,
     -125: Reason.FULL,
 }
-#: The right that each operation takes.
+#: The right that each operation needs.
 _RIGHTS: dict[type[Op], str] = {
     Create: "create",
     Delete: "delete",
@@ -96,8 +96,8 @@ def _length(data: bytes) -> bytes:
 
 
 class UnwatchPacket:
-    """Takes back all watches of this session on one znode. `forget` is called on kazoo's thread as
-    it is sent."""
+    """Removes all watches of this session on one znode. kazoo's thread calls `forget` when it sends
+    this."""
 
     type = _REMOVE_WATCHES
 
@@ -115,7 +115,7 @@ class UnwatchPacket:
 
 
 class MultiPacket:
-    """One transaction on the wire; `deserialize` gives Applied or Refused."""
+    """One transaction on the wire; `deserialize` returns Applied or Refused."""
 
     type = _MULTI
     __slots__ = ("body", "ops", "prefix", "repeated")
@@ -166,13 +166,13 @@ class MultiPacket:
             if code == _ERROR:
                 error = _int.unpack_from(buffer, offset)[0]
                 offset += 4
-                # Operations before the culprit are rolled back (0), later ones inconsistent (-2).
+                # Operations before the refused one are rolled back (0), later ones have -2.
                 if culprit is None and error != _ROLLED_BACK:
                     culprit = index, error
             elif type(op) is Create:
                 size = _int.unpack_from(buffer, offset)[0]
                 offset += 4 + size
-                # Without a sequence it is the path that was asked for.
+                # Without a sequence it is the path of the request.
                 results.append(
                     buffer[offset - size + self.prefix : offset].decode()
                     if op.sequence
@@ -193,9 +193,9 @@ class MultiPacket:
 
 
 def refusal(buffer: bytes, offset: int) -> int:
-    """The error in the answer to a transaction, of the operation to blame; 0 where it is applied.
+    """The error of the refused operation in the answer to a transaction; 0 if it is applied.
 
-    Operations before the one to blame are rolled back: their error is 0.
+    Operations before the refused one are rolled back: their error is 0.
     """
     size = _head.size + _int.size
     while offset + size <= len(buffer) and _int.unpack_from(buffer, offset)[0] == _ERROR:
@@ -207,14 +207,14 @@ def refusal(buffer: bytes, offset: int) -> int:
 
 
 class ReadRefused(NamedTuple):
-    """A read of a batch met an error: not a missing znode, which would be an answer."""
+    """The error of one read of a batch. A missing znode is an answer, not an error."""
 
     path: str
     error: int
 
 
 class ReadManyPacket:
-    """Many reads in one request, which ZooKeeper knows from 3.6 on."""
+    """Many reads in one request, for ZooKeeper 3.6 or later."""
 
     type = _MULTI_READ
     __slots__ = ("body", "reads", "strict")
@@ -265,7 +265,7 @@ def unpack_node(buffer: bytes, offset: int) -> tuple[Node, int]:
 
 
 def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
-    """A list of children; a long one is unpacked as it is iterated over."""
+    """A list of children; a long one is unpacked during iteration."""
     count = _int.unpack_from(buffer, offset)[0]
     start = end = offset + 4
     unpack = _int.unpack_from
@@ -283,15 +283,15 @@ def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
     longest, end = 0, start
     for _ in range(count):
         size = unpack(buffer, end)[0]
-        if size > longest:  # not `max`: this goes over each name of a huge list
+        if size > longest:  # faster than `max`, for each name of a huge list
             longest = size
         end += 4 + size
     return LongList(buffer, start, end, count, longest), end
 
 
 def _are_alike(buffer: bytes, start: int, end: int, count: int) -> bool:
-    """Whether the length of the first name stands before each of so many, up to `end`, which it
-    does where all are of that length. To see that takes no loop over a huge list."""
+    """Whether all `count` names up to `end` have the length of the first one: then that length is
+    before each of them. This needs no loop over a huge list."""
     step = (end - start) // count
     return (
         step > 4
@@ -303,10 +303,10 @@ def _are_alike(buffer: bytes, start: int, end: int, count: int) -> bool:
 
 
 class LongList(Sequence[str]):
-    """Thousands of names, kept as they came over the wire: a fifth of the memory of a list.
+    """Thousands of names as they came over the wire, in a fifth of the memory of a list.
 
-    `buffer[start:end]` holds them, the longest has `longest` bytes. The buffer is not copied: the
-    answer would be in memory twice.
+    `buffer[start:end]` holds them, the longest has `longest` bytes. The buffer is not copied, so
+    the answer is in memory only once.
     """
 
     def __init__(self, buffer: bytes, start: int, end: int, count: int, longest: int) -> None:
@@ -322,8 +322,8 @@ class LongList(Sequence[str]):
     def _in_blocks(self) -> Iterator[str]:
         """Decode many at once, which is several times faster.
 
-        A name holds no null, and its length before it has three of them and one byte. So three
-        nulls stand where a name begins, and nowhere else.
+        A name has no null, and the length before it has three of them and one byte. So there are
+        three nulls only where a name begins.
         """
         buffer, at, end = self._buffer, self._start, self._end
         while at < end:
@@ -349,7 +349,7 @@ class LongList(Sequence[str]):
         return list(self)[index]
 
 
-# ---- Requests as kazoo sends them; their answers are unpacked by zkplan's own code.
+# ---- Requests of kazoo whose answers zkplan unpacks itself.
 
 
 class ChildrenPacket(GetChildren):  # type: ignore[misc]
@@ -369,24 +369,24 @@ class DataPacket(GetData):  # type: ignore[misc]
 
 
 class TransactionPacket(MultiPacket):
-    """A transaction. kazoo rewrites its answer item by item, so the answer comes as one item."""
+    """A transaction. kazoo rewrites each item of its answer, so this answer is one item."""
 
     def deserialize(self, buffer: bytes, offset: int) -> Any:
         return [super().deserialize(buffer, offset)]
 
 
 class NoWatcher(ZookeeperError):  # type: ignore[misc]
-    """A watch that was to be taken back has fired, or was never set."""
+    """A watch to remove has fired, or was never set."""
 
 
-#: kazoo's thread would end at a code that it does not know.
+#: An unknown code would end kazoo's thread.
 EXCEPTIONS[-121] = NoWatcher
 
 
 class Packer:
     """Makes packets for one client. `watch_fired` is called with the event of each watch.
 
-    What a client creates that `logs_in` is its own alone, unless its `default_acl` says otherwise.
+    With `logs_in`, only the client's login may use what it creates, unless it has a `default_acl`.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class Packer:
         self._watch_fired = watch_fired
 
     def pack(self, request: Request) -> Any:
-        """Raises PayloadTooLarge, and ZooKeeperError for what only a step may ask."""
+        """Raises PayloadTooLarge, and ZooKeeperError for requests that only steps may yield."""
         prefix = self._client.chroot
         if type(request) is Multi:
             return TransactionPacket(request.ops, prefix, self._acl)
@@ -415,5 +415,5 @@ class Packer:
         raise ZooKeeperError(f"{request!r} can only be used inside a step that is run")
 
     def watch_for_creation(self, packet: DataPacket) -> Exists:
-        """What leaves a watch where that read found nothing, and left none."""
+        """A request that leaves a watch for a znode that this read did not find."""
         return Exists(packet.path, self._watch_fired)

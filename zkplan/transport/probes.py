@@ -1,4 +1,4 @@
-"""Examine a server: reach it, probe it, and read or close its access lists."""
+"""Examine a server for `zkplan config check` and `zkplan root`: status, speed, access lists."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from kazoo.security import CREATOR_ALL_ACL, Permissions
 from .access import MISMATCH, connected, names_of
 from .transport import Transport
 
-#: What OpenSSL answers (`verify_code`) for a certificate that has expired, or is not valid yet.
+#: The `verify_code` of OpenSSL for a certificate that has expired, or is not valid yet.
 _EXPIRED, _TOO_EARLY = 10, 9
 _NOTHING: Mapping[str, str] = {}
 _WORD, _ANSWER_BYTES = b"srvr", 65_536
 
 
 class Reached(NamedTuple):
-    """One server as it was found.
+    """The state of one server.
 
     `problem` says why it cannot be used, `todo` what to do; both are empty if it can. `facts` is
-    what it says of itself, by heading; empty where it does not tell.
+    its answer to `srvr`, by heading; empty if it does not answer that.
     """
 
     address: str
@@ -41,7 +41,7 @@ class Reached(NamedTuple):
 def reach(
     host: str, port: int, context: ssl.SSLContext | None, server_name: str, timeout_s: float
 ) -> Reached:
-    """Connect to one server, as a client would, and ask it for its status."""
+    """Connect to one server as a client does, and ask for its status."""
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     name = server_name or host
     try:
@@ -122,7 +122,7 @@ def _certificate_names(
     try:
         with connected(context, (host, port), name, timeout_s) as connection:
             return names_of(connection.getpeercert())
-    except OSError:  # the certificate is wrong in another way, too
+    except OSError:  # the certificate has another problem, too
         return "other hosts"
     finally:
         context.check_hostname = checks
@@ -135,7 +135,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     try:
         connected(context, (host, port), host, timeout_s).close()
     except ssl.SSLError as error:
-        # A server that wants a certificate of the client says so in TLS, too.
+        # A server that requires a certificate of the client says so with TLS.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False
@@ -143,7 +143,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
 
 
 def _status(connection: socket.socket) -> dict[str, str]:
-    """What the four-letter word `srvr` says, by heading; a server may have it locked."""
+    """The answer to the four-letter word `srvr`, by heading; a server may have it disabled."""
     answer = b""
     with contextlib.suppress(OSError):
         connection.sendall(_WORD)
@@ -157,11 +157,11 @@ def _status(connection: socket.socket) -> dict[str, str]:
     return facts
 
 
-# ---- Requests that no step of the protocol makes: who may do what, how large, how quick.
+# ---- Requests that no step of the protocol makes: who may do what, how large, how fast.
 
 
 class Refusal(Enum):
-    """Why a request was not done."""
+    """Why a request was not executed."""
 
     NO_AUTH = "an access list forbids it"
     NO_NODE = "there is no such znode"
@@ -183,17 +183,17 @@ _REFUSALS = (
 
 
 class Made(NamedTuple):
-    """A znode that was created: by the clocks of the server and of this machine, in seconds."""
+    """A created znode, and when that was, in seconds by two clocks."""
 
     path: str
     server_time: float
-    #: This machine's, halfway between the request and its answer, and half of that time.
+    #: The time here halfway between request and answer, and half of that interval.
     own_time: float
     half_s: float
 
 
 class Probe:
-    """Asks over one connected client. Each answer may be a Refusal."""
+    """Sends requests over one connected client. Each answer may be a Refusal."""
 
     def __init__(self, client: KazooClient, timeout_s: float) -> None:
         self._client, self._timeout_s = client, timeout_s
@@ -203,7 +203,7 @@ class Probe:
         return found
 
     def create(self, parent: str) -> Made | Refusal:
-        """Create a znode below `parent` that ends with this session."""
+        """Create an ephemeral znode below `parent`."""
         path = f"{parent.rstrip('/')}/zkplan-check-{secrets.token_hex(6)}"
         began = time.time()
         made = self._asked(
@@ -215,14 +215,14 @@ class Probe:
         return Made(path, made[1].ctime / 1000, began + half_s, half_s)
 
     def write_s(self, path: str) -> float | Refusal:
-        """How long a small write takes, in seconds."""
+        """Measure a small write, in seconds."""
         return self._timed(lambda: self._client.set_async(path, b"x"))
 
     def read_s(self, path: str) -> float | Refusal:
         return self._timed(lambda: self._client.exists_async(path))
 
     def takes(self, path: str, size: int) -> bool:
-        """Whether a write of `size` bytes is done. If not, the server closes the connection."""
+        """Whether the server accepts a write of `size` bytes. If not, it closes the connection."""
         return not isinstance(
             self._asked(lambda: self._client.set_async(path, bytes(size))), Refusal
         )
@@ -247,7 +247,7 @@ class Probe:
             return next((why for kind, why in _REFUSALS if isinstance(error, kind)), Refusal.OTHER)
 
 
-# ---- Access lists of znodes: what whoever has not logged in may do, and closing what is open.
+# ---- Access lists of znodes: show what a client without a login may do, and close what is open.
 
 
 #: The rights of ZooKeeper, each with its bit.
@@ -258,26 +258,26 @@ RIGHTS = {
     "delete": Permissions.DELETE,
     "admin": Permissions.ADMIN,
 }
-#: Schemes that ask for no login: anybody, and anybody at an address.
+#: Schemes without a login: everybody, and everybody at an address.
 _OF_OUTSIDERS = ("world", "ip")
 _IN_FLIGHT = 500
 _ANSWER_S = 30.0
 
 
 class AccessList(NamedTuple):
-    """The list of one znode. `open_to` are the bits of who has not logged in."""
+    """The list of one znode. `open_to` are the rights of clients without a login, as bits."""
 
     path: str
-    #: Each login as `scheme:id`, without what proves it, and its bits.
+    #: Each login as `scheme:id`, without a hash of its password, and its bits.
     logins: tuple[tuple[str, int], ...]
     open_to: int
     version: int
 
 
 def access_lists(transport: Transport, root: str) -> Iterator[tuple[str, AccessList | None]]:
-    """The list of each znode at and below `root`, parents first; None where it may not be read.
+    """The list of each znode at and below `root`, parents first; None if it may not be read.
 
-    Znodes that come or go meanwhile may be missing.
+    Znodes that are created or deleted meanwhile may be missing.
     """
     client, waiting = transport.client, [root]
     while waiting:
@@ -295,7 +295,7 @@ def access_lists(transport: Transport, root: str) -> Iterator[tuple[str, AccessL
 
 
 def open_rights(transport: Transport, path: str) -> int | None:
-    """What whoever has not logged in may do with that znode; None where nobody says."""
+    """The rights of a client without a login on that znode; None if that cannot be read."""
     try:
         return _read(path, transport.client.get_acls_async(path)).open_to
     except (KazooException, transport.client.handler.timeout_exception):
@@ -303,9 +303,10 @@ def open_rights(transport: Transport, path: str) -> int | None:
 
 
 def close_each(transport: Transport, found: Iterable[AccessList]) -> tuple[int, list[str]]:
-    """Give these znodes the list of what this client creates; how many, and those it may not.
+    """Give these znodes the access list of znodes that this client creates.
 
-    A list that somebody changes meanwhile is left alone: the next pass meets it again.
+    Returns how many were changed, and the paths of those that this client may not change. A list
+    that changes meanwhile is left for the next pass.
     """
     client: KazooClient = transport.client
     wanted = client.default_acl or CREATOR_ALL_ACL
@@ -323,7 +324,7 @@ def close_each(transport: Transport, found: Iterable[AccessList]) -> tuple[int, 
 
 
 def granted_to_outsiders(transport: Transport) -> int:
-    """What this client itself gives whoever has not logged in, by its explicit list."""
+    """The rights that the explicit list of this client gives to clients without a login."""
     return _open_to(transport.client.default_acl or ())
 
 

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kazoo import exceptions
@@ -26,64 +27,39 @@ Done = Callable[[Any, BaseException | None], None]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """A request under way. kazoo calls `set` or `set_exception` at its end, which call `ended`."""
+    """A request under way. kazoo calls `set` or `set_exception` at its end; they call `ended`."""
 
     request: Request
     packet: Any
     done: Done
     ended: Callable[[Call, Any, BaseException | None], None]
-    #: Nobody waits for the answer any more.
+    #: Whether nobody waits for the answer any more.
     abandoned: bool = False
-    #: How often a server has answered that it failed, which says nothing of the request.
+    #: How often a server has answered that it failed, which says nothing about the request.
     server_failures: int = 0
-    #: Whether kazoo has told its end since it was last sent.
-    told: bool = False
+    #: Whether kazoo has reported its end since it was last sent.
+    has_ended: bool = False
 
     def set(self, value: Any) -> None:
-        self.told = True
+        self.has_ended = True
         self.ended(self, value, None)
 
     def set_exception(self, error: BaseException) -> None:
-        self.told = True
+        self.has_ended = True
         self.ended(self, None, error)
 
 
-class CombinedAnswer:
-    """The answers of several requests as one; `done` is called once, with all or an error."""
-
-    def __init__(self, count: int, done: Done) -> None:
-        self._answers: list[Any] = [None] * count
-        self._left = count
-        self._done = done
-        self._lock = threading.Lock()
-
-    def done_of(self, index: int) -> Done:
-        """The `done` of the request at `index`."""
-
-        def take(answer: Any, error: BaseException | None) -> None:
-            self._answers[index] = answer
-            with self._lock:
-                if self._left == 0:
-                    return  # one of them has failed already
-                self._left = 0 if error is not None else self._left - 1
-                ended = self._left == 0
-            if ended:
-                self._done(self._answers if error is None else None, error)
-
-        return take
-
-
-# ---- The requests of one client: sent in the order of asking, and again where an answer was lost.
+# ---- The requests of one client: sent in their order, and again if an answer was lost.
 #
-# A refused transaction is an answer (kazoo swallows it). A transaction whose answer was lost is
-# sent again, identically, until a server answers. Only that decides it: a plain read after a
-# reconnect may not see a write that still comes. Requests reach the server in the order in which
-# they were submitted, also those that are sent again: a read never overtakes a write before it.
+# A refused transaction has an answer (which kazoo swallows). A transaction whose answer was lost is
+# sent again, identically, until a server answers. Nothing else decides what became of it: a plain
+# read after a reconnect may miss a write that is still to come. Requests reach the server in the
+# order of their submission, also those that are sent again: a read never overtakes a write.
 
 
-#: Requests under way per client. The socket pair that wakes kazoo up takes 278 bytes.
+#: The maximum of requests under way. The socket pair that wakes kazoo up has room for 278 bytes.
 IN_FLIGHT_MAX = 100
-#: After these nobody knows whether a request was executed.
+#: After these errors it is unknown whether a request was executed.
 _ANSWER_LOST = (
     exceptions.ConnectionLoss,
     exceptions.ConnectionClosedError,
@@ -94,7 +70,8 @@ _ANSWER_LOST = (
 class RequestQueue:
     """Sends requests over one kazoo client, at most IN_FLIGHT_MAX at a time. Thread-safe.
 
-    `note_error` is told what kazoo's threads met here. They go on, but somebody waits in vain.
+    `note_error` gets the errors that kazoo's threads meet here. The threads go on, but a caller may
+    wait in vain.
     """
 
     def __init__(
@@ -110,15 +87,15 @@ class RequestQueue:
         self._note_error = note_error
         self._lock = threading.Lock()
         self._waiting: deque[Call] = deque()
-        #: Sent and not answered when the connection was lost. They go before those that wait.
+        #: Without an answer when the connection was lost. They go before `_waiting`.
         self._to_repeat: list[Call] = []
         self._in_flight = 0
         self._is_connected = False
-        #: Makes the error that ends every request, once there is one.
+        #: Makes the error of every request, after `end`.
         self._final_error: Callable[[], ZooKeeperError] | None = None
-        #: Until it has refused a batch.
+        #: True until the server has refused a batch.
         self.server_reads_batches = True
-        #: Until it has refused to take a watch back.
+        #: True until the server has refused to remove a watch.
         self._server_unwatches = True
         client.add_listener(self._state_changed)
         # After the listener, so that a connection made in between is not missed.
@@ -128,7 +105,7 @@ class RequestQueue:
     def submit(self, request: Request, done: Done) -> Call:
         """Send without waiting; `done` is called on kazoo's thread.
 
-        Raises PayloadTooLarge before anything is sent, and what `end` was given.
+        Raises PayloadTooLarge before anything is sent, and the error of `end`.
         """
         if type(request) is ReadMany and not self.server_reads_batches:
             call = Call(request, None, done, self._ended)
@@ -149,7 +126,7 @@ class RequestQueue:
                 self._send(call)
             wake_up(self._client, 1)
         except BaseException:
-            # A signal's handler may have raised: whether the first one was sent is unknown.
+            # A signal handler may have raised: it is unknown whether the first one was sent.
             wake_up(self._client, 1)
             raise
         return call
@@ -159,12 +136,12 @@ class RequestQueue:
         return self._server_unwatches and kazoo_private.has_watches(self._client, path)
 
     def end(self, error: Callable[[], ZooKeeperError]) -> None:
-        """End all requests that wait or come later. The first call decides by which error.
+        """End all requests that wait or come later with an error. Only the first call counts.
 
-        Each gets an error of its own: who adds tasks writes into it how many were added. Requests
-        under way end when kazoo says so: stop the client, or let it answer.
+        Each gets an error of its own, because adding tasks writes into it how many were added.
+        Requests under way end when kazoo reports it: stop the client, or let it answer.
         """
-        with self._lock:  # what was sent before is ended by kazoo, nothing is sent after
+        with self._lock:  # kazoo ends what was sent before, and nothing is sent after
             self._final_error = self._final_error or error
             calls = [*self._to_repeat, *self._waiting]
             self._to_repeat.clear()
@@ -179,17 +156,17 @@ class RequestQueue:
         return self._is_connected and self._final_error is None and self._in_flight < IN_FLIGHT_MAX
 
     def _send(self, call: Call) -> None:
-        """Put a call into kazoo's queue. Send a wake-up afterwards, without the lock.
+        """Put a call into kazoo's queue. The caller has to send a wake-up afterwards, unlocked.
 
-        Between the look at the connection and the queue nothing may come, neither the loss of the
-        connection nor another request. kazoo replaces its queue only after it has told of a loss
-        and failed what was in it: so each call is sent or failed. A wake-up lets other threads
-        run, and takes as long as they do. With the lock held, kazoo's own thread would wait for
-        it, and a signal would most often come then.
+        Neither a loss of the connection nor another request may come between the look at the
+        connection and this. kazoo replaces its queue only after it has reported a loss and failed
+        all requests in it, so each call is sent or fails. A wake-up lets other threads run, and
+        takes as long as they do. If it held the lock, kazoo's own thread would wait for it, and
+        most signals would come then.
         """
-        call.told = False
+        call.has_ended = False
         kazoo_private.queue(self._client).append((call.packet, call))
-        # Behind it: if a signal's handler raises here, the count is too low, never too high.
+        # Afterwards: if a signal handler raises here, the count is too low, never too high.
         self._in_flight += 1
 
     # ---- on kazoo's threads
@@ -217,7 +194,7 @@ class RequestQueue:
 
     def _failed(self, call: Call, error: BaseException) -> None:
         if type(call.request) is Unwatch:
-            # No connection keeps a watch of the one before, so a lost answer does not matter.
+            # A new connection has no watches of the one before, so a lost answer does not matter.
             if isinstance(error, exceptions.UnimplementedError):
                 self._server_unwatches = False
             self._answered(call, None, None)
@@ -243,12 +220,12 @@ class RequestQueue:
     def _repeat_later(self, call: Call, connection_lost: bool) -> None:
         with self._lock:
             if connection_lost:
-                # kazoo says so by its state only after it has failed all that was under way. A
-                # request submitted in between would be sent before those that wait here.
+                # kazoo changes its state only after it has failed all requests under way. A request
+                # submitted in between would be sent before those that wait here.
                 self._is_connected = False
             if type(call.packet) is TransactionPacket:
                 call.packet.repeated = True
-            # `end` tells those that wait once: this one would come after it and wait for ever.
+            # After `end`, this call would wait for ever.
             final_error = self._final_error
             if final_error is None and not call.abandoned:
                 self._to_repeat.append(call)
@@ -256,14 +233,14 @@ class RequestQueue:
             call.done(None, final_error())
 
     def _watch_for_creation(self, call: Call) -> None:
-        """Ask with `exists`, which leaves a watch also where there is nothing; a read does not."""
+        """Ask with `exists`, which leaves a watch also if there is no znode; a read does not."""
         request, done = call.request, call.done
 
         def asked(stat: Any, error: BaseException | None) -> None:
             if error is not None or stat is None:
                 done(None, error)
             else:  # created between the two reads
-                self._submit_or_tell(request, done)
+                self._submit_or_fail(request, done)
 
         call.packet = self._packer.watch_for_creation(call.packet)
         call.done = asked
@@ -272,16 +249,29 @@ class RequestQueue:
         wake_up(self._client, 1)
 
     def _read_singly(self, call: Call) -> None:
-        """Send each read of a batch for itself, to a server that knows no batches."""
+        """Send each read of a batch by itself, to a server without batches."""
         reads = call.request.reads  # type: ignore[union-attr]
         if not reads:
             call.done([], None)
-        combined = CombinedAnswer(len(reads), call.done)
-        for index, read in enumerate(reads):
-            self._submit_or_tell(read, combined.done_of(index))
+        answers: list[Any] = [None] * len(reads)
+        left, lock = len(reads), threading.Lock()
 
-    def _submit_or_tell(self, request: Request, done: Done) -> None:
-        """As `submit`, but tells `done` what it raises: kazoo's thread has nobody to catch it."""
+        def take(index: int, answer: Any, error: BaseException | None) -> None:
+            nonlocal left
+            answers[index] = answer
+            with lock:
+                if left == 0:
+                    return  # another read has failed already
+                left = 0 if error is not None else left - 1
+                has_ended = left == 0
+            if has_ended:
+                call.done(answers if error is None else None, error)
+
+        for index, read in enumerate(reads):
+            self._submit_or_fail(read, partial(take, index))
+
+    def _submit_or_fail(self, request: Request, done: Done) -> None:
+        """As `submit`, but pass errors to `done`: nobody catches them on kazoo's thread."""
         try:
             self.submit(request, done)
         except ZkplanError as error:  # ended between two requests of one call
@@ -316,7 +306,7 @@ class RequestQueue:
 
 
 def _refused(request: Request, error: exceptions.ZookeeperError) -> ZooKeeperError:
-    """The error of zkplan for an answer that stays the same however often it is asked for."""
+    """The error for an answer that would not change if the request were sent again."""
     if isinstance(error, exceptions.AuthFailedError):
         return ZooKeeperError("ZooKeeper refused the credentials")
     if isinstance(error, exceptions.NoAuthError):
@@ -329,20 +319,20 @@ def _refused(request: Request, error: exceptions.ZookeeperError) -> ZooKeeperErr
     )
 
 
-# ---- Waking kazoo's thread for requests: as its `_call` does, but never blocking or swallowing.
+# ---- Wake kazoo's thread: as its `_call` does, but without blocking and without lost errors.
 #
-# kazoo's thread takes one request from its queue for each byte on a socket pair: a wake-up. A wake-
-# up too many is harmless, one too few leaves a request unsent.
+# kazoo's thread takes one request from its queue for each byte on a socket pair, a wake-up. Too
+# many wake-ups are harmless; with too few, a request stays unsent.
 
 
 _MANY = 4096
 
 
 def forget_wake_ups(client: KazooClient) -> None:
-    """After a loss of the connection, on kazoo's thread: take back the wake-ups of failed requests.
+    """Remove the wake-ups of failed requests, on kazoo's thread, after a loss of the connection.
 
-    kazoo fails the requests in its queue then, but leaves their wake-ups. A few connections that
-    are lost before anything was sent would fill the socket pair. The next wake-up would block its
+    kazoo fails the requests in its queue, but leaves their wake-ups. A few connections that are
+    lost before anything was sent would fill the socket pair. Then the next wake-up would block its
     sender, perhaps kazoo's own thread, until there is a connection again.
     """
     reader = wake_up_reader(client)
@@ -350,35 +340,35 @@ def forget_wake_ups(client: KazooClient) -> None:
         return
     while client.handler.select([reader], [], [], 0)[0] and len(reader.recv(_MANY)) == _MANY:
         pass
-    # Others who use the client may have queued requests meanwhile. Count them only now: a request
+    # Other users of the client may have queued requests meanwhile. Count them only now: a request
     # is in the queue before its wake-up is sent.
     wake_up(client, len(queue(client)))
 
 
 def wake_up(client: KazooClient, times: int) -> None:
-    """Have kazoo send so many requests from its queue. Never waits for room.
+    """Make kazoo send that many requests from its queue. Never waits for room.
 
     kazoo's thread, which makes room, may be the caller, or wait for a lock of the caller. kazoo's
-    own `_call` has a bare `except`: it swallows what a signal's handler raises, such as
-    KeyboardInterrupt, and leaves the request unanswered.
+    own `_call` has a bare `except`, which swallows what a signal handler raises, for example
+    KeyboardInterrupt, and leaves the request without an answer.
     """
     wake_ups = wake_up_writer(client)
     if wake_ups is None:
         return  # stopped: all requests have failed
     try:
         if wake_ups.gettimeout() is not None:
-            # The program called socket.setdefaulttimeout: such a socket waits, whatever the flags.
+            # The program called socket.setdefaulttimeout: such a socket waits despite the flag.
             wake_ups.settimeout(None)
         for sent in range(times):  # noqa: B007 - read below
             wake_ups.send(b"\0", socket.MSG_DONTWAIT)
     except BlockingIOError:
-        # Full: others who share the client wait for room, too.
+        # Full: other users of the client wait for room, too.
         waiting = threading.Thread(
             target=_wake_up_in_time, args=[wake_ups, times - sent], daemon=True
         )
         waiting.start()
     except OSError:
-        # The client was stopped meanwhile; else a handler raised it: TimeoutError is an OSError.
+        # The client was stopped, or a signal handler raised it: TimeoutError is an OSError.
         if wake_up_writer(client) is wake_ups:
             raise
 

@@ -1,4 +1,4 @@
-"""The clock of the server, estimated from times that it gave."""
+"""Estimate the server's clock from the times that it writes on znodes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from ..protocol.requests import Applied, Multi, Node, ReadData, SetData, Step
 
 
 class ServerClock:
-    """The server's wall clock, never ahead of it, and behind by less than an answer takes.
+    """An estimate of the server's wall clock: never ahead, and behind by less than one round trip.
 
-    The wall clocks of workers may differ by hours, and those of the servers may not: so what is
-    given as a moment is judged by this. The server writes its time on each znode that it makes or
-    changes. It did that after the request was sent and before the answer came, by the monotonic
-    clock here. Several such brackets narrow the difference. A bracket that excludes all before
-    it says that the server's clock was set, or another server leads: then it alone counts.
+    The wall clocks of workers may differ by hours, those of servers may not. So points in time
+    refer to this clock. The server writes its time on each znode that it creates or changes, after
+    the request was sent and before the answer came. Several such intervals narrow the difference
+    between its clock and the monotonic clock here. If an interval excludes the earlier ones, the
+    server's clock was set, or another server leads: then only the new one counts.
 
-    A worker's registration gives the first bracket, and its znode is read only when somebody needs
-    the time. Thread-safe: what threads share is replaced as a whole.
+    A worker's registration gives the first interval; its znode is read only when the time is
+    needed. Thread-safe: what threads share is replaced as a whole.
     """
 
     def __init__(self) -> None:
-        #: The server's wall-clock seconds less the monotonic seconds here: at least, at most.
+        #: Bounds of the server's wall-clock seconds minus the monotonic seconds here.
         self._bounds: tuple[float, float] | None = None
-        #: The registration that was made between two monotonic times, until its znode was seen.
+        #: The registration, made between two monotonic times, until its znode was read.
         self._made: tuple[str, float, float] | None = None
 
     def now(self) -> float:
-        """Wall-clock seconds since 1970. Before anything was measured, by the clock here."""
+        """Wall-clock seconds since 1970; by the clock here until something was measured."""
         bounds = self._bounds
         return time.time() if bounds is None else time.monotonic() + bounds[0]
 
@@ -40,9 +40,9 @@ class ServerClock:
         return self._bounds is not None
 
     def ask(self, path: str) -> Step[None]:
-        """Write a znode that exists and whose data are empty, and read when that was.
+        """Write an existing znode without data, and read the time of that.
 
-        Where that is refused nothing was measured.
+        If the write is refused, nothing is measured.
         """
         before = time.monotonic()
         answer = yield Multi([SetData(path)])
@@ -52,25 +52,25 @@ class ServerClock:
             self.learn(node.modified_ms, before, after)
 
     def registered(self, path: str, before: float, after: float) -> None:
-        """The worker's registration was made between these monotonic times."""
+        """Note that the worker's registration was made between these monotonic times."""
         self._made = path, before, after
 
     def measure(self) -> Step[None]:
-        """Read the time of the registration, where nothing was measured yet."""
+        """Read the time of the registration, if nothing was measured yet."""
         made = self._made
         if made is not None and not self.is_known:
             self.see_registration(made[0], (yield ReadData(made[0])))
 
     def see_registration(self, path: str, node: Node | None) -> None:
-        """The registration was read."""
+        """Learn the time of the registration, whose znode was read."""
         made = self._made
         if made is not None and made[0] == path and node is not None:
             self._made = None
             self.learn(node.created_ms, made[1], made[2])
 
     def learn(self, server_ms: int, before: float, after: float) -> None:
-        """The server's clock showed `server_ms` between these monotonic times."""
-        # The server cuts its time down to milliseconds.
+        """Note that the server's clock showed `server_ms` between these monotonic times."""
+        # The server rounds its time down to milliseconds.
         low, high = server_ms / 1000 - after, (server_ms + 1) / 1000 - before
         known = self._bounds
         if known is not None and low <= known[1] and known[0] <= high:

@@ -17,7 +17,7 @@ from ..errors import ClientClosed, ServerRolledBack, ZkplanError, ZooKeeperUnava
 from ..protocol.requests import Await, Multi, ReadMany, Request, Send, Step, Ticket, Unwatch
 from ..protocol.transactions import ask
 from . import kazoo_private
-from .address_lease import Lease
+from .addresses import ServerAddress
 from .kazoo_client import stop, why
 from .packets import Packer
 from .request_queue import Call, Done, RequestQueue
@@ -26,40 +26,40 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Any thread may put, and a signal's handler; one thread gets.
+    """A queue into which any thread, and a signal handler, may put, and from which one thread gets.
 
-    Not queue.SimpleQueue: up to Python 3.12 its `get(timeout=…)` may wait for ever. Where the queue
-    is new, or its last item was taken without a wait, its lock is free. `get` takes the lock first,
-    then counts what is left of the time, and the lock takes a negative rest for "for ever". So a
-    worker that was started on a busy machine never came out of its first wait. Nor queue.Queue: a
-    handler that interrupts a `put` of its own thread, and puts, waits for itself.
+    Not queue.SimpleQueue: up to Python 3.12 its `get(timeout=…)` may wait for ever. It takes its
+    lock first, which is free in a new queue, and then waits for the rest of the time, for ever if
+    that is negative. So a worker that started on a busy machine never left its first wait. Nor
+    queue.Queue: a signal handler that puts while it interrupts a `put` of its thread waits for
+    itself.
     """
 
     __slots__ = ("_bell", "_items")
 
     def __init__(self) -> None:
         self._items: deque[T] = deque()
-        #: Free: something was put since the reader last waited.
+        #: Free after a `put`, until the reader waits again.
         self._bell = threading.Lock()
         self._bell.acquire()
 
     def put(self, item: T) -> None:
-        self._items.append(item)  # before the bell: the reader looks here when it rings
+        self._items.append(item)  # before the bell: then the reader looks here
         try:
             self._bell.release()
         except RuntimeError:
-            pass  # it is ringing already
+            pass  # it is free already
 
     def get(self, timeout: float | None = None) -> T:
-        """The oldest item; waits for one up to `timeout` seconds, None: for ever.
+        """Return the oldest item; wait for one up to `timeout` seconds (None: for ever).
 
-        Raises Empty when the time is over.
+        Raises Empty.
         """
         if self._items:
             return self._items.popleft()
         until = None if timeout is None else time.monotonic() + timeout
         while not self._items:
-            # The bell may have rung for an item that was taken without a wait: look again.
+            # The bell may be from an item that was taken without a wait: look again.
             if until is None:
                 self._bell.acquire()
             elif (left := until - time.monotonic()) <= 0:
@@ -69,20 +69,19 @@ class Mailbox(Generic[T]):
         return self._items.popleft()
 
     def get_nowait(self) -> T:
-        """The oldest item; raises Empty where there is none."""
+        """Return the oldest item. Raises Empty."""
         if not self._items:
             raise Empty
         return self._items.popleft()
 
 
-# ---- Runs steps of the protocol: each request that a step yields is sent, and the step its
-# answer.
+# ---- Run steps of the protocol: send each request that a step yields, and give it the answer.
 
 
 def run_step(step: Step[T], send: Callable[[Request], Any], wait: Callable[[Any], Any]) -> T:
-    """Run a step to its end in this thread: `wait(send(request))` gives or raises the answer.
+    """Run a step to its end in this thread: `wait(send(request))` returns or raises the answer.
 
-    Errors are raised inside the step; what it does not catch is raised here.
+    Errors are raised inside the step, and here if it does not catch them.
     """
     answer: Any = None
     failure: BaseException | None = None
@@ -109,7 +108,7 @@ def start_step(
     post: Callable[[Callable[[], None]], None],
     done: Callable[[T | None, BaseException | None], None],
 ) -> None:
-    """Run a step in the background of a loop: `post` has the loop go on with each answer."""
+    """Run a step in the background of a loop: `post` lets the loop continue with each answer."""
 
     def resume(answer: Any, error: BaseException | None) -> None:
         while True:
@@ -148,10 +147,10 @@ def start_step(
 
 @dataclass(slots=True, eq=False)
 class AwaitedAnswer:
-    """The answer to a request that a step has sent ahead. Used on the loop's thread only."""
+    """The answer to a request that a step has sent ahead. Only the loop's thread uses this."""
 
     outcome: tuple[Any, BaseException | None] | None = None
-    #: Called with the answer, where the step waits for it.
+    #: Called with the answer, if the step waits for it.
     resume: Done | None = None
 
     def set(self, answer: Any, error: BaseException | None) -> None:
@@ -160,18 +159,15 @@ class AwaitedAnswer:
             self.resume(answer, error)
 
 
-# ---- The transport: what the rest of zkplan asks of ZooKeeper, over one kazoo client.
-
-
 _Posted = tuple[Mailbox[Any], Call]
 
 
 class Transport:
     """Runs requests and steps on one kazoo client.
 
-    `patience_s` bounds how long `run` waits for one answer before ZooKeeperUnavailable; None waits
-    for ever. Thread-safe. A signal's handler must not use it: it may have interrupted a request of
-    its own thread, which holds a lock. In a forked child it raises ClientClosed.
+    `run` waits at most `patience_s` seconds for one answer, then it raises ZooKeeperUnavailable;
+    None waits for ever. Thread-safe. A signal handler must not use it: it may have interrupted a
+    request of its own thread, which holds a lock. In a forked child it raises ClientClosed.
     """
 
     def __init__(
@@ -181,17 +177,17 @@ class Transport:
         owns: bool,
         patience_s: float | None = 30.0,
         logs_in: bool = False,
-        server: Lease | None = None,
+        server: ServerAddress | None = None,
     ) -> None:
         self.client = client
-        #: Whether the user of this client has given it a login. Then what it creates is its own.
+        #: Whether the client has a login. Then only that login may use what it creates.
         self.logs_in = logs_in
         self.patience_s = patience_s
-        #: With keys: what seals the requests of each step, and opens its answers.
+        #: With keys: seals the requests of each step, and opens its answers.
         self.guard: Callable[[Step[Any]], Step[Any]] | None = None
-        #: What has each transaction of a step tell its history.
+        #: Adds events to each transaction of a step, for the history of its plan.
         self.recorder: Callable[[Step[Any]], Step[Any]] | None = None
-        #: An error in a callback on a thread of kazoo: somebody waits in vain. A worker ends by it.
+        #: An error in a callback on a thread of kazoo: some caller waits in vain. It ends a worker.
         self.broken: BaseException | None = None
         self._server = server
         self._owns = owns
@@ -205,40 +201,36 @@ class Transport:
 
     @property
     def last_answer(self) -> float:
-        """Monotonic time of the last answer; a worker stops claiming when it grows old."""
+        """Monotonic time of the last answer. A worker stops claiming if it is too long ago."""
         return self._requests.last_answer
 
     @property
     def session_timeout_s(self) -> float:
-        """The time-out in seconds that was asked for; the server may have granted another."""
+        """The requested time-out in seconds. The server may have granted another one."""
         return kazoo_private.session_timeout_s(self.client)
 
     @property
     def hosts(self) -> str:
-        """As `connect` takes them; the server of a folder may be at another port than before."""
+        """Hosts in the form that `connect` takes. The server of a folder may change its port."""
         named = ((f"[{host}]" if ":" in host else host, port) for host, port in self.client.hosts)
         return ",".join(f"{host}:{port}" for host, port in named)
 
     @property
     def server_is_closed(self) -> bool:
-        """Whether the server refuses all who have no login of its own: its login was found.
-
-        Then access lists keep nobody out who would get in otherwise. Of a server whose login was
-        given nobody knows.
-        """
+        """Whether the server is known to refuse clients without a login, because its login was
+        found on this machine. Then access lists need not keep outsiders away."""
         return self._server is not None and self._server.is_closed()
 
     @property
     def reads_batches(self) -> bool:
-        """Whether the server takes many reads in one request, as far as it was asked."""
+        """Whether the server accepts many reads in one request, as far as is known."""
         return self._requests.server_reads_batches
 
     # ---- watches
 
     def listen(self, listener: Callable[[str | None], None]) -> None:
-        """Call `listener(path)`, on a thread of kazoo, for every watch that fires.
-
-        None: the connection changed. It must not block."""
+        """Call `listener(path)`, on a thread of kazoo, for each watch that fires; with None, if
+        the connection changed. It must not block."""
         with self._listening:
             self._listeners.append(listener)
 
@@ -247,8 +239,7 @@ class Transport:
             self._listeners.remove(listener)
 
     def unwatch(self, paths: Iterable[str]) -> None:
-        """Take back the watches on these znodes, without waiting. A look that comes later sets them
-        again."""
+        """Remove the watches on these znodes, without waiting. A later read sets them again."""
         for path in paths:
             self.submit(Unwatch(path), lambda answer, error: None)
 
@@ -270,24 +261,23 @@ class Transport:
     def submit(self, request: Request, done: Done) -> Call:
         """Send without waiting; `done(answer, error)` is called on kazoo's thread.
 
-        The guard does not see it: it is for what reads and writes no data.
-        Raises PayloadTooLarge before anything is sent, ClientClosed after `close`,
-        ServerRolledBack.
+        Keys do not apply: use it only for requests without data. Raises PayloadTooLarge before
+        anything is sent, ClientClosed after `close`, and ServerRolledBack.
         """
         if self._is_closed or os.getpid() != self._pid:
             raise self._closed()
         return self._requests.submit(request, done)
 
     def ask(self, request: Request) -> Any:
-        """Send one request and wait for its answer; raises ZooKeeperUnavailable, ZooKeeperError."""
+        """Send a request and wait for its answer. Raises ZooKeeperUnavailable, ZooKeeperError."""
         if self.guard is not None or type(request) is Multi:
             return self.run(ask(request))
         return self._wait(self._post(request), self.patience_s)
 
     def run(self, step: Step[T], *, for_ever: bool = False) -> T:
-        """Run a step to its end in this thread; errors are raised inside it, then to the caller.
+        """Run a step to its end in this thread. Errors are raised inside it, then here.
 
-        `for_ever`: wait for ZooKeeper as long as it takes, as a task of a worker does.
+        `for_ever`: wait for ZooKeeper without a limit, as a task of a worker does.
         """
         patience_s = None if for_ever else self.patience_s
         return run_step(
@@ -300,18 +290,18 @@ class Transport:
         post: Callable[[Callable[[], None]], None],
         done: Callable[[T | None, BaseException | None], None],
     ) -> None:
-        """Run a step in the background of a loop: `post` has the loop go on with each answer."""
+        """See `start_step`."""
         start_step(self._wrapped(step), self.submit, post, done)
 
     def _wrapped(self, step: Step[T]) -> Step[T]:
-        """The step, as its requests are recorded, and then sealed."""
+        """The step, whose requests are recorded and then sealed."""
         if self.recorder is not None:
             step = self.recorder(step)
         return step if self.guard is None else self.guard(step)
 
     def _post(self, request: Request) -> _Posted:
         if type(request) is ReadMany and request.strict is None:
-            request = request._replace(strict=True)  # somebody waits for what it says
+            request = request._replace(strict=True)  # the caller waits for its answer
         box: Mailbox[Any] = Mailbox()
         return box, self.submit(request, lambda answer, error: box.put((answer, error)))
 
@@ -333,23 +323,23 @@ class Transport:
     # ---- closing
 
     def give_up(self, why: str) -> None:
-        """End every request, under way and to come, by ServerRolledBack."""
+        """End every request, now and later, with ServerRolledBack."""
         self._requests.end(lambda: ServerRolledBack(why))
         self._stop_once()
 
     def close(self) -> None:
-        """Close the session if this transport opened it. What is under way ends by ClientClosed."""
+        """Close the session if this transport opened it. Requests under way get ClientClosed."""
         if self._is_closed:
             return
         self._is_closed = True
         if os.getpid() != self._pid:
-            return  # a thread of the parent may have held a lock at the fork, and the rest is its
+            return  # a thread of the parent may hold a lock, and the session is the parent's
         self._requests.end(self._closed)
         if self._owns:
             self._stop_once()
 
     def _stop_once(self) -> None:
-        with self._stopping:  # the second waits, and does not close what the first has left
+        with self._stopping:  # a second caller waits, and stops nothing
             if not self._is_stopped:
                 self._is_stopped = True
                 stop(self.client)

@@ -12,12 +12,12 @@ from ..basics.settings_fields import INLINE_LIMIT, INLINE_LIMIT_MAX
 from ..basics.text import without_login
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from ..protocol import failpoints
-from ..transport.address_lease import is_passing
+from ..transport.process_folder import is_in_process_folder
 from .blobs import HISTORY, ID_BYTES, PART, Bytes, Digest, key_of
 
-#: Bytes that are handed to the file system at once: some copy what they are given.
+#: The maximum of bytes passed to the file system at once, as some copy them.
 CHUNK_BYTES = 8 * 1024 * 1024
-#: The folder of a store whose files are named by its IDs, and what they say to people.
+#: The folder of a store whose files are named by its IDs, and the text in them.
 IDS = "zkplan-store"
 ID_TEXT = (
     b"zkplan knows this store by the name of this file: keep it, also in a copy of the store.\n"
@@ -26,23 +26,23 @@ _ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}", re.ASCII)
 
 
 class Store:
-    """Reads and writes blobs by name. It is thread-safe.
+    """Reads and writes blobs by name. Thread-safe.
 
-    A blob is written whole or not at all, and it is durable when `write` returns, as far as the
-    file system can promise that; but for the store of a server in memory, which ends with it. Blobs
-    are never changed: a name is only written again with the same bytes.
+    A blob is written completely or not at all, and it is durable when `write` returns, as far as
+    the file system promises that. (The store of a server in memory ends with the server.) Blobs
+    never change: a name is only written again with the same bytes.
     """
 
     def __init__(self, url: str, inline_limit: int = INLINE_LIMIT) -> None:
         """Values of more than `inline_limit` bytes go here. Raises ZkplanError for a limit out of
         range, and for a URL that fsspec does not know or that needs another package. Raises
-        StoreUnavailable where a file system that connects at once, such as FTP's, cannot."""
+        StoreUnavailable if a file system that connects at once, such as FTP's, cannot."""
         if type(inline_limit) is not int or not 0 <= inline_limit <= INLINE_LIMIT_MAX:
             raise ZkplanError(
                 f"inline_limit must be 0 to {INLINE_LIMIT_MAX} bytes, not {inline_limit!r}"
             )
         self.inline_limit = inline_limit
-        #: For people: without a password.
+        #: Without a password.
         self.url = without_login(url)
         import fsspec  # here: most processes have no store
 
@@ -57,8 +57,8 @@ class Store:
         except Exception as error:
             raise self._unavailable("it cannot be reached", error) from error
         self._is_local = "file" in _names(self._fs.protocol)
-        #: Beside a server in memory nothing has to outlast a power cut.
-        self._lasts = not (self._is_local and is_passing(self._root))
+        #: With a server in memory nothing has to survive a power cut.
+        self._lasts = not (self._is_local and is_in_process_folder(self._root))
         self._was_there = self._is_local and os.path.isdir(self._root)
         self._id = ""
 
@@ -66,10 +66,10 @@ class Store:
         return f"<Store {self.url}>"
 
     def identity(self) -> str:
-        """The ID of this store; it gets one where it has none. Raises StoreUnavailable.
+        """The ID of this store, made if it has none. Raises StoreUnavailable.
 
-        Two that write the first values at the same time may each give it one. Both hold then, for
-        each is in a list that only grows: so no file system has to decide who was first.
+        Two clients that write the first values at the same time may both make one. Then both are
+        valid: they are in a list that only grows, so no file system has to decide who was first.
         """
         if not self._id:
             found = self.ids()
@@ -84,7 +84,7 @@ class Store:
         return [name for name in self.names(IDS) if _ID.fullmatch(name)]
 
     def write(self, folder: str, name: str, chunks: Iterable[Bytes]) -> None:
-        """Raises StoreUnavailable: it is away, full, or read-only."""
+        """Write a blob. Raises StoreUnavailable if the store is away, full, or read-only."""
         path = self._path(folder, name)
         try:
             if self._is_local:
@@ -105,15 +105,15 @@ class Store:
             raise self._unavailable(f"{name} cannot be written", error) from error
 
     def read(self, folder: str, name: str, of: str = "") -> Bytes:
-        """A blob; `of` is the ID of the store that it was written to, if that is known. Raises
-        StoredValueLost if there is no such blob any more, StoreUnavailable if that is unknown, or
-        if this is another store."""
+        """Read a blob; `of` is the ID of the store that it was written to, if that is known. Raises
+        StoredValueLost if the blob is gone, StoreUnavailable if that is unknown, or if this is
+        another store."""
         path = self._path(folder, name)
         try:
             failpoints.reach("store.read")
             if not self._is_local:
-                # One request, where a file asks for its size first. And the files of `memory://`
-                # have one position for all their readers.
+                # One request, while a file asks for its size first. And all readers of a file of
+                # `memory://` share one position.
                 found: bytes = self._fs.cat_file(path)
                 return found
             with self._fs.open(path, "rb") as file:
@@ -124,9 +124,9 @@ class Store:
             raise self._unavailable(f"{name} cannot be read", error) from error
 
     def _missing(self, folder: str, name: str, of: str, error: Exception) -> ZkplanError:
-        """What it means that a blob is not found. Raises StoreUnavailable."""
+        """The error for a blob that is not found. Raises StoreUnavailable."""
         names = self.names(folder)
-        if name in names:  # the store was away, and came back just now
+        if name in names:  # the store was away, and has just come back
             return self._unavailable(f"{name} could not be read", error)
         if of and of not in (ids := self.ids()):
             return StoreUnavailable(
@@ -135,7 +135,7 @@ class Store:
                 "(connect(store=...), --store or ZKPLAN_STORE). A file below "
                 f"{IDS} in a store is named by its ID"
             )
-        # A worker may have put a history into a store that is not the author's.
+        # A worker may have put a history into another store than the author's.
         if all(key_of(each) == HISTORY != key_of(name) for each in names):
             return StoreUnavailable(
                 f"the store {self.url} has nothing of {folder}: its author uses another store, "
@@ -144,8 +144,8 @@ class Store:
         return StoredValueLost(f"{folder}/{name} is not in the store {self.url} any more")
 
     def digest(self, folder: str, name: str) -> tuple[str, int] | None:
-        """The digest of a blob and its length, read in chunks; None if there is no such blob.
-        Raises StoreUnavailable."""
+        """The digest of a blob and its length, read in chunks; None if it does not exist. Raises
+        StoreUnavailable."""
         found, length = Digest(), 0
         try:
             for chunk in self.chunks(folder, name):
@@ -156,8 +156,7 @@ class Store:
         return found.hex(), length
 
     def chunks(self, folder: str, name: str, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """What a file holds, piece by piece. Raises StoredValueLost if there is none, and
-        StoreUnavailable."""
+        """Read a file in pieces. Raises StoredValueLost if it is missing, and StoreUnavailable."""
         try:
             with self._fs.open(self._path(folder, name), "rb") as file:
                 while chunk := file.read(size):
@@ -168,7 +167,7 @@ class Store:
             raise self._unavailable(f"{name} cannot be read", error) from error
 
     def names(self, folder: str) -> list[str]:
-        """The blobs of a plan, and what a writer that died has left. Raises StoreUnavailable."""
+        """The blobs of a plan, and the drafts of writers that died. Raises StoreUnavailable."""
         try:
             self._fs.invalidate_cache()
             paths = self._fs.ls(self._path(folder), detail=False)
@@ -180,7 +179,7 @@ class Store:
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def look(self, folder: str) -> None:
-        """Raise StoreUnavailable if it cannot be used now. It costs the same for any folder."""
+        """Raise StoreUnavailable if it cannot be used now. Costs the same for any folder."""
         try:
             self._fs.info(self._path(folder))
         except FileNotFoundError:
@@ -189,7 +188,7 @@ class Store:
             raise self._unavailable(f"{folder} cannot be found", error) from error
 
     def delete(self, folder: str, names: Sequence[str]) -> None:
-        """Delete blobs; those that are gone already are no error. Raises StoreUnavailable."""
+        """Delete blobs, if they exist. Raises StoreUnavailable."""
         for name in names:
             try:
                 self._fs.rm_file(self._path(folder, name))
@@ -211,10 +210,10 @@ class Store:
         return "/".join(part for part in (self._root.rstrip("/"), folder, name) if part)
 
     def _write_file(self, path: str, chunks: Iterable[Bytes]) -> None:
-        """The rename makes it whole, the two fsync make it last: a reference follows."""
+        """Make it complete with a rename and durable with two fsync, before a reference follows."""
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
-            # Made anew, it would hide the values that come back with the old one.
+            # A new folder would hide the values that come back with the old one.
             self._must_stand(f"{os.path.basename(path)} cannot be written")
             os.makedirs(self._root, mode=0o700, exist_ok=True)
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -241,7 +240,7 @@ class Store:
         failpoints.reach("store.written")
 
     def _write_object(self, path: str, chunks: Iterable[Bytes]) -> None:
-        """An object is there once its file is closed, so a cut one must not be closed."""
+        """An object exists when its file is closed, so an incomplete one must not be closed."""
         from fsspec.spec import AbstractBufferedFile
 
         file = self._fs.open(path, "wb")
@@ -249,17 +248,17 @@ class Store:
             _write(file, chunks)
         except BaseException:
             if isinstance(file, AbstractBufferedFile):
-                file.closed = True  # else the end of the object would close it
+                file.closed = True  # otherwise its finalizer would close it
                 file.discard()
-            else:  # of a file system that shows what is being written
+            else:  # of a file system that shows incomplete files
                 file.close()
                 self._fs.rm_file(path)
             raise
         file.close()
 
     def _must_stand(self, what: str) -> None:
-        """Raise StoreUnavailable if this process has seen the folder of the store, and it is gone,
-        or has lost its ID: it may be the empty one below a mount point."""
+        """Raise StoreUnavailable if this process has seen the folder of the store, and it is gone
+        or has lost its ID: it may be the empty folder of a mount point."""
         seen = self._path(IDS, self._id) if self._id else self._root
         if self._was_there and not os.path.exists(seen):
             gone = FileNotFoundError(f"its folder {self._root} is gone, unmounted perhaps")
@@ -288,7 +287,7 @@ def _read(file: Any, size: int) -> bytearray:
     while at < size:
         found = file.read(min(CHUNK_BYTES, size - at))
         if not found:
-            break  # shorter than it was said to be: the digest will tell
+            break  # shorter than its size: the digest will not match
         view[at : at + len(found)] = found
         at += len(found)
     return data

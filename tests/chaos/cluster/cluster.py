@@ -21,9 +21,9 @@ from tests.sim.world import ROOT
 from tests.tools.disk import Disk
 from tests.tools.stores import Place, environment
 from tests.tools.support import IN_CHECKOUT, wait_until
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE
-from zkplan.testing.stress.tasks import Recorder
+from zkplan.testing.stress_tasks import Recorder
 
 from ..traffic import author, controls, waiter
 from ..traffic.mutated import BROKEN

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools import clock
-from zkplan.testing.stress.tasks import journal_of, read_lines
+from zkplan.testing.stress_tasks import journal_of, read_lines
 
 from ..cluster.cluster import Cluster, Process, Role
 from .fault import SERVERS, Fault, article, enter, wait_a_while

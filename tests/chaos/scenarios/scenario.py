@@ -18,7 +18,7 @@ import zkplan
 from tests.sim.world import ROOT
 from tests.tools.support import IN_CHECKOUT, wait_until
 from zkplan.errors import ZkplanError
-from zkplan.processes.child import WatchedProcess
+from zkplan.processes import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.requests import ReadChildren
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import zkplan
 from zkplan.protocol.records import OnFailure
-from zkplan.testing.stress.tasks import Recorder, recorder_here
+from zkplan.testing.stress_tasks import Recorder, recorder_here
 
 from .controls import controlled, options_of
 from .memory import FOOTPRINT

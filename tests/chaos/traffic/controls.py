@@ -12,7 +12,7 @@ from typing import Any
 
 import zkplan
 from zkplan.protocol.requests import Create, Delete, Multi, ReadData
-from zkplan.testing.stress.tasks import Recorder, recorder_here
+from zkplan.testing.stress_tasks import Recorder, recorder_here
 
 from .workloads import Item, Workload
 

@@ -12,8 +12,8 @@ from kazoo.exceptions import KazooException
 import zkplan
 from zkplan.protocol.layout import parse_delayed, parse_entry
 from zkplan.protocol.records import Dead
-from zkplan.testing.stress.run import remains_of
-from zkplan.testing.stress.tasks import Recorder
+from zkplan.testing.stress_run import remains_of
+from zkplan.testing.stress_tasks import Recorder
 
 from ..validate.operations import What
 from ..validate.snapshot import claims_in

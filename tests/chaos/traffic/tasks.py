@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import zkplan
 from zkplan.protocol import failpoints
-from zkplan.testing.stress.tasks import Recorder, recorder_here
+from zkplan.testing.stress_tasks import Recorder, recorder_here
 
 from .controls import DEFAULT, LIMIT, served_here
 from .memory import FOOTPRINT

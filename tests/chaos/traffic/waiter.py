@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import zkplan
-from zkplan.testing.stress.tasks import Recorder, recorder_here
+from zkplan.testing.stress_tasks import Recorder, recorder_here
 
 from .memory import FOOTPRINT
 from .workloads import workloads_in

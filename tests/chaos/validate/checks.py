@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from zkplan.testing.stress.promises import (
+from zkplan.testing.stress_promises import (
     arguments_are_exact,
     attempts_are_unique,
     nothing_acknowledged_is_lost,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from zkplan.testing.stress.promises import Evidence, Expected
-from zkplan.testing.stress.tasks import Execution as AnyExecution
+from zkplan.testing.stress_promises import Evidence, Expected
+from zkplan.testing.stress_tasks import Execution as AnyExecution
 
 from ..traffic.workloads import Workload, parent_of
 from .history import RunHistory

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from zkplan.testing.stress.tasks import History, Line
+from zkplan.testing.stress_tasks import History, Line
 
 from ..traffic.workloads import Workload
 from .operations import Operations

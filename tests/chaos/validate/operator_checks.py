@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from zkplan.protocol.layout import parse_task
-from zkplan.testing.stress.promises import strangers
+from zkplan.testing.stress_promises import strangers
 
 from ..traffic.workloads import REOPENED
 from .attempts import miscounted

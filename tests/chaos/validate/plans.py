@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from zkplan.testing.stress import tasks as history
-from zkplan.testing.stress.tasks import Line
+from zkplan.testing import stress_tasks as history
+from zkplan.testing.stress_tasks import Line
 
 from ..traffic.workloads import Workload
 

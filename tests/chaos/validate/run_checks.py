@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from zkplan.testing.stress.promises import wrong_arguments
-from zkplan.testing.stress.tasks import Line
+from zkplan.testing.stress_promises import wrong_arguments
+from zkplan.testing.stress_tasks import Line
 
 from .evidence import expected_of
 from .history import RunHistory

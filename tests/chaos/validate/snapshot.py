@@ -16,8 +16,8 @@ from zkplan.protocol.layout import PENDING, ClaimName, parse_claim, parse_delaye
 from zkplan.protocol.records import count_from_bytes
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.transactions import pending_dependents
-from zkplan.testing.stress.promises import Kept, Remains
-from zkplan.testing.stress.run import remains_of
+from zkplan.testing.stress_promises import Kept, Remains
+from zkplan.testing.stress_run import remains_of
 from zkplan.values.blobs import Bytes, Reference
 from zkplan.values.codec import FAILURE, VALUE
 from zkplan.values.store_maintenance import chain
@@ -95,8 +95,8 @@ def traces_of(client: zkplan.Client, path: str) -> list[str]:
 def remains_at_end(client: zkplan.Client, plan: zkplan.Plan, added: int) -> PlanRemains:
     """What stands of a plan that has ended. Raises StoreUnavailable."""
     remains = PlanRemains(**vars(remains_of(client, plan.path)), added=added)
-    if remains.told is not None:
-        remains.told = with_its_parts(client, plan, remains.told)
+    if remains.history is not None:
+        remains.history = with_its_parts(client, plan, remains.history)
     failed = []
     for start in range(0, len(remains.outcomes), _BATCH):
         chunk = remains.outcomes[start : start + _BATCH]

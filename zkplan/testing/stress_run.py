@@ -15,25 +15,34 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from ...author.task_specs import TaskSpec
-from ...basics.settings import Settings
-from ...client import Client
-from ...errors import PlanError, WaitTimeout, ZkplanError
-from ...plan import Plan
-from ...processes.child import WatchedProcess
-from ...processes.crew import Crew
-from ...processes.worker import WorkerProcess, worker_command, worker_environment
-from ...protocol.core.plans_and_queues import read_names
-from ...protocol.history.compaction import read_history
-from ...protocol.layout import number_of, parse_claim, parse_delayed
-from ...protocol.requests import ReadChildren, ReadMany
-from ...runtime.claims import HANDED_BACK
-from ...tasks import Task
-from ..crashes import in_background
-from ..servers import client_on_own_root
-from .promises import Kept, Remains
-from .tasks import HARNESS, Recorder, StressHistory, Workload, keep, key_of, random_graph, run_task
-from .verdict import StressEvidence, Verdict, check
+from ..author.task_specs import TaskSpec
+from ..basics.settings import Settings
+from ..client import Client
+from ..errors import PlanError, WaitTimeout, ZkplanError
+from ..plan import Plan
+from ..processes import WatchedProcess
+from ..processes.crew import Crew
+from ..processes.worker import WorkerProcess, worker_command, worker_environment
+from ..protocol.core.plans_and_queues import read_names
+from ..protocol.history.compaction import read_history
+from ..protocol.layout import number_of, parse_claim, parse_delayed
+from ..protocol.requests import ReadChildren, ReadMany
+from ..runtime.claims import HANDED_BACK
+from ..tasks import Task
+from .crashes import in_background
+from .servers import client_on_own_root
+from .stress_promises import Kept, Remains
+from .stress_tasks import (
+    HARNESS,
+    Recorder,
+    StressHistory,
+    Workload,
+    keep,
+    key_of,
+    random_graph,
+    run_task,
+)
+from .stress_verdict import StressEvidence, Verdict, check
 
 _CLAIMS = re.compile(rf"([\d,]+) claims? {HANDED_BACK}")
 #: The log line of a supervisor about a process that has ended.
@@ -49,8 +58,8 @@ class WorkersDie(ZkplanError):
 class Fleet:
     """Keeps a fixed number of worker processes running.
 
-    It records every end of a process, with the last time at which it was seen alive and the first
-    time at which it was seen dead. The end of the `with` block ends them all.
+    It records every end of a process, with the last time it was seen alive and the first time it
+    was seen dead. The end of the `with` block ends them all.
     """
 
     def __init__(
@@ -213,9 +222,6 @@ def _wait_dead(pid: int) -> None:
     raise WorkersDie(f"process {pid} was killed, and is there after {_DIES_WITHIN_S:g} s")
 
 
-# ---- Run the stress test: start workers, submit the plan, kill, wait, and check the history.
-
-
 #: Seconds between two checks of the workers while the harness waits for the plan.
 TICK_S = 0.1
 READY_TIMEOUT_S = 60.0
@@ -226,8 +232,8 @@ WORKER_GRACE_S, STOP_GRACE_S = 5.0, 15.0
 ATTEMPTS = 50
 RETRY_DELAY_S = 0.1
 
-#: Called now and then with how many tasks are done, and how many workers were killed.
-Tell = Callable[[int, int], None]
+#: Called from time to time with the numbers of done tasks and of killed workers.
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -284,9 +290,11 @@ class Report:
 
 
 def run(
-    connection: Settings, settings: StressSettings, tell: Tell = lambda _done, _kills: None
+    connection: Settings,
+    settings: StressSettings,
+    report_progress: ReportProgress = lambda _done, _kills: None,
 ) -> Report:
-    """Run the workload on a ZooKeeper and check it. `tell` gets the progress.
+    """Run the workload on a ZooKeeper and check it. `report_progress` gets the progress.
 
     The report shows a broken promise, a failed plan or a time-out. Raises ZooKeeperUnavailable, and
     WorkersDie if workers keep ending by themselves.
@@ -304,14 +312,14 @@ def run(
             client_on_own_root(connection, f"{settings.root.rstrip('/')}-stress")
         )
         theirs = replace(theirs, session_timeout=settings.session_timeout_s)
-        client.prepare()  # where an access list forbids that, it is told before a worker starts
+        client.prepare()  # if an access list forbids it, this raises before a worker starts
         processes = settings.workers if settings.supervised else 1
         command = worker_command(settings.threads, WORKER_GRACE_S, *("--processes", str(processes)))
         kind = SupervisedFleet if settings.supervised else Fleet
         fleet = stack.enter_context(
             kind(command, settings.workers, folder, recorder, worker_environment(), theirs)
         )
-        return _Run(settings, client, fleet, recorder, folder, tell).run()
+        return _Run(settings, client, fleet, recorder, folder, report_progress).run()
 
 
 @dataclass
@@ -323,7 +331,7 @@ class _Run:
     fleet: Fleet
     recorder: Recorder
     folder: Path
-    tell: Tell
+    report_progress: ReportProgress
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -412,7 +420,7 @@ class _Run:
                 kill_at = time.monotonic() + every
                 self.fleet.kill_one(self.chance, self._registered.values())
             self._look_at_registrations()
-            self.tell(self.settings.tasks - plan.status().tasks, self.fleet.kills)
+            self.report_progress(self.settings.tasks - plan.status().tasks, self.fleet.kills)
         waiting.result()
 
     def _look_at_registrations(self) -> dict[str, int]:
@@ -463,7 +471,7 @@ def remains_of(client: Client, path: str) -> Remains:
     return Remains(
         plan=children,
         runnable=runnable,
-        told=client.transport.run(read_history(path)),
+        history=client.transport.run(read_history(path)),
         dead=dead,
         outcomes=outcomes,
         delayed=[name for name in delayed if (due := parse_delayed(name)) and due.plan == number],

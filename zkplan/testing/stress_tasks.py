@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ...runtime.context import current
+from ..runtime.context import current
 
 _DIGEST_BYTES = 16
 
@@ -92,16 +92,15 @@ class Workload:
         return [task for task in range(self.tasks) if task not in needed]
 
 
-# ---- A lock for each task of a stress run, so that a task notices if somebody else runs it, too.
+# ---- A lock for each task of a stress run, so that a task notices if another process runs it, too.
 
 
 class TaskLocks:
     """Locks one byte of one file for each running task. Thread-safe within one process.
 
     The kernel releases a lock when its process ends, so a killed worker never blocks the next one.
-    A file for each task would work, too. But creating one can cost more than the rest of a task
-    that does nothing: ext4 without a journal avoids inodes that were freed within the last minutes,
-    so a run after another run took more than twice as long.
+    With a file for each task, a run after another one took more than twice as long: ext4 without a
+    journal avoids inodes that were freed within the last minutes.
     """
 
     def __init__(self, folder: str) -> None:
@@ -138,7 +137,7 @@ class TaskLocks:
 
 @functools.cache
 def locks_here(folder: str) -> TaskLocks:
-    """The locks of this process for a folder. A forked child must not use those of its parent."""
+    """The locks of this process for a folder. A forked child gets its own."""
     return TaskLocks(folder)
 
 
@@ -148,9 +147,9 @@ os.register_at_fork(after_in_child=locks_here.cache_clear)
 # ---- The history of a run: one line of JSON per event, written by many processes, read as it
 # grows.
 #
-# Each process appends to a file of its own, with one write for each line. So a process that is
-# killed at any moment leaves whole lines. Times (`at`) are seconds of the monotonic clock, which
-# all processes of one machine share; `wall` is for people.
+# Each process appends to its own file, with one write for each line. So a process that is killed at
+# any moment leaves complete lines. Times (`at`) are seconds of the monotonic clock, which all
+# processes of one machine share; `wall` is for people.
 #
 # A task writes `begin` with the facts of an Execution, and `end` or `raised` with its `uid`. The
 # harness writes the rest: `ended` for a process that it ended, `died` for one that ended by itself.
@@ -216,8 +215,8 @@ class Reader:
             offset, number = self._read.get(file, (0, 0))
             with file.open("rb") as opened:
                 opened.seek(offset)
-                # The rest after the last line end is still being written, or a full disk cut it
-                # short.
+                # What follows the last line end is incomplete: it is being written, or the disk was
+                # full.
                 whole, end, _ = opened.read().rpartition(b"\n")
             texts = whole.split(b"\n") if end else []
             self._read[file] = offset + len(whole) + len(end), number + len(texts)
@@ -248,9 +247,9 @@ def keep(folder: Path, file: Path) -> None:
 class Execution:
     """One run of a task's function. `ended` is None if its end was not recorded.
 
-    `got` names the executions that made its arguments, in the order of the arguments. `raised` says
-    what it raised. `alone`: no living process ran the task when this began. `value` is what it
-    returned, if it recorded that.
+    `got` are the executions that made its arguments, in order. `raised` is the error that it
+    raised. `alone`: no other living process ran the task when this began. `value` is what it
+    returned, if that was recorded.
     """
 
     uid: str
@@ -317,7 +316,7 @@ class History(Generic[E]):
 class Kill(NamedTuple):
     """The end of a worker process: alive until `sent`, dead from `reaped` on.
 
-    `intended` is False where it ended by itself.
+    `intended` is False if it ended by itself.
     """
 
     pid: int
@@ -328,7 +327,7 @@ class Kill(NamedTuple):
 
 
 class StressHistory(History[Execution]):
-    """What happened in a stress run, as far as it was seen."""
+    """What is known of a stress run."""
 
     def __init__(self, source: Path) -> None:
         super().__init__(source, Execution)
@@ -337,9 +336,9 @@ class StressHistory(History[Execution]):
         #: When the registration of a vanished worker was last seen, by the worker's ID.
         self.lost: dict[str, float] = {}
         self.done_at: float | None = None
-        #: How often workers handed back claims that waited: each costs a task at most one number,
+        #: How often workers handed back waiting claims: each costs a task at most one number,
         self.hand_backs = 0
-        #: and all of them together cost as many numbers as there were claims.
+        #: and how many claims these were: all together cost that many numbers.
         self.handed_back = 0
 
     def take(self, line: Line, file: Path) -> None:
@@ -403,9 +402,9 @@ def run_task(
 ) -> Result:
     """Compute the task's value from those of `arguments`, whose digest must be `expected`.
 
-    Raises StressViolation for wrong arguments. Whether another process runs the same task, or an
-    attempt number was used before, is checked later in the whole history: the first is allowed if
-    that process has lost its session.
+    Raises StressViolation for wrong arguments. Later checks of the whole history find out whether
+    another process ran the same task (which is allowed if it has lost its session), or an attempt
+    number was used twice.
     """
     context = current()
     recorder = recorder_here(folder)

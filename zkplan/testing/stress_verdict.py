@@ -1,8 +1,7 @@
 """The verdict on a stress run: every promise, checked on its whole history.
 
-A worker that was killed, or whose session was lost, is *cut off*: its claims may be taken over, so
-its executions may be repeated, and one that lives on may overlap with its successor. Nothing else
-may.
+A worker that was killed, or lost its session, is *cut off*: others may take over its claims, so its
+executions may repeat, and an execution that goes on may overlap with its successor. No others may.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from .promises import (
+from .stress_promises import (
     Evidence,
     Expected,
     Remains,
@@ -27,7 +26,7 @@ from .promises import (
     the_last_claim_commits,
     values_come_from_executions,
 )
-from .tasks import Execution, StressHistory, Workload, key_of
+from .stress_tasks import Execution, StressHistory, Workload, key_of
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def sinks_are_kept(evidence: StressEvidence) -> Iterator[str]:
 
 
 def only_sinks_are_kept(evidence: StressEvidence) -> Iterator[str]:
-    """S4: as many outcomes stand as tasks have no dependents."""
+    """S4: exactly the tasks without dependents have kept outcomes."""
     kept, sinks = len(evidence.remains.outcomes), len(evidence.workload.sinks)
     if kept != sinks:
         yield f"{kept} outcomes are kept, {sinks} tasks have no dependents"
@@ -172,7 +171,7 @@ def nothing_runs_when_done(evidence: StressEvidence) -> Iterator[str]:
 
 
 def workers_lived(evidence: StressEvidence) -> Iterator[str]:
-    """No invariant of the tree: every worker process lived until it was killed or told to stop."""
+    """No invariant of the tree: every worker process lived until it was killed or asked to stop."""
     for kill in evidence.history.kills:
         if not kill.intended:
             yield f"the worker of pid {kill.pid} ended by itself. {kill.note}".rstrip()

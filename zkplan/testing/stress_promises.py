@@ -11,10 +11,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from ...protocol.history.compaction import History
-from ...protocol.history.segments import Record
-from ...protocol.layout import HISTORY, PLAN_FIXED, QUEUES
-from .tasks import Execution
+from ..protocol.history.compaction import History
+from ..protocol.history.segments import Record
+from ..protocol.layout import HISTORY, PLAN_FIXED, QUEUES
+from .stress_tasks import Execution
 
 #: How a task ends. A `cut` task depends on a dead one and is never executed.
 Fate = Literal["finished", "dead", "cut"]
@@ -48,7 +48,7 @@ class Kept(NamedTuple):
 class Remains:
     """What is in ZooKeeper at the end: names below the plan, and claims of all workers.
 
-    `kept` are the results that were read, `told` its history, if it keeps one.
+    `kept` are the results that were read, `history` its history, if it keeps one.
     """
 
     plan: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Remains:
     delayed: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
-    told: History | None = None
+    history: History | None = None
 
 
 class Evidence(ABC, Generic[E_co]):
@@ -243,7 +243,7 @@ def nothing_is_left(evidence: Evidence[Execution]) -> Iterator[str]:
 def strangers(names: Iterable[str], besides: str) -> Iterator[str]:
     """The children of a plan that zkplan has not made, or has not removed.
 
-    The queues of a plan stay as long as the plan; what stands in them is runnable.
+    The queues of a plan stay as long as the plan; their entries are runnable.
     """
     expected = {*PLAN_FIXED, "ready"} - {"add-count"}
     known = {*expected, besides, QUEUES, HISTORY}
@@ -271,18 +271,18 @@ class _Told:
 
 
 def the_history_agrees(evidence: Evidence[Any]) -> Iterator[str]:
-    """S13: as far as it is whole. One that was let go in part is judged by what is left."""
+    """S13, as far as the history is complete. If a part was dropped, this checks the rest."""
     left = evidence.remains
-    if left.told is None:
+    if left.history is None:
         return
-    if left.told.untold:
-        return  # a full server or an access list: it says so itself
-    tasks, ends = _rebuilt(left.told.records)
-    yield from _order(left.told.records)
-    yield from (f"{name} of the history cannot be read" for name in left.told.damaged)
+    if left.history.untold:
+        return  # a full server or an access list prevented events: the history says so
+    tasks, ends = _rebuilt(left.history.records)
+    yield from _order(left.history.records)
+    yield from (f"{name} of the history cannot be read" for name in left.history.damaged)
     standing = {int(name[5:]) for name in left.plan if name.startswith("task-")}
     kept, dead = _numbers(left.outcomes), _numbers(left.dead)
-    is_whole = not (left.told.cut.events or left.told.cut.imported)
+    is_whole = not (left.history.cut.events or left.history.cut.imported)
     for number, task in sorted(tasks.items()):
         if is_whole and task.added != 1:
             yield f"task {number} was added {task.added} times"
@@ -291,19 +291,19 @@ def the_history_agrees(evidence: Evidence[Any]) -> Iterator[str]:
         if bool(task.ended) == (number in standing):
             yield f"task {number} ended {task.ended} times, and it stands: {number in standing}"
         if (task.place == "x") != (number in dead):
-            yield f"task {number} is told to be at {task.place!r}, a letter: {number in dead}"
+            yield f"task {number} is recorded at {task.place!r}, a letter: {number in dead}"
         if task.ended and bool(task.flags & 1) != (number in kept):
             yield f"task {number} ended with flags {task.flags}, an outcome: {number in kept}"
         attempts = [n for n, _ in task.claims]
         if attempts != sorted(set(attempts)):
             yield f"task {number} was claimed with the numbers {attempts}"
     if is_whole:
-        yield from (f"task {number} stands, untold" for number in sorted(standing - set(tasks)))
+        yield from (f"task {number} is not recorded" for number in sorted(standing - set(tasks)))
     if ("done" in left.plan) != bool(ends) or ends > 1:
-        yield f"the plan is told to be done {ends} times"
+        yield f"the plan is recorded as done {ends} times"
     waiting = sum(task.place[:1] == "d" for task in tasks.values())
     if waiting != len(left.delayed) and is_whole:
-        yield f"{waiting} tasks are told to be delayed, and {len(left.delayed)} are"
+        yield f"{waiting} tasks are recorded as delayed, and {len(left.delayed)} are"
     if is_whole:
         yield from _attempts(evidence, tasks)
 
@@ -313,7 +313,7 @@ def _numbers(names: Iterable[str]) -> set[int]:
 
 
 def _rebuilt(records: list[Record]) -> tuple[dict[int, _Told], int]:
-    """The tasks, and how often the plan is told to be done, less how often it was retried."""
+    """The tasks, and how often the plan is recorded as done, minus how often it was retried."""
     tasks: defaultdict[int, _Told] = defaultdict(_Told)
     ends = 0
     for record in records:
@@ -348,8 +348,8 @@ def _order(records: list[Record]) -> Iterator[str]:
 
 
 def _attempts(evidence: Evidence[Any], tasks: dict[int, _Told]) -> Iterator[str]:
-    """Whatever ran, ran under a claim that is told; pure tasks are also run without one."""
-    told = {claim for task in tasks.values() for claim in task.claims}
+    """Each execution has a recorded claim, except pure tasks, which may run without one."""
+    recorded = {claim for task in tasks.values() for claim in task.claims}
     for execution in evidence.everything:
-        if (execution.n, execution.worker) not in told and not evidence.runs_ahead:
-            yield f"{execution} ran, and no such claim is told"
+        if (execution.n, execution.worker) not in recorded and not evidence.runs_ahead:
+            yield f"{execution} ran, and no such claim is recorded"

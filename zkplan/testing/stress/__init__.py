@@ -1,1 +1,0 @@
-"""The stress run: many workers on a random graph, a history, and every promise checked."""
