@@ -22,8 +22,8 @@ from ..protocol.transactions import REQUEST_BYTES_MAX
 from ..values import codec as codecs
 from ..values.function_codec import dump_function, function_name
 from ..values.functions_by_name import dump_kind, dump_name
-from ..values.json_values import NotJson, dump_json
-from ..values.pickle_by_value import kind_of, not_serialisable
+from ..values.json_values import NotJson, dump_json, kind_of
+from ..values.pickle_by_value import not_serialisable
 from ..values.plan_values import Values
 from .functions import Kind, NamedFunction, task_kind
 from .gates import Gates

@@ -8,27 +8,32 @@ from ..errors import InvalidSettings
 
 
 def missing() -> InvalidSettings:
-    """The error of keys that need the extra, where that is not installed."""
+    """The error if the extra is not installed."""
     return InvalidSettings(
         "keys of the kinds aes and ed25519 need the package cryptography: "
         "python -m pip install 'zkplan[crypto]'"
     )
 
 
-# ---- AES-256-GCM: what is sealed is encrypted, too. The place is its additional data. An extra.
-
-
 try:
-    from cryptography.exceptions import InvalidTag
+    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 except ImportError:
     raise missing() from None
 
-_NONCE = 12
+_NONCE, _SIGNATURE = 12, 64
 
 
 class Encrypting:
-    """See `Seal`. Nonces are random: one key, which is a root's own, may seal 2^32 records."""
+    """See `Seal`. AES-256-GCM, with the place as additional data.
+
+    Nonces are random, so one key (each root has its own) may seal 2^32 records.
+    """
 
     kind = b"G"
 
@@ -47,22 +52,6 @@ class Encrypting:
             return None
 
 
-# ---- Ed25519: who has the private key signs, who has the public one only reads. An extra.
-
-
-try:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-except ImportError:
-    raise missing() from None
-
-_SIGNATURE = 64
-
-
 def public_of(private: bytes) -> bytes:
     """The public key of a private one."""
     key = Ed25519PrivateKey.from_private_bytes(private).public_key()
@@ -70,7 +59,7 @@ def public_of(private: bytes) -> bytes:
 
 
 class Signing:
-    """See `Seal`. Without the private key it only opens."""
+    """See `Seal`. Ed25519: the private key signs, the public one only opens."""
 
     kind = b"S"
 

@@ -14,12 +14,12 @@ from ..errors import PayloadUndecodable
 from ..protocol import formats
 
 DIGEST_BYTES = 16
-#: A sample of this size says whether compression pays: it must save a tenth.
+#: Data are compressed if a sample of this size gets at least a tenth smaller.
 SAMPLE_BYTES, PAYS = 64 * 1024, 0.9
 #: Smaller parts are not compressed.
 COMPRESSED_MIN = 1024
 _COUNT = struct.Struct(">I")
-#: Of each part: how it is stored, its length as stored, its length when it is decoded.
+#: Of each part: how it is stored, its stored length, its decoded length.
 _PART = struct.Struct(">BQQ")
 _PLAIN, _ZSTD, _READ_ONLY = 0, 1, 2
 
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 def encode(parts: Sequence[Part]) -> list[Bytes]:
-    """The chunks of the blob, in order. Parts that are not compressed are not copied."""
+    """The chunks of the blob. Only compressed parts are copied."""
     heads, chunks = [], []
     for part in parts:
         stored = _compressed(part.data)
@@ -45,10 +45,10 @@ def encode(parts: Sequence[Part]) -> list[Bytes]:
 
 
 class Digest:
-    """What a reference says of the blob, so that a damaged or another one is never decoded.
+    """The digest in a reference, so that a damaged or another blob is never decoded.
 
-    SHA-256, cut: processors of today have instructions for it, and all bytes of large values pass
-    here, when they are written and when they are read.
+    It is a truncated SHA-256, for which today's processors have instructions: all bytes of large
+    values pass here, when they are written and when they are read.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def digest(chunks: Sequence[Bytes]) -> bytes:
 
 
 def decode(blob: Bytes) -> list[Bytes]:
-    """The parts. Those that were writable are writable here, as copies of their own.
+    """The parts. Writable parts are copies, and writable again.
 
     Raises OtherFormat, and PayloadUndecodable for bytes that `encode` did not make.
     """
@@ -122,25 +122,25 @@ def _compressed(data: Bytes) -> Bytes:
     return found if len(found) <= PAYS * len(data) else data
 
 
-# ---- What stands in the tree for a stored value: its name in the plan's folder, its length and
-# digest, and the store that it was written to.
+# ---- The reference to a stored value in the tree: its name in the plan's folder, its length and
+# digest, and the store that has it.
 
 
 #: The encoding of a value that is a reference. `values.codec` lists the others.
 STORED = b"S"
-#: The key of the blobs of an author, and how the name of a blob ends that is being written.
+#: The key of an author's blobs, and the ending of the name of a blob that is being written.
 ADDED, PART = "add", ".part"
 #: The key of the parts of a plan's history: see `parts`.
 HISTORY = "history"
 _LENGTH = struct.Struct(">Q")
-#: The ID of a store has so many bytes, and stands in hexadecimal where people read it.
+#: The length of a store's ID, which people see in hexadecimal.
 ID_BYTES = 8
 _HEAD = 1 + 16 + _LENGTH.size + ID_BYTES
 
 
 class Reference(NamedTuple):
     """`key` says who wrote the blob: `TASK.N` an attempt, `add` an author. `store` is the ID of the
-    store that it was written to; the name of a part of a history does not say it."""
+    store that has it; unknown for parts of a history."""
 
     key: str
     digest: bytes
@@ -185,7 +185,7 @@ def digest_of(name: str) -> str:
 
 
 def value_size(body: bytes) -> int:
-    """The size of a value in bytes, also if it lies in the store (as it is stored there)."""
+    """The size of a value in bytes; if it is in the store, its stored size."""
     try:
         return Reference.from_bytes(body).length if is_stored(body) else len(body)
     except PayloadUndecodable:
@@ -197,18 +197,18 @@ def is_stored(body: bytes) -> bool:
     return body[:1] == STORED
 
 
-# ---- A cache of blobs that were read or written here last, bounded in bytes.
+# ---- A cache of the blobs that were last read or written here.
 
 
 CACHE_BYTES_MAX = 128 * 1024 * 1024
 
 
 class Cache:
-    """Blobs by name. It is thread-safe. What it returns must not be changed."""
+    """Blobs by name. Thread-safe. Do not change what it returns."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        #: A larger blob is not kept: it would push out too many others.
+        #: Larger blobs are not kept: they would displace too many others.
         self.entry_bytes_max = bytes_max // 2
         self._lock = threading.Lock()
         self._blobs: OrderedDict[str, Bytes] = OrderedDict()
@@ -235,24 +235,24 @@ class Cache:
                 self._bytes -= len(oldest)
 
 
-# ---- Read what is needed one after another side by side: a few are read before their turn.
+# ---- Read several blobs at once that are needed one after another.
 
 
-#: Gives the bytes of one blob. Raises as `Values.blob`.
+#: Returns the bytes of one blob. Raises as `Values.blob`.
 Read = Callable[[], Bytes]
-#: So many are read at once; no more of them are held.
+#: The maximum of blobs read at once, or held before their turn.
 READERS = 8
-#: So many that need no reading stand behind one that does.
+#: The maximum of values without a blob that wait behind one with a blob.
 WAITING_MAX = 256
 
 
 def side_by_side(
     reads: Iterable[Read | None], is_wanted: Callable[[], bool] = lambda: True
 ) -> Iterator[Read | None]:
-    """The same in order, each read on a thread before its turn; None where nothing is to be read.
+    """Yield the reads in order, after starting some on threads before their turn.
 
-    The call that is yielded gives what was read, or raises. A window moves along: with each that is
-    taken the next one is read, while others go on. Nothing is read ahead while `is_wanted` says no.
+    Each yielded call returns what was read, or raises; None stays None. With each one taken, the
+    next read starts. Nothing is read ahead while `is_wanted()` is False.
     """
     waiting, held = deque[Read | None](), 0
     pool: ThreadPoolExecutor | None = None

@@ -1,5 +1,4 @@
-"""Compare the blobs of a plan with what refers to them: find what is missing and what is left
-over."""
+"""Compare the blobs of a plan with the references to them: find missing and left-over ones."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from ..transport import Transport
 from .blobs import ADDED, HISTORY, PART, Reference, digest_of, is_stored, key_of
 from .codec import TASK, VALUE, seal, seal_without_digest, task_options, unsealed
 from .function_codec import split_name
-from .plan_values import Values
+from .plan_values import HOW_TO_GIVE, Values
 from .store import Store
 
 TASKS_PER_BATCH = 300
-#: A check reads so many bytes of blobs, to find those that are damaged.
+#: The maximum of bytes of blobs that a check reads to find damaged ones.
 READ_BYTES_MAX = 1024**3
 NOT_LOOKED_AT = (
     "no store is set here, so stored values were not looked at: give the one of the workers "
-    "(connect(store=...), --store or ZKPLAN_STORE)"
+    f"{HOW_TO_GIVE}"
 )
 References = Callable[[bytes], list[str]]
 
@@ -39,15 +38,15 @@ class Holder(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """`held` maps each blob that is referred to to one such znode. `unreferenced` are those of the
-    blobs given that nothing refers to, and never will."""
+    """`held` maps each blob with a reference to a znode that has one. `unreferenced` are the given
+    blobs that nothing refers to, and never will."""
 
     held: dict[str, Holder]
     unreferenced: list[str]
 
 
 def references_in(data: bytes) -> list[Reference]:
-    """What the data of a znode refer to. No signature is checked: nothing is decoded."""
+    """The references in the data of a znode, without a check of its seal: nothing is decoded."""
     try:
         kind, body = _opened(data)
         if kind == TASK:
@@ -57,11 +56,11 @@ def references_in(data: bytes) -> list[Reference]:
             bodies = [split_name(body)[1]] if kind == VALUE else []
         return [Reference.from_bytes(part) for part in bodies if is_stored(part)]
     except PayloadUndecodable:
-        return []  # whoever is to open it says so
+        return []  # its reader reports that
 
 
 def _opened(data: bytes) -> tuple[bytes, bytes]:
-    """The kind and the body of what the data of a znode hold: an envelope, an argument or a
+    """The kind and the body of the data of a znode, which are an envelope, an argument or a
     definition. Raises PayloadUndecodable."""
     if data[:NUMBER_BYTES].isdigit():
         data = outcome_in(data)
@@ -70,8 +69,8 @@ def _opened(data: bytes) -> tuple[bytes, bytes]:
 
 
 def moved(data: bytes, store: str) -> bytes:
-    """The same data, with references to that store. Not only the place of a value moves with an
-    import: who misses it there has to be told that it is lost, and not that it lies elsewhere."""
+    """The same data, with references to that store. After an import a missing value is lost in the
+    new store, not elsewhere, and its reader has to know that."""
     references = references_in(data)
     if not references:
         return data
@@ -80,10 +79,10 @@ def moved(data: bytes, store: str) -> bytes:
         before, found, after = data.partition(envelope(kind, body))
         if found:
             for each in references:
-                # Neither is longer than the other, so no length in the body changes.
+                # Both have the same length, so no length in the body changes.
                 body = body.replace(each.to_bytes(), each._replace(store=store).to_bytes())
             return before + envelope(kind, body) + after
-    return data  # a damaged one must stay so
+    return data  # damaged data stay damaged
 
 
 def names_in(data: bytes) -> list[str]:
@@ -94,17 +93,17 @@ def names_in(data: bytes) -> list[str]:
 def compare(
     paths: Paths, plan: str, names: Sequence[str], references: References = names_in
 ) -> Step[Compared]:
-    """Read all of a plan that may refer to blobs. `names` are its blobs, listed before this starts.
+    """Read everything in a plan that may refer to blobs. `names` are its blobs, listed before.
 
-    A blob `TASK.N` is left over if the claim N, which its writer held, stands nowhere, and nothing
-    refers to the blob. The claim was made before the blob was written. So it is seen here, or has
-    ended: by a commit, whose references are read after it, or without one. References do not move
-    any more once their task is gone. While it stands they are in its `result`, where they stay. A
-    task that ends between these reads keeps its blobs until the next check.
+    A blob `TASK.N` is left over if the claim N of its writer is gone, and nothing refers to the
+    blob. The claim was made before the blob was written. So this sees the claim, or the claim has
+    ended: with a commit, whose references are read after it, or without one. References do not move
+    after their task is gone; before, they are in its `result`. A task that ends between these reads
+    keeps its blobs until the next check.
     """
     path = paths.plan(plan)
-    # A member that is behind shows what was true before the blobs were listed. After its answer to
-    # a transaction it shows what is true now.
+    # A member that lags behind may show an older state than the list of blobs. After its answer to
+    # a transaction it shows the current state.
     if not isinstance((yield Multi([Check(path)])), Applied):
         return Compared({}, [])  # the plan was removed
     standing = set()
@@ -123,7 +122,7 @@ def compare(
         gone |= yield from _read_tasks(path, batch, references, held)
     kept = (yield ReadChildren(f"{path}/results")) or []
     yield from _read(_paths(f"{path}/results", sorted(kept)), references, held)
-    # A plan that is done and has tasks may be retried: then it takes adds again.
+    # A done plan with tasks may be retried, and then accepts new tasks.
     has_ended = (done is not None and not tasks) or (
         ready is not None and control_from_bytes(ready.data) == "cancelled"
     )
@@ -134,7 +133,7 @@ def compare(
 
 
 def first_holder(path: str) -> Step[Holder | None]:
-    """A znode that refers to a blob, the first one found; None if none of the plan does."""
+    """The first znode of the plan that is found to refer to a blob, or None."""
     held: dict[str, Holder] = {}
     children = (yield ReadChildren(path)) or []
     tasks = sorted(name for name in children if parse_task(name) is not None)
@@ -189,10 +188,10 @@ def _read(wanted: list[str], references: References, held: dict[str, Holder]) ->
 
 
 def _is_over(name: str, has_ended: bool, standing: set[str], gone: set[str]) -> bool:
-    """Whether nobody can refer to that blob any more, as far as nothing was seen to do so."""
+    """Whether nobody can refer to that blob any more, if nothing was seen to refer to it."""
     key = key_of(name)
     if key == ADDED or name.endswith(PART):
-        return has_ended  # whoever writes it may be alive
+        return has_ended  # its writer may be alive
     task, _, n = key.partition(".")
     is_of_task = len(task) == 10 and task.isdecimal() and n.isdecimal()
     return is_of_task and key not in standing and task not in gone
@@ -204,14 +203,14 @@ def _is_over(name: str, has_ended: bool, standing: set[str], gone: set[str]) -> 
 def check_blobs(
     transport: Transport, paths: Paths, values: Values, plan: str, repair: bool, report: Report
 ) -> None:
-    """Add to `report` which blobs of a plan are gone or damaged, and which are left over. `repair`
-    deletes the last. Without a store it says so, if the plan has such values. Raises
-    StoreUnavailable."""
+    """Add to `report` the blobs of a plan that are gone, damaged or left over. `repair` deletes the
+    latter. Without a store it reports that, if the plan has such values. Raises StoreUnavailable.
+    """
     store, plan_path = values.store, paths.plan(plan)
     if store is None:
         holder = transport.run(first_holder(plan_path))
         if holder is not None:
-            report.unchecked = f"{_told(holder)} lies in a store; {NOT_LOOKED_AT}"
+            report.unchecked = f"{_named(holder)} lies in a store; {NOT_LOOKED_AT}"
         return
     folder = values.known_folder_of(plan_path)
     if not folder:
@@ -227,10 +226,11 @@ def check_blobs(
     wrong = _damaged(store, folder, sorted(found.held.keys() & set(names)) + of_history, report)
     for name in of_history:
         if what := wrong.pop(name, None):
-            told = f"a part of its history in the store {what}: restore {folder}/{name}"
-            report.problems.append(told)
+            report.problems.append(
+                f"a part of its history in the store {what}: restore {folder}/{name}"
+            )
     if not found.held.keys() <= set(names):
-        # What was written, or ended, since the blobs were listed is no problem.
+        # Blobs that were written or deleted since the list was made are no problem.
         now = set(store.names(folder))
         wrong |= {name: "is gone" for name in found.held if name not in now}
     nodes = transport.run(read_all([ReadData(found.held[name].path) for name in wrong]))
@@ -243,26 +243,26 @@ def check_blobs(
         if what == "is gone" and written_to not in ids:
             elsewhere.setdefault(written_to, []).append(holder)
             continue
-        report.problems.append(f"{_told(holder)} in the store {what}: restore {folder}/{name}")
+        report.problems.append(f"{_named(holder)} in the store {what}: restore {folder}/{name}")
     for written_to, holders in sorted(elsewhere.items()):
         more = f" (and {len(holders) - 1} more)" if len(holders) > 1 else ""
         report.problems.append(
-            f"{_told(holders[0])}{more} lies in another store than {store.url}, with ID "
+            f"{_named(holders[0])}{more} lies in another store than {store.url}, with ID "
             f"{written_to}, and was not looked at: check with that one, and give all workers and "
             "authors the same"
         )
 
 
 def _damaged(store: Store, folder: str, names: list[str], report: Report) -> dict[str, str]:
-    """Which blobs have other bytes than their names say. It reads no more than READ_BYTES_MAX and
-    one blob, and counts the others."""
+    """Which blobs do not match their digests. It reads at most READ_BYTES_MAX and one more blob,
+    and counts the others."""
     wrong, size = {}, 0
     for at, name in enumerate(names):
         if size > READ_BYTES_MAX:
             report.unread = len(names) - at
             break
         read = store.digest(folder, name)
-        if read is not None:  # else it has just been deleted
+        if read is not None:  # otherwise it has just been deleted
             size += read[1]
             if read[0] != digest_of(name):
                 wrong[name] = f"is damaged (it has {read[1]} bytes)"
@@ -274,8 +274,8 @@ def _store_of(holder: Holder, name: str) -> str:
     return next(each.store for each in references_in(holder.data) if each.name == name)
 
 
-def _told(holder: Holder) -> str:
-    """Whose value it is, and which."""
+def _named(holder: Holder) -> str:
+    """Name the task and the value, for a report."""
     *_, parent, name = holder.path.split("/")
     kind, body = _opened(holder.data)
     if kind == TASK:

@@ -1,8 +1,7 @@
 """Find what is not sealed for its place in a plan, and seal a root anew after a change of keys.
 
-It reads all that keys cover: the plan's record and state, definitions, arguments, results, dead
-letters, logs, history; and edges. A batch is dropped once it was looked at, so it takes little
-memory.
+It reads all that keys cover (the plan's record and state, definitions, arguments, results, dead
+letters, logs, history) and edges. It keeps only one batch in memory.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ from ..protocol.requests import (
 from ..protocol.transactions import GROUP_BYTES_MAX, READS_PER_REQUEST, rejected
 from .guard import Guard
 
-#: Tasks, or other znodes with children, whose children are listed at a time.
+#: How many znodes have their children listed at a time.
 LISTED_PER_BATCH = 300
-#: Values of one request. One may be as large as a request, and the sizes of the next are unknown.
+#: The maximum of values in one request, as their sizes are unknown before.
 READS_MAX = 100
-#: After so many problems the search ends: with a wrong key nothing at all can be opened.
+#: After that many problems the search ends: with a wrong key nothing can be opened.
 PROBLEMS_MAX = 1000
 
 _FORGED = (
     "put back what its author or a worker wrote there, or remove the plan and create it anew; "
-    "`zkplan root show` tells who else may write here"
+    "`zkplan root show` shows who else may write here"
 )
-_FORGED_END = "delete it: who finds no task left writes it anew, sealed"
+_FORGED_END = "delete it: the next worker that finds no task left writes it again, sealed"
 
 
 def find_unsealed(guard: Guard, paths: Paths, plan: str) -> Step[list[str]]:
-    """What is wrong, and what to do, for each of its znodes that is not sealed for its place."""
+    """Say what is wrong, and what to do, for each znode that is not sealed for its place."""
     plan_path = paths.plan(plan)
     problems: list[str] = []
     directions = Directions(plan_path)
@@ -64,7 +63,7 @@ def find_unsealed(guard: Guard, paths: Paths, plan: str) -> Step[list[str]]:
         yield from _look(guard, sorted([*batch, *inside], key=_kind), problems, directions)
         if len(problems) >= PROBLEMS_MAX:
             break
-    problems += [f"{told}; {_FORGED}" for told in directions.wrong()]
+    problems += [f"{problem}; {_FORGED}" for problem in directions.wrong()]
     if len(problems) >= PROBLEMS_MAX:
         del problems[PROBLEMS_MAX:]
         problems.append(f"the search ended after {PROBLEMS_MAX} of these: there may be more")
@@ -72,7 +71,7 @@ def find_unsealed(guard: Guard, paths: Paths, plan: str) -> Step[list[str]]:
 
 
 def _kind(path: str) -> tuple[int, str]:
-    """Data of one kind are of similar sizes, and these decide how many are asked for at a time."""
+    """A sort key: data of one kind have similar sizes, which decide how many are read at once."""
     depth, name = path.count("/"), path.rpartition("/")[2]
     return depth, "task" if parse_task(name) else name.partition("-")[0]
 
@@ -91,20 +90,20 @@ def _look(
                 continue
             if isinstance(node.data, Unproven):
                 problems.append(_problem(path, node.data))
-            elif told := directions.see(path, node.data):
-                problems.append(f"{told}; {_FORGED}")
+            elif problem := directions.see(path, node.data):
+                problems.append(f"{problem}; {_FORGED}")
 
 
 def _problem(path: str, refused: Unproven) -> str:
     if not refused.is_forged:
-        return str(refused.error)  # its key is unknown here, which the error says, and what to do
+        return str(refused.error)  # its key is unknown here; the error says what to do
     return f"{refused.error}; {_FORGED_END if path.endswith('/done') else _FORGED}"
 
 
 # ---- Find edges and arguments that lead a result to a task that does not wait for it there.
 #
-# An edge has no proof: whoever may write the tree can turn it. The definition of the dependent,
-# which has one, says what goes where.
+# An edge has no seal, so a writer of the tree can redirect it. The definition of the dependent,
+# which has a seal, says what goes where.
 
 
 _TASK = re.compile(r"task-([0-9]{10})(?:/(prov|arg)-([0-9]{10}))?")
@@ -113,22 +112,19 @@ _ARGUMENT = 2**32 - 1
 
 
 class Directions:
-    """What the tasks of a plan wait for by their definitions, and what comes to them."""
+    """What the tasks of a plan wait for by their definitions, and what they get."""
 
     def __init__(self, plan_path: str) -> None:
         self._plan_path = plan_path
-        #: By number of a task: what its definition names. A plan may have a hundred thousand.
+        #: By number of a task: the sources in its definition. A plan may have 100 000 tasks.
         self._named: dict[int, bytes] = {}
-        #: Of each edge and each argument four numbers: from which task it comes, to which it goes,
-        #: to which of its positions, and the number of the edge.
+        #: Four numbers for each edge and argument: the task that it comes from, the task that it
+        #: goes to, the position there, and the number of the edge.
         self._led = array("Q")
 
     def see(self, path: str, data: bytes) -> str:
-        """Note what a znode says, whose proof fits if it has one. Others than those of tasks say
-        nothing.
-
-        Returns what is wrong with it by itself; empty if nothing is.
-        """
+        """Note the content of a znode whose seal, if it has one, is right. Ignores znodes that are
+        not of tasks. Returns the problem of this znode itself, or an empty text."""
         found = _TASK.fullmatch(path, len(self._plan_path) + 1)
         if found is None:
             return ""
@@ -147,7 +143,7 @@ class Directions:
         return ""
 
     def wrong(self) -> Iterator[str]:
-        """What leads elsewhere than the definitions say, as far as these were seen."""
+        """Yield what leads elsewhere than the definitions say, as far as these were seen."""
         led = iter(self._led)
         for source, task, position, number in zip(led, led, led, led, strict=True):
             named = self._named.get(task)
@@ -165,15 +161,15 @@ class Directions:
             )
 
 
-# ---- Seal anew, with the key that seals now, what stands under a root sealed with an older one.
+# ---- Seal with the current key what is sealed with an older one.
 #
 # Plans go on meanwhile. A znode that changes between the read and the write is left to the next
-# round: whoever changed it has sealed it, with the new key if he has it.
+# round: its writer has sealed it, perhaps already with the new key.
 
 
-#: After so many rounds what is still sealed with an older key is counted as left.
+#: After that many rounds, what is still sealed with an older key is counted as left.
 ROUNDS_MAX = 5
-#: Znodes that one transaction seals anew.
+#: The maximum of znodes in one transaction.
 WRITES_MAX = 100
 _PASSES = (Reason.NO_NODE, Reason.BAD_VERSION)
 
@@ -187,7 +183,7 @@ class Resealed(NamedTuple):
 
 
 def reseal(guard: Guard, paths: Paths) -> Step[Resealed]:
-    """Seal anew all that stands. Raises AccessDenied, TransactionRejected."""
+    """Seal everything anew. Raises AccessDenied, TransactionRejected."""
     done = 0
     refused: list[PayloadUndecodable] = []
     for _ in range(ROUNDS_MAX):
@@ -212,7 +208,7 @@ def reseal(guard: Guard, paths: Paths) -> Step[Resealed]:
 def _reseal(
     guard: Guard, paths: Sequence[str], refused: list[PayloadUndecodable]
 ) -> Step[tuple[int, int]]:
-    """How many of these were sealed anew, and how many were changed meanwhile."""
+    """Seal these anew. Returns how many it sealed, and how many changed meanwhile."""
     guard.older = []
     try:
         nodes = yield from read_all([ReadData(path) for path in paths])

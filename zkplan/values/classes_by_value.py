@@ -1,10 +1,9 @@
-"""Pickle by value the classes that workers cannot import, so that each stays one class in each
-process.
+"""Pickle classes by value that workers cannot import, so that each is one class per process.
 
 dill makes a new class each time it loads one: `isinstance` would fail on results, `except` would
-miss the task's own exceptions, and enumerations would not load at all. Here a class travels with an
-ID, and a process that knows the ID uses the class that it has. So an author gets results back as
-instances of its own classes, and a worker makes each class once.
+miss the task's own exceptions, and enumerations would not load at all. Here a class has an ID, and
+a process that knows the ID uses the class that it has. So results are instances of the author's own
+classes, and a worker makes each class once.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ def reduce_by_value(obj: Any) -> Any:
     if id(obj) in _SINGLETONS:
         return getattr, (dataclasses, _SINGLETONS[id(obj)])
     if type(obj) is _RLOCK:
-        # Each `cached_property` has one up to Python 3.11; nobody could ever release dill's copy.
+        # Each `cached_property` has one up to Python 3.11, and dill's copy could not be released.
         return threading.RLock, ()
     if type(obj) is _LOCK:
-        # dill's copy of a lock that is held now would be held for ever.
+        # dill's copy of a held lock would be held for ever.
         return threading.Lock, ()
     if type(obj) in TYPING_BY_NAME:
         return reduce_typing(obj)
@@ -142,7 +141,7 @@ def _class(
 
 def _typed_dict(identity: str, kind: type, name: str, bases: tuple[Any, ...]) -> type:
     known = _classes.get(identity)
-    # Its own metaclass wants the bases as they were written, and loses which keys are required.
+    # Its own metaclass needs the bases as they were written, and loses which keys are required.
     return known or _known(identity, type.__new__(kind, name, bases, {}))
 
 
@@ -174,10 +173,10 @@ def _complete_class(cls: type, state: dict[str, Any]) -> None:
     _complete.add(cls)
 
 
-# ---- What annotations are made of travels by value where no worker can import it.
+# ---- Pickle parts of annotations by value if no worker can import them.
 
 
-#: The types of objects that pickle takes by their names: those of later Pythons are missing here.
+#: The types of objects that pickle finds by name, as far as this Python has them.
 TYPING_BY_NAME: frozenset[Any] = frozenset(
     getattr(typing, name)
     for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType")
@@ -187,7 +186,7 @@ _OPTIONS = ("bound", "covariant", "contravariant")
 
 
 def reduce_typing(made: Any) -> Any:
-    """For `reducer_override`: NotImplemented where its name leads to it in a worker, too."""
+    """For `reducer_override`: NotImplemented if a worker can find it by name, too."""
     module = sys.modules.get(made.__module__)
     if made.__module__ != "__main__" and getattr(module, made.__name__, None) is made:
         return NotImplemented
@@ -211,31 +210,31 @@ def _made(kind: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any
 def _new_type(name: str, module: str, supertype: Any) -> Any:
     new_type: Any = typing.NewType  # the name is no literal here
     made = new_type(name, supertype)
-    made.__module__ = module  # Python takes that of its caller
+    made.__module__ = module  # Python uses that of the caller
     return made
 
 
 def resolved(cls: type, annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """The annotations of a class, with what their texts stand for.
+    """The annotations of a class, with texts replaced by what they mean.
 
-    A worker looks such texts up in its own `__main__`, where the names are missing: so
-    `typing.get_type_hints` and all that uses it would fail there. Texts that say nothing here stay.
+    A worker would look such names up in its own `__main__`, where they are missing, so
+    `typing.get_type_hints` would fail there. Texts that cannot be resolved here stay.
     """
     if not any(isinstance(each, str | typing.ForwardRef) for each in annotations.values()):
         return dict(annotations)
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
-    except Exception:  # a name that only a type checker sees, most likely
+    except Exception:  # most likely a name that only a type checker sees
         return dict(annotations)
     return {name: hints.get(name, each) for name, each in annotations.items()}
 
 
-# ---- Refuse classes that only their author can make: with keywords that Python keeps nowhere.
+# ---- Refuse classes that were made with keywords, because Python does not store these.
 
 
 def require_no_keywords(cls: type) -> None:
-    """Raises TypeError if `class X(Base, keyword=…)` needs its keywords: no worker would know them,
-    and so none could decode a task that uses the class."""
+    """Raises TypeError if `class X(Base, keyword=…)` needs its keywords: without them no worker
+    could make the class."""
     kind: Any = type(cls)
     made: tuple[Any, ...] = (kind, cls.__name__, cls.__bases__, {})
     subclassed: Any = super(cls, cls).__init_subclass__  # type: ignore[arg-type]
@@ -253,10 +252,10 @@ def require_no_keywords(cls: type) -> None:
             ) from None
 
 
-# ---- Objects that live in one process: a copy elsewhere would never hear of the original.
+# ---- Refuse objects that live in one process: a copy elsewhere is not connected to the original.
 #
-# A future, an event or a queue would travel, since dill makes a new lock for each lock in it. A
-# task that waits for such a copy waits for ever. So they are refused, as pickle does it.
+# dill could pickle a future, an event or a queue, as it makes a new lock for each lock in it. But a
+# task that waits for such a copy would wait for ever. So they are refused, as pickle refuses them.
 
 
 _FUTURE = "pass its result, or the zkplan task that makes it"
@@ -281,7 +280,7 @@ _LIVE = {
 
 
 def refuse_live(obj: Any) -> None:
-    """Raises TypeError for such an object, which says what to pass instead."""
+    """Raises TypeError for such an object; the error says what to pass instead."""
     instead = _instead_of(cast("Hashable", type(obj)))
     if instead:
         kind = type(obj)
@@ -291,14 +290,14 @@ def refuse_live(obj: Any) -> None:
         )
 
 
-@lru_cache(maxsize=1024)  # asked for each object
+@lru_cache(maxsize=1024)  # called for each object
 def _instead_of(kind: Any) -> str:
-    """What to pass instead; empty if objects of that class may travel."""
+    """What to pass instead; empty if objects of that class may be pickled."""
     for each in kind.__mro__:
         if each is not object and not {"__reduce__", "__reduce_ex__", "__getstate__"}.isdisjoint(
             vars(each)
         ):
-            return ""  # it says itself what travels
+            return ""  # it defines itself what is pickled
         instead = _LIVE.get(f"{each.__module__}:{each.__qualname__}")
         if instead:
             return instead

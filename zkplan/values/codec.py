@@ -1,9 +1,8 @@
 """Encode values as sealed bytes, and decode them.
 
-What a worker can import goes through Python's C pickler, the fastest and most faithful. dill
-carries the rest: lambdas, closures and what is defined in `__main__`. Each payload carries a digest
-that finds damage, unless a key does. It proves nothing of who wrote it: keys do
-(`zkplan.values`).
+Python's C pickler, the fastest and most faithful, encodes what a worker can import. dill encodes
+the rest: lambdas, closures and definitions of `__main__`. Each payload has a digest that reveals
+damage, unless a key does. Only keys prove who wrote it (`keyring`).
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ from .pickle_by_value import (
 MAGIC = formats.ENVELOPE
 TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
 _DIGEST = 16
-#: In place of the digest where a key seals the data: its proof finds damage as well.
+#: In place of the digest if a key seals the data, whose proof reveals damage as well.
 _NO_DIGEST = b"\x00\xff" * (_DIGEST // 2)
 _HEAD = ENVELOPE_BYTES
-#: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
-#: value may carry large constants.
+#: How many decoded functions a worker keeps, and how many bytes of their definitions: functions by
+#: value may contain large constants.
 FUNCTIONS_CACHED = 512
-#: Sealed results without a value that are kept ready, for as many names of tasks.
-NOTHINGS_CACHED = 512
 FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
+#: For how many names of tasks a sealed None is kept.
+NOTHINGS_CACHED = 512
 #: What a client decodes: pickles and JSON, or JSON alone.
 PICKLE: Serializer = "pickle"
 JSON_ONLY: Serializer = "json"
@@ -67,16 +66,16 @@ _loading = threading.local()
 
 
 def argument_at(position: int) -> Any:
-    """The value of the task that was given as an argument here. A pickle names it by reference."""
+    """The value of the task that is an argument here. Pickles refer to this function by name."""
     return _loading.values[position]
 
 
 class _NeedsDill(Exception):
-    """Raised inside the C pickler by an object that only dill carries faithfully."""
+    """Raised inside the C pickler by an object that only dill encodes faithfully."""
 
 
 class _CPickler(pickle.Pickler):
-    """Pickles fast what can be imported, and tasks as positions; refuses the rest."""
+    """Pickles what can be imported, and tasks as positions; refuses the rest."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class _CPickler(pickle.Pickler):
         self.is_plain = True
 
     def reducer_override(self, obj: Any) -> Any:
-        # Python calls this only for what is not exactly of a builtin type: plain data stays fast.
+        # Python calls this only for objects of other types than builtin ones: plain data is fast.
         if obj is argument_at:
             return NotImplemented
         position = self.position_of(obj) if self.position_of is not None else None
@@ -115,10 +114,10 @@ def dump(
     position_of: Callable[[Any], int | None] | None = None,
     buffers: list[pickle.PickleBuffer] | None = None,
 ) -> bytes:
-    """The pickle of `value`. Raises whatever dill raises.
+    """The pickle of `value`. Raises what dill raises.
 
-    A list `buffers` gets the large buffers of arrays and frames. They are left out of the pickle
-    then, so that they need not be copied.
+    If `buffers` is a list, it gets the large buffers of arrays and frames instead of the pickle, so
+    that they need not be copied.
     """
     file = io.BytesIO()
     pickler = _CPickler(file, position_of, buffers)
@@ -126,7 +125,7 @@ def dump(
         pickler.dump(value)
     except ZkplanError:
         raise
-    except Exception:  # dill may be able to carry it, else its error is the one to tell
+    except Exception:  # dill may be able to encode it, else its error is the one to raise
         if buffers is not None:
             buffers.clear()  # dill puts all into the pickle
         return dump_by_value(value, b"D" + HERE, task_reducer(position_of))
@@ -134,7 +133,7 @@ def dump(
 
 
 def task_reducer(position_of: Callable[[Any], int | None] | None) -> ReduceTask | None:
-    """What puts positions in place of tasks."""
+    """A function that replaces tasks by their positions."""
     if position_of is None:
         return None
 
@@ -148,10 +147,10 @@ def task_reducer(position_of: Callable[[Any], int | None] | None) -> ReduceTask 
 def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()) -> Any:
     """The value that `dump` was given, with `values` in place of its tasks, and its `buffers`.
 
-    Raises PayloadUndecodable where this process lacks something that another may have (a module,
-    the author's Python version), otherwise whatever the user's own classes raise.
+    Raises PayloadUndecodable if this process lacks something that another may have (a module, the
+    author's Python version), and what the user's own classes raise.
     """
-    encoding = bytes(blob[:1])  # a store gives views of a bytearray, and a set takes none
+    encoding = bytes(blob[:1])  # a store returns views of a bytearray, which are not hashable
     if encoding in MARKS:
         blob = split_name(bytes(blob))[1]
         encoding = blob[:1]
@@ -171,7 +170,7 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
         raise PayloadUndecodable(summary_of(error)) from error
     except Exception as error:
         if encoding == b"P":
-            # Builtin data runs no code of a user: the payload is damaged.
+            # Builtin data runs no code of a user, so the payload is damaged.
             raise PayloadUndecodable(summary_of(error)) from error
         if blob[1:3] != HERE:
             raise PayloadUndecodable(
@@ -185,16 +184,16 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
 
 
 def task_options(record: TaskRecord) -> TaskOptions:
-    """The options of a task, which is called by its function unless it was given a name."""
+    """The options of a task. Without a name it has that of its function."""
     function = record.function
-    # Of a function by value only the name: it may be large, and is kept with what is remembered.
+    # Of a function by value only the name: it may be large, and the cache keeps it.
     by_value = function[:1] not in (b"R", JSON)
     return _options(record.options, named(b"", split_name(function)[0]) if by_value else function)
 
 
 def task_name(record: TaskRecord) -> str:
-    """The name of a task alone, for whoever reads many: its other options are not checked. Raises
-    PayloadUndecodable."""
+    """Only the name of a task, without a check of its other options, which is faster for many.
+    Raises PayloadUndecodable."""
     options = {} if record.options == b"{}" else from_json(record.options, "the options of a task")
     return as_text(options.get("name")) or name_of_function(record.function)
 
@@ -206,7 +205,7 @@ def _options(options: bytes, function: bytes) -> TaskOptions:
 
 
 def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
-    """(kind, body) of a payload, damaged or not: nothing of it may be decoded. Raises
+    """(kind, body) of a payload without a check for damage: do not decode it. Raises
     PayloadUndecodable."""
     if sealed[:2] != MAGIC or len(sealed) < _HEAD:
         raise _not_opened(sealed)
@@ -227,7 +226,7 @@ def seal(kind: bytes, body: bytes) -> bytes:
 
 
 def seal_without_digest(kind: bytes, body: bytes) -> bytes:
-    """The same for data that a key seals besides."""
+    """The same for data that a key seals."""
     return MAGIC + kind + _NO_DIGEST + body
 
 
@@ -238,7 +237,7 @@ def _digest_of(kind: bytes, body: bytes) -> bytes:
 class Codec:
     """Puts payloads into envelopes, and opens them; caches decoded functions.
 
-    With serializer "json" it decodes JSON alone: no pickle, whoever has written it.
+    With serializer "json" it decodes only JSON, never a pickle.
     """
 
     def __init__(
@@ -248,15 +247,15 @@ class Codec:
         *,
         has_keys: bool = False,
     ) -> None:
-        """`allowed` are the functions that may be imported; with None any of a module. `has_keys`:
-        whether all that it seals gets the proof of a key besides."""
+        """`allowed` are the functions that may be imported; None allows all. `has_keys`: a key
+        seals all payloads of this codec."""
         self.serializer: Serializer = serializer
         self.has_keys = has_keys
         self.is_json_only = serializer == JSON_ONLY
         self._allowed = allowed
         self._functions: dict[bytes, Callable[..., Any]] = {}
         self._cached = 0
-        #: Sealed None by the name of its task: most functions of one plan return nothing.
+        #: Sealed None by the name of its task, because most functions return nothing.
         self._nothings: dict[str, bytes] = {}
         self.none = self._nothing("")
 
@@ -289,15 +288,14 @@ class Codec:
         return load_function(blob)
 
     def load_exception(self, blob: bytes) -> Exception | None:
-        """The exception of a failure; None where it did not travel, or is none. Raises as
-        `load`."""
+        """The exception of a failure; None if it did not travel. Raises as `load`."""
         if blob[:1] == JSON:
             return load_error(blob)
         found = load(blob) if blob and not self.is_json_only else None
         return found if isinstance(found, Exception) else None
 
     def dump_exception(self, error: BaseException, as_json: bool) -> bytes:
-        """Raises whatever dill raises."""
+        """Raises what dill raises."""
         if as_json or self.is_json_only:
             return dump_error(error)
         return dump(error.with_traceback(None))
@@ -353,7 +351,7 @@ class Codec:
     def function(
         self, blob: bytes, load: Callable[[bytes], Callable[..., Any]] | None = None
     ) -> Callable[..., Any]:
-        """The decoded function; from the cache if the same bytes were decoded before."""
+        """The decoded function, from the cache if the same bytes were decoded before."""
         found = self._functions.get(blob)
         if found is None:
             found = (load or self.load_function)(blob)
@@ -377,11 +375,11 @@ def dump_call(
     return dump((tuple(args), dict(kwargs)), position_of, buffers)
 
 
-# ---- Failures as values: a failure record on its way to the function that takes it.
+# ---- Failures as values: a failure record that is an argument of a function.
 
 
-#: The encoding of a failure that is an argument. It lies in no znode, and is not a pickle, so that
-#: each worker and each process can decode it, whatever else it decodes.
+#: The encoding of a failure that is an argument. It is in no znode, and it is not a pickle, so that
+#: every worker and every process can decode it.
 FAILED = b"E"
 
 

@@ -48,7 +48,7 @@ class Connection:
         store: Store | None = None,
         serializer: Serializer = "pickle",
     ) -> None:
-        """With `keys` all that plans consist of is sealed with the first one, and opened with any.
+        """With `keys` all content of plans is sealed with the first one, and opened with any.
 
         `hosts` is the address for other programs, or empty if it is that of `transport`.
         """
@@ -58,23 +58,23 @@ class Connection:
         self.keys = keys
         self.guard = Guard(keys, self.paths.root) if keys else None
         transport.guard = None if self.guard is None else self.guard.step
-        #: Writes the history of plans; who it says did something.
+        #: Writes the history of plans.
         self.recorder = Recorder(self.paths.root, person(), acting=acting.get)
         transport.recorder = self.recorder.step
         self.codec = Codec(serializer, has_keys=bool(keys))
-        #: The values of plans; large ones lie in the store, if one is given.
+        #: The values of plans; large ones are in the store, if one is given.
         self.values = Values(transport, self.codec, store)
-        #: Told of plans that are done: it deletes what they leave in the store. And of histories.
+        #: Deletes what done plans leave in the store, and moves histories there.
         self.sweeper = Sweeper(transport, self.values, self.recorder.again)
         self.authors = LivingAuthors(transport)
         #: The keys for exported plans. An embedded server's own secret is never used for them.
         self.file_keys = keys
-        #: Settings that a printed command names by a profile: its name, and those that it sets.
+        #: The profile in printed commands, and the settings that it sets.
         self.profile = ""
         self.by_profile: frozenset[str] = frozenset()
-        #: Whether this process has the server in its memory, or the workers: its plans end with it.
+        #: Whether the server is in memory, or the workers are in this process: plans end with it.
         self.ends_with_process = False
-        #: Warnings of its budget that this client has logged.
+        #: Warnings about the budget that this client has logged.
         self._warned: set[str] = set()
 
     @property
@@ -84,23 +84,22 @@ class Connection:
     def command(self, words: str) -> str:
         """That `zkplan` command, ready to type, with the options that reach this client's plans.
 
-        Every tree numbers its plans from the same number on. So without these options a printed
-        command could reach another plan. It has none where a bare command reaches this tree.
+        Every tree numbers its plans from the same number, so without these options a printed
+        command could reach another plan. Options that a bare command would use are left out.
         """
         hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
         options = {"hosts": hosts, "root": self.root}
-        told = [f"--profile {shlex.quote(self.profile)}"] if self.profile else []
-        told += [
+        shown = [f"--profile {shlex.quote(self.profile)}"] if self.profile else []
+        shown += [
             f"--{name} {shlex.quote(value)}"
             for name, value in options.items()
             if name not in self.by_profile and value != self._left_out.get(name)
         ]
-        return " ".join(["zkplan", words, *told])
+        return " ".join(["zkplan", words, *shown])
 
     @cached_property
     def _left_out(self) -> dict[str, str]:
-        """The defaults of zkplan, as far as no variable and no profile of this user changes them:
-        what a command uses that does not name them."""
+        """The defaults of zkplan that no variable and no profile of this user changes."""
         try:
             bare = resolve(profile=self.profile or None, warn=lambda _: None)
         except InvalidSettings:
@@ -119,7 +118,7 @@ def _checked_root(root: str) -> str:
     return "/" + "/".join(parts)
 
 
-# ---- Take many steps that only read side by side: each round of them is one batch of reads.
+# ---- Run many steps that only read side by side: each round of them is one batch of reads.
 
 
 T = TypeVar("T")
@@ -128,8 +127,8 @@ T = TypeVar("T")
 def together(steps: Sequence[Step[T]]) -> Step[list[T | ZkplanError]]:
     """What each of these steps returns, or the error that it raises.
 
-    The steps may only read small znodes. What an access list hides is missing for them, so that one
-    plan does not hide all others.
+    The steps may only read small znodes. For them a znode is missing if an access list hides it, so
+    that one plan does not hide all others.
     """
     results: list[Any] = [None] * len(steps)
     asked: dict[int, Request] = {}
@@ -181,12 +180,12 @@ def _reads(request: Request) -> Sequence[ReadData | ReadChildren]:
     raise TypeError(f"a step that only reads has asked for {type(request).__name__}")
 
 
-# ---- Who does what the history tells of, where it is no worker.
+# ---- Who did something, in a history, if it was no worker.
 
 
-#: The most characters that each event may take for it.
+#: The maximum of characters in each event.
 CHARS_MAX = 80
-#: In whose name this thread or coroutine acts; empty for the process itself. A service sets it.
+#: For whom this thread or coroutine acts; empty for the process itself. The service sets it.
 acting: ContextVar[str] = ContextVar("zkplan_acting", default="")
 
 
@@ -199,20 +198,19 @@ def person() -> str:
     return f"{user}@{socket.gethostname().split('.')[0]}"[:CHARS_MAX]
 
 
-# ---- The author of a plan with a key counts as living while the handle lives that he defines it
-# by.
+# ---- The author of a plan with a key counts as living while its handle exists.
 
 
 class LivingAuthors:
     """Holds the marks of the plans that one client defines, and deletes each with its handle.
 
-    A handle may be dropped by the garbage collector at any place of any thread, which may hold any
-    lock. So that only notes the mark, and a thread deletes it, which runs while there are marks.
-    Where the process or its session ends, ZooKeeper deletes them.
+    The garbage collector may drop a handle at any point of any thread, which may hold any lock. So
+    that only notes the mark. A thread, which runs while there are marks, deletes it. At the end of
+    the session, ZooKeeper deletes them.
     """
 
-    #: For how long an author counts as living after each add, where he has no session, as those of
-    #: a service. 0 where he is this process.
+    #: For how long an author without a session, such as one of a service, counts as living after
+    #: each add. 0 if the author is this process.
     lease_ms = 0
 
     def __init__(self, transport: Transport) -> None:
@@ -235,13 +233,13 @@ class LivingAuthors:
         try:
             return self._transport.run(step)
         except BaseException:
-            # The plan may have been made all the same, and no handle holds its mark then.
+            # The plan may have been made nevertheless, and then no handle holds its mark.
             if marks:
                 self._delete(marks[-1])
             raise
 
     def hold(self, handle: object, plan_path: str, uid: str) -> None:
-        """The mark of that plan stands until the handle is dropped, or `let_go`."""
+        """Keep the mark of that plan until the handle is dropped, or `let_go`."""
         if self.lease_ms:
             return
         mark, dropped, woken = author_mark(plan_path, uid), self._dropped, self._woken
@@ -258,19 +256,19 @@ class LivingAuthors:
                 threading.Thread(target=self._run, name="zkplan-authors", daemon=True).start()
 
     def let_go(self, plan_path: str, uid: str) -> None:
-        """The plan is defined: its mark is gone."""
+        """Forget the mark of a plan, which is gone because the plan is defined."""
         with self._lock:
             held = self._handles.pop(author_mark(plan_path, uid), None)
         if held is not None and held.detach():
             self._woken.put(None)
 
     def _delete(self, mark: str) -> None:
-        """Delete a mark, without waiting for that."""
+        """Delete a mark, without waiting."""
         with suppress(ZkplanError):  # the client is closed, and its session with it
             self._transport.submit(Multi([Delete(mark)]), lambda answer, error: None)
 
     def release(self) -> None:
-        """Delete the marks of dropped handles. What this client asks behind it finds them gone."""
+        """Delete the marks of dropped handles. Later requests of this client find them gone."""
         with self._lock:
             while self._dropped:
                 mark = self._dropped.popleft()
@@ -278,9 +276,9 @@ class LivingAuthors:
                 self._delete(mark)
 
     def close(self) -> None:
-        """Nobody defines these plans any more: the session may be another one's, and go on."""
+        """Delete all marks, because the session may belong to another client and go on."""
         if os.getpid() != self._pid:
-            return  # a fork may have copied the lock while a thread of the parent held it
+            return  # a thread of the parent may have held the lock at the fork
         with self._lock:
             for mark, held in self._handles.items():
                 held.detach()

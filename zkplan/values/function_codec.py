@@ -19,9 +19,9 @@ from .pickle_by_value import dump_by_value
 
 #: The longest name of a task.
 NAME_CHARS_MAX = 200
-#: The version of Python that bytes by value are bound to.
+#: The version of Python that functions by value are bound to.
 HERE = bytes(sys.version_info[:2])
-#: What stands before a value begins with one of these: a trace, the mark of a skip, a name.
+#: The first byte of what may precede a value: a trace, the mark of a skip, a name.
 MARKS = frozenset((b"W", b"O", b"N"))
 _SKIPPED, _TRACED = b"O", b"W"
 _TRACE_BYTES = 1 + TRACEPARENT_CHARS
@@ -29,13 +29,13 @@ _TRACE_BYTES = 1 + TRACEPARENT_CHARS
 
 def named(body: bytes, name: str) -> bytes:
     """A function by value with its name before it, or a kept value with that of its task."""
-    told = name.encode(errors="replace")
-    return b"N" + len(told).to_bytes(2, "big") + told + body
+    encoded = name.encode(errors="replace")
+    return b"N" + len(encoded).to_bytes(2, "big") + encoded + body
 
 
 def skipped(body: bytes, mark: bytes = bytes(8)) -> bytes:
-    """The value of a task that was skipped. The eight bytes of `mark` are unique to an operator's
-    call, or zeros where the task's own `run_if` skips it."""
+    """The value of a skipped task. The eight bytes of `mark` are unique to an operator's call, or
+    zeros if the task's own `run_if` skips it."""
     return _SKIPPED + mark + body
 
 
@@ -45,18 +45,17 @@ def is_skipped(body: bytes) -> bool:
 
 
 def traced(body: bytes, traceparent: str) -> bytes:
-    """A value, with a name or without, and before it the span of the attempt that has made it."""
+    """A value, with a name or without, after the span of the attempt that made it."""
     return _TRACED + traceparent.encode() + body
 
 
 def trace_of(body: bytes) -> str:
-    """The span that made a value; empty where `traced` did not tell. It may be anything: whoever
-    writes the tree chooses it."""
+    """The span that made a value, or empty. It may be any text: a writer of the tree chooses it."""
     return body[1:_TRACE_BYTES].decode(errors="replace") if body[:1] == _TRACED else ""
 
 
 def split_name(body: bytes) -> tuple[str, bytes]:
-    """(name, body) of what `named` made; the name is empty where none was given."""
+    """(name, body) of what `named` made; the name is empty if there is none."""
     if bytes(body[:1]) not in MARKS:
         return "", body
     if body[:1] == _TRACED:
@@ -70,7 +69,7 @@ def split_name(body: bytes) -> tuple[str, bytes]:
 
 
 def function_name(function: Any) -> str:
-    """What a task is called that has no name of its own.
+    """The name of a task that has no name of its own.
 
     >>> function_name(str.upper), function_name(functools.partial(print, 1))
     ('str.upper', 'print')
@@ -97,7 +96,7 @@ def importable(function: Any) -> bool:
 
 
 def dump_function(function: Callable[..., Any]) -> bytes:
-    """By reference where it can be imported, otherwise by value (lambdas, `__main__`)."""
+    """By reference if it can be imported, otherwise by value (lambdas, `__main__`)."""
     if importable(function):
         return f"R{function.__module__}:{function.__qualname__}".encode()
     return named(dump_by_value(function, b"F" + HERE), function_name(function))
@@ -139,7 +138,7 @@ def load_function(blob: bytes) -> Callable[..., Any]:
 
 
 def name_of_function(blob: bytes) -> str:
-    """The name that a dumped function has, without decoding it; empty where it tells none."""
+    """The name of a dumped function, without decoding it; empty if it has none."""
     if kind := kind_of_function(blob):
         return kind
     if blob[:1] in (b"R", JSON):
@@ -148,13 +147,13 @@ def name_of_function(blob: bytes) -> str:
 
 
 def is_json(function: bytes) -> bool:
-    """Whether the task of a dumped function is JSON: then its results and logs are JSON, too."""
+    """Whether the task of a dumped function uses JSON, also for its results and logs."""
     return function[:1] == JSON
 
 
 def sends_code(blob: bytes) -> bool:
-    """Whether the code of a dumped function is sent with it. What is not by name may yet be a
-    partial of an imported function. One in the store is large, and not read for this."""
+    """Whether a dumped function contains its code. One by value may be a partial of an imported
+    function. One in the store is large, and is not read for this."""
     if blob[:1] in (b"R", JSON):
         return False
     body = split_name(blob)[1]

@@ -16,7 +16,7 @@ from .json_values import JSON
 
 #: The longest name of a function and its module.
 NAME_BYTES_MAX = 1000
-#: What stands behind the name of a function that is called once for each item of its argument.
+#: Follows the name of a function that is called once for each item of its argument.
 EACH = b"[]"
 #: The module in which a task of `Plan.map` finds the function that calls another for each item.
 _EACH_MODULE = "zkplan.author.task_specs"
@@ -26,7 +26,7 @@ _RUN_COMMAND = "zkplan.runtime.shell:run_command"
 
 
 class Name(NamedTuple):
-    """The name of a function: its module, and the way from there."""
+    """The name of a function: its module, and its qualified name there."""
 
     module: str
     qualname: str
@@ -39,7 +39,7 @@ class AllowList:
     """The functions that a worker or a replay may run: `MODULE:PATTERN`, `*` for any letters."""
 
     def __init__(self, entries: Iterable[str], *, may_be_empty: bool = False) -> None:
-        """Raises ZkplanError for an entry that is wrong, and for a list without any."""
+        """Raises ZkplanError for a malformed entry, and for an empty list."""
         self.entries = (entries,) if isinstance(entries, str) else tuple(entries)
         self._patterns = [_entry(text) for text in self.entries]
         if not self._patterns and not may_be_empty:
@@ -88,23 +88,23 @@ def why_unfit(name: Name) -> str:
 
 
 def dump_name(function: Any, each: bool = False) -> bytes:
-    """The name of a function that is found by it. Raises ValueError, which says what to do."""
+    """The name of a function that can be found by it. Raises ValueError, which says what to do."""
     module, qualname = (getattr(function, key, None) for key in ("__module__", "__qualname__"))
-    told = "put it at the top of a module that authors and workers can import"
+    todo = "put it at the top of a module that authors and workers can import"
     if module == "__main__":
-        raise ValueError(f"it is defined in the program itself (`__main__`): {told}")
+        raise ValueError(f"it is defined in the program itself (`__main__`): {todo}")
     if not isinstance(module, str) or not isinstance(qualname, str):
-        raise ValueError(f"{type(function).__qualname__} objects have no name: {told}")
+        raise ValueError(f"{type(function).__qualname__} objects have no name: {todo}")
     name = Name(module, qualname)
     why = why_unfit(name)
     if why:
-        raise ValueError(f"{why}: {told}")
+        raise ValueError(f"{why}: {todo}")
     try:
         is_found = _walk(name, sys.modules[module]) is function
     except (KeyError, FunctionNotAllowed, PayloadUndecodable):
         is_found = False
     if not is_found:
-        raise ValueError(f"it is not what {name} leads to: {told}")
+        raise ValueError(f"it is not what {name} leads to: {todo}")
     dumped = JSON + str(name).encode() + (EACH if each else b"")
     if len(dumped) > NAME_BYTES_MAX:
         raise ValueError(f"its name has more than {NAME_BYTES_MAX} bytes")
@@ -125,13 +125,13 @@ def name_in(blob: bytes) -> Name:
 
 
 def load_by_name(blob: bytes, allowed: AllowList | None = None) -> Callable[..., Any]:
-    """The function of that name. Nothing is imported for one that is not allowed.
+    """The function of that name. Imports nothing for a name that is not allowed.
 
-    Without a list any function may be imported. Raises FunctionNotAllowed, PayloadUndecodable.
+    Without a list every function is allowed. Raises FunctionNotAllowed, PayloadUndecodable.
     """
     kind = kind_of_function(blob)
     if kind:
-        return function_of_kind(kind)  # whoever started the worker has named its module
+        return function_of_kind(kind)  # `--kinds` named its module at the start of the worker
     name = name_in(blob)
     if allowed is not None:
         allowed.check(name)
@@ -152,21 +152,21 @@ def load_by_name(blob: bytes, allowed: AllowList | None = None) -> Callable[...,
 
 
 def _walk(name: Name, module: Any) -> Callable[..., Any]:
-    """What the name leads to in its module, through classes of that module alone.
+    """What the name leads to in its module, only through classes of that module.
 
-    `tasks:os.system` leads out of `tasks`: what a module has imported is not its own.
+    `tasks:os.system` leads out of `tasks`: a module does not own what it imports.
     """
     found: Any = None
     parts: Sequence[str] = name.qualname.split(".")
     for depth, part in enumerate(parts):
         found = vars(module).get(part) if depth == 0 else getattr(found, part, None)
-        told = f"{name.module}:{'.'.join(parts[: depth + 1])}"
+        path = f"{name.module}:{'.'.join(parts[: depth + 1])}"
         if found is None:
-            raise PayloadUndecodable(f"there is no {told} here")
+            raise PayloadUndecodable(f"there is no {path} here")
         is_own = getattr(found, "__module__", None) == name.module
         if not is_own or not (isinstance(found, type) or depth + 1 == len(parts)):
             raise FunctionNotAllowed(
-                str(name), f"{name} is not run: {told} is not a function or class of that module"
+                str(name), f"{name} is not run: {path} is not a function or class of that module"
             )
     if not callable(found):
         raise PayloadUndecodable(f"{name} cannot be called")
@@ -176,7 +176,7 @@ def _walk(name: Name, module: Any) -> Callable[..., Any]:
 # ---- The kinds of tasks that this process runs: names that stand for functions, in any language.
 
 
-#: What stands before the name of a kind, where a function is written.
+#: Precedes the name of a kind, in place of a function.
 _KIND = JSON + b"@"
 _functions: dict[str, Callable[..., Any]] = {}
 
@@ -195,7 +195,7 @@ def dump_kind(kind: str) -> bytes:
 
 
 def kind_of_function(blob: bytes) -> str:
-    """The kind that a written function names; empty where it names none.
+    """The kind that a dumped function names; empty if it names none.
 
     >>> kind_of_function(dump_kind("resize")), kind_of_function(b"Jmodule:name")
     ('resize', '')
@@ -204,7 +204,7 @@ def kind_of_function(blob: bytes) -> str:
 
 
 def function_of_kind(kind: str) -> Callable[..., Any]:
-    """Raises PayloadUndecodable: another worker may have it."""
+    """The function of that kind. Raises PayloadUndecodable, because another worker may have it."""
     found = _functions.get(kind)
     if found is None:
         raise PayloadUndecodable(
@@ -214,22 +214,22 @@ def function_of_kind(kind: str) -> Callable[..., Any]:
     return found
 
 
-# ---- Which modules of users this process has imported, and which files have changed since then.
+# ---- Which modules of users this process has imported, and which of their files have changed.
 
 
-#: Files of Python and of installed packages do not change while their users work on a task.
+#: Files of Python and of installed packages are not checked for changes.
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
-# No lock: a child that is forked while another thread holds it would wait for ever.
+# No lock: a child forked while another thread holds it would wait for ever.
 _seen: set[str] = set()
 #: By module: its file, and the time and size that the file had when the module was first seen.
 _imported: dict[str, tuple[str, tuple[int, int]]] = {}
 
 
 def note_imports() -> None:
-    """Note the state of the files of all modules that were imported since the last call. Call it
-    right after an import: a later change of the file is seen from then on."""
+    """Note the state of the files of all modules that were imported since the last call. Call this
+    right after an import, so that each later change of the file is noticed."""
     for name in sys.modules.keys() - _seen:
         file = _file_of(name)
         state = _state_of(file)
@@ -241,7 +241,7 @@ def note_imports() -> None:
 def changed_modules() -> dict[str, str]:
     """The modules whose files have changed since they were imported, each with its file."""
     note_imports()
-    # A file that is missing for a moment is being replaced by an editor.
+    # An editor may be replacing a file that is missing for a moment.
     return {
         name: file
         for name, (file, state) in sorted(_imported.items())
@@ -253,7 +253,7 @@ def _file_of(name: str) -> str:
     """The file of a module that a user may edit; empty for others."""
     if name in ("__main__", "__mp_main__") or name.partition(".")[0] == "zkplan":
         return ""
-    try:  # around the module's own ways to answer: a lazy one would be loaded by the question
+    try:  # without the module's own __getattr__, which would load a lazy one
         file = object.__getattribute__(sys.modules[name], "__dict__").get("__file__")
     except (KeyError, AttributeError):
         return ""

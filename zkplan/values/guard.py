@@ -1,8 +1,8 @@
 """Seal every request on its way to ZooKeeper, and open every answer.
 
-No step knows of keys. What it writes is sealed for the path that it writes to, and what it reads
-was sealed for the path that it was read from, or is an `Unproven`. A feature that keeps a record of
-its own below a plan or the root is covered by that alone (`places`).
+Steps know nothing of keys. What a step writes is sealed for the path that it writes to. What it
+reads was sealed for the path that it reads from, or is an `Unproven`. This covers each feature that
+keeps records below a plan or the root (see `sealed_places`).
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ from .sealed_places import (
 logger = get_logger("zkplan.protection")
 _checked: ContextVar[str] = ContextVar("zkplan_checked_plan", default="")
 T = TypeVar("T")
-#: The lives of so many plans, and so many refusals that were told of, are remembered.
+#: How many plans are remembered, and how many refusals that were logged.
 KNOWN_MAX = 10_000
 #: Makes a named tuple in two thirds of the time of its `_make`.
 _new = tuple.__new__
 
 
 class _Gone(Exception):
-    """What was read lay in a plan, or a root, that is not there any more: its place is unknown."""
+    """The plan, or the root, of what was read is gone: its place is unknown."""
 
 
 class Guard:
     """Seals and opens for the steps of one client under one root.
 
-    Thread-safe: each access to what it remembers is one operation of a dict.
+    Thread-safe: each access to its memory is one operation of a dict.
     """
 
     def __init__(self, keys: Sequence[Key], root: str) -> None:
@@ -85,10 +85,10 @@ class Guard:
         self._ring: Ring | None = None
         #: By name of a plan.
         self._lives: dict[str, Life] = {}
-        #: By path of what is ordered: its CZXID.
+        #: The CZXIDs of ordered znodes, by path.
         self._states: dict[str, int] = {}
-        self._told: set[tuple[str, int]] = set()
-        #: Where this is a list: the znodes that were opened and are sealed with an older key.
+        self._logged: set[tuple[str, int]] = set()
+        #: If this is a list, it collects the opened znodes that are sealed with an older key.
         self.older: list[str] | None = None
 
     def covers(self, path: str) -> bool:
@@ -96,7 +96,7 @@ class Guard:
         return self._places.of(path) is not None
 
     def step(self, step: Step[T]) -> Step[T]:
-        """The same step, whose requests and answers are sealed and opened."""
+        """The same step, with its requests sealed and its answers opened."""
         sent: dict[Ticket, Any] = {}
         answer: Any = None
         failure: Exception | None = None
@@ -131,17 +131,17 @@ class Guard:
 
     # ---- out
 
-    # Most operations and answers need nothing that is not known yet. Those ask nobody, and take no
-    # generator: each would cost them as much as the proof itself.
+    # Most operations and answers need only what is known already. Those read nothing and use no
+    # generator, which would cost them as much as the proof itself.
 
     def _sealed(self, request: Multi) -> Step[tuple[Multi, list[Create]]]:
-        """The transaction as it is sent; and the states of plans in it that are begun only then."""
+        """The transaction to send, and the states of plans in it that `_start` has to write."""
         ops: list[Op] | None = None
         begun: list[Create] = []
-        #: The name of a plan that this very transaction makes.
+        #: The name of a plan that this transaction makes.
         born = ""
-        #: The last argument with which a task ended, and sealed: it often goes to several tasks.
-        #: The object itself tells it, for each outcome of a task makes a new one.
+        #: The last argument with which a task ended, and its seal: it often goes to several tasks.
+        #: Comparing the object is enough, because each outcome of a task makes a new one.
         last, sealed_last = b"", b""
         places = self._places
         group_at, child_at, open_in_task = places.group_at, places.child_at, places.open_in_task
@@ -198,8 +198,7 @@ class Guard:
         return (request if ops is None else Multi(ops)), begun
 
     def _seal_now(self, path: str, op: Create | SetData) -> bytes | None:
-        """What is sealed of a task, in half the time of `_seal`. None if something has to be asked
-        first."""
+        """Seal data of a task in half the time of `_seal`. None if that needs a read first."""
         places = self._places
         life, ring = self._lives.get(path[places.plan_at]), self._ring
         if life is None or ring is None:
@@ -215,7 +214,7 @@ class Guard:
 
     def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
-        require_proven(data)  # what was refused is never sealed anew
+        require_proven(data)  # data that was refused is never sealed
         plan, rest, kind = place
         if kind.ordered and isinstance(op, SetData):
             if op.version < 0:
@@ -226,16 +225,17 @@ class Guard:
             rest += f"@{self._states[path]:x}.{op.version + 1}"
         is_born = bool(plan) and plan == born and isinstance(op, Create)
         if kind.starts and isinstance(op, Create) and not is_born:
-            # Nobody knows its CZXID yet. So it lets nothing run, and the state follows. That of a
-            # schedule's plan is made with its plan, and runs at once: if its maker died in between,
-            # nobody would go on. It counts only with the CZXID of its plan.
+            # Its CZXID is unknown yet. So this version lets nothing run, and the real state
+            # follows. The state of a schedule's plan is made with its plan and runs at once,
+            # because nobody would go on if its maker died in between: it counts only with the CZXID
+            # of its plan.
             data = starting_control(data)
         begins = with_plan(plan) if is_born else (yield from self._life(plan)).prefix
         ring = yield from self._rings()
         return seal_at(ring, begins, (plan, rest, kind), data)
 
     def _of_failure(self, place: Place, ops: Sequence[Op]) -> Step[Place]:
-        """Where a failure belongs: beside the dead letter that is made with it, or stands."""
+        """The place of a failure: it names the dead letter in `ops`, or the one that exists."""
         path = letter_path(self._places.root, place)
         n = death_of(ops, path)
         if n is None:
@@ -244,7 +244,7 @@ class Guard:
         return place if n is None else of_death(place, n)
 
     def _life(self, plan: str) -> Step[Life]:
-        """That of the plan, or of none. Its CZXID is 0 if the plan is not there."""
+        """The life of the plan, or of no plan. Its CZXID is 0 if the plan does not exist."""
         if not plan:
             return NO_PLAN
         return self._lives.get(plan) or (yield from self._learn(plan))
@@ -259,7 +259,7 @@ class Guard:
     def _rings(self) -> Step[Ring]:
         ring = self._ring
         if ring is None:
-            # No znode holds the uid of a root: the server gives it, and nobody can choose it.
+            # The uid of a root is in no znode: the server assigns it, so nobody can choose it.
             root = yield ReadData(self._places.root)
             ring = Ring(self._keys, b"%x.%x" % ((root.czxid, root.created_ms) if root else (0, 0)))
             if root is not None:
@@ -274,7 +274,7 @@ class Guard:
     # ---- in
 
     def _opened(self, request: Any, answer: Any) -> Step[Any]:
-        """`request` is one that reads, or the states that a transaction has begun."""
+        """Open the answer to a read. For a list of states that a transaction began, write them."""
         kind = type(request)
         if kind is ReadData and answer is not None:
             now = self._open_now(request.path, answer)
@@ -299,9 +299,9 @@ class Guard:
         return answer
 
     def _open_now(self, path: str, node: Node) -> Node | None:
-        """None if something has to be asked or told first, or its place is of a rare kind."""
+        """Open a znode. None if that needs a read or a log line first, or its place is rare."""
         places, data = self._places, node.data
-        # A gate may wait for any path, so this looks at the root and the plan, too.
+        # A gate may wait for any path, so this checks the root and the plan, too.
         if path[places.group_at] == TASK and path.startswith(places.plans):
             child = path[places.child_at]
             if child in places.open_in_task:
@@ -337,7 +337,7 @@ class Guard:
         return node and (self._open_now(path, node) or (yield from self._open(path, node, {})))
 
     def _letters(self, paths: Sequence[str]) -> Step[dict[str, Node | None]]:
-        """By path, the dead letters that stand beside those of these znodes that are outcomes."""
+        """The dead letters that belong to the outcomes among these znodes, by path."""
         places = [place for path in paths if (place := self._places.of(path)) is not None]
         wanted = [letter_path(self._places.root, each) for each in places if each[2] is OUTCOME]
         found: dict[str, Node | None] = {}
@@ -350,9 +350,9 @@ class Guard:
         return found
 
     def _open(self, path: str, node: Node, near: dict[str, Node | None]) -> Step[Node | None]:
-        """The znode with what was sealed in it, or with an `Unproven`; None if its plan is gone.
+        """The znode with its opened data, or with an `Unproven`; None if its plan is gone.
 
-        `near` has others that were read in the same request, or after it. It gets states.
+        `near` has znodes that were read in the same request, or after it. This adds states.
         """
         try:
             opened = yield from self._checked(path, node, near)
@@ -371,19 +371,19 @@ class Guard:
             self._note(self._states, path, node.czxid)
         if not (node.data or kind.needed) or (kind.introduces and not node.version):
             return node
-        if not plan and kind is RECORD:  # whoever reads a plan means this one
+        if not plan and kind is RECORD:  # reading a plan means this very one
             self._note(self._lives, rest, Life.of(rest, node.czxid))
         try:
             data: bytes = yield from self._proven(place, path, node, near)
         except PayloadRefused:
             if kind.undone:
-                # A retry may have taken it back since it was read.
+                # A retry may have withdrawn it since the read.
                 now = yield ReadData(path)
                 if now is None:
                     raise _Gone from None
                 if (now.czxid, now.version) != (node.czxid, node.version):
                     return (yield from self._checked(path, now, {}))
-            # The root or the plan may be another one than it was: that is asked once.
+            # The root or the plan may have been replaced: read them once more.
             yield from self._forget(plan)
             try:
                 data = yield from self._proven(place, path, node, {})
@@ -396,14 +396,14 @@ class Guard:
     def _proven(
         self, place: Place, path: str, node: Node, near: dict[str, Node | None]
     ) -> Step[bytes]:
-        """What was sealed there and was not taken back. Raises as `Ring.open`."""
+        """What was sealed there and not withdrawn. Raises as `Ring.open`."""
         plan, _, kind = place
         if kind is OUTCOME:
             at = letter_path(self._places.root, place)
             letter = near[at] if at in near else (yield from self._read(at))
             n = death_in(letter.data) if letter is not None else None
             if n is not None:
-                with suppress(PayloadRefused):  # an outcome of another kind stands there
+                with suppress(PayloadRefused):  # it is an outcome of another kind
                     return (yield from self._body(of_death(place, n), path, node))
         try:
             data = yield from self._body(place, path, node)
@@ -441,25 +441,23 @@ class Guard:
         yield from self._rings()
 
     def _refused(self, path: str, node: Node, error: PayloadUndecodable) -> Unproven:
-        told = type(error)(f"{path} is not used: {error}")
+        refusal = type(error)(f"{path} is not used: {error}")
         key = path, hash(node.data)
         checked = _checked.get()
-        if checked and (path == checked or path.startswith(f"{checked}/")):
-            return Unproven(told)
-        if key not in self._told:
-            if len(self._told) >= KNOWN_MAX:
-                self._told.clear()
-            self._told.add(key)
-            logger.warning("%s", told)
-        return Unproven(told)
+        is_reported = checked and (path == checked or path.startswith(f"{checked}/"))
+        if not is_reported and key not in self._logged:
+            if len(self._logged) >= KNOWN_MAX:
+                self._logged.clear()
+            self._logged.add(key)
+            logger.warning("%s", refusal)
+        return Unproven(refusal)
 
     def _start(self, op: Create, answer: Any) -> Step[None]:
         """Write the state that a `ready` was made for, now that its CZXID is known.
 
-        A `ready` that somebody has deleted and made anew holds at most what its first version
-        said. So that one lets nothing run; and a state that does is sealed for this very znode and
-        the next version. Its maker may have died in between: then whoever marks the plan ready
-        again goes on.
+        Somebody may delete a `ready` and make it again with its first version. So the first version
+        lets nothing run, and a state that does is sealed for this very znode and the next version.
+        If the maker dies in between, the next call that marks the plan ready goes on.
         """
         place = self._places.of(op.path)
         if place is None or not place[2].starts or control_from_bytes(op.data) != "running":
@@ -479,7 +477,7 @@ class Guard:
 
 @contextmanager
 def reported(plan_path: str) -> Iterator[None]:
-    """In this block and thread, what is refused in that plan is not logged: a report names it."""
+    """In this block and thread, do not log what is refused in that plan: a report names it."""
     before = _checked.set(plan_path)
     try:
         yield
@@ -488,4 +486,4 @@ def reported(plan_path: str) -> Iterator[None]:
 
 
 def _unpredicted(path: str) -> InvariantViolated:
-    return InvariantViolated(f"{path} is sealed for a number that nobody has predicted")
+    return InvariantViolated(f"{path} is sealed for a number that was not predicted")

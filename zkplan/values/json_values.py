@@ -11,7 +11,7 @@ from ..errors import PayloadUndecodable
 
 #: The encoding of values, functions and exceptions that travel as JSON.
 JSON = b"J"
-#: Lists and dicts lie in each other so deep at most. Both ends can follow that on any thread.
+#: The maximum nesting of lists and dicts, which both ends can process on any thread.
 DEPTH_MAX = 200
 #: Python writes and reads whole numbers of at most 4,300 digits.
 INT_BITS_MAX = 14_000
@@ -23,7 +23,7 @@ _INSTEAD: dict[type, str] = {
     bytes: "give a text (base64), or the path of a file",
     bytearray: "give a text (base64), or the path of a file",
 }
-#: The exceptions that are made anew by their type.
+#: The exceptions that can be made again from their type and arguments.
 _ERRORS = {
     kind.__name__: kind
     for kind in (
@@ -37,11 +37,11 @@ _ERRORS = {
 
 
 class NotJson(ValueError):
-    """A value that JSON does not carry. The text begins with its place: `at ['rows'][3]: …`."""
+    """JSON cannot represent a value. The text begins with its place: `at ['rows'][3]: …`."""
 
 
 class _Container(NamedTuple):
-    """A list or dict that is to be looked through, and where it stands."""
+    """A list or dict to be searched, and its place."""
 
     parent: _Container | None
     key: int | str
@@ -67,7 +67,7 @@ def dump_call_json(
     kwargs: Mapping[str, Any],
     position_of: Callable[[Any], int | None],
 ) -> bytes:
-    """The arguments of a call, and of each task in them its position and its place.
+    """The arguments of a call, and the position and place of each task in them.
 
     Raises NotJson, whose place begins with 0 for `args` and 1 for `kwargs`.
     """
@@ -77,7 +77,7 @@ def dump_call_json(
 
 
 def load_json(blob: bytes | memoryview) -> Any:
-    """The value that `dump_json` was given. It runs no code. Raises PayloadUndecodable."""
+    """The value that `dump_json` was given. Runs no code. Raises PayloadUndecodable."""
     if blob[:1] != JSON:
         raise PayloadUndecodable(
             "it is a pickle, or damaged, and only JSON is decoded here (serializer json)"
@@ -110,13 +110,13 @@ def load_call_json(blob: bytes | memoryview, values: Sequence[Any]) -> Any:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Type and arguments of a built-in exception; empty for one that cannot be made anew."""
+    """Type and arguments of a built-in exception; empty if they do not make it again."""
     name, args = type(error).__name__, list(error.args)
     if _ERRORS.get(name) is not type(error):
         return b""
     try:
         if str(type(error)(*args)) != str(error):
-            return b""  # such as an OSError, whose file name stands elsewhere
+            return b""  # for example an OSError, whose file name is not among its arguments
         return dump_json([name, args])
     except ValueError:
         return b""
@@ -132,7 +132,8 @@ def load_error(blob: bytes) -> Exception | None:
 
 
 def kind_of(value: Any) -> str:
-    """
+    """The type of a value for an error. Errors go to logs, and values may be secret.
+
     >>> kind_of(()), kind_of([])
     ('a tuple', 'a list')
     """
@@ -149,7 +150,7 @@ def shown_place(place: Sequence[int | str]) -> str:
 
 
 def _places(value: Any, position_of: Callable[[Any], int | None] | None) -> list[list[int | str]]:
-    """Of each task its position and its place. Raises NotJson for what JSON does not carry."""
+    """The position and the place of each task. Raises NotJson for values without JSON."""
     found: list[list[int | str]] = []
     root = _Container(None, "", [value], 0)
     waiting = [root]
@@ -194,7 +195,7 @@ def _places(value: Any, position_of: Callable[[Any], int | None] | None) -> list
 
 
 def _why_not(value: Any) -> str:
-    """Why JSON does not carry what is no text, list or dict; empty if it does."""
+    """Why JSON cannot represent a value that is no text, list or dict; empty if it can."""
     kind = type(value)
     if kind is int:
         if value.bit_length() <= INT_BITS_MAX:

@@ -15,13 +15,14 @@ from ..basics.settings import Settings
 from ..errors import InvalidSettings, PayloadRefused, PayloadUndecodable
 from ..protocol import formats
 
-#: A secret key authenticates; one of `aes` encrypts besides; ed25519 signs, its public half reads.
+#: A `secret` key authenticates, an `aes` key also encrypts, an ed25519 key signs, and its public
+#: half reads.
 SECRET, AES, SIGNING, READING = "secret", "aes", "ed25519", "ed25519-public"
 KINDS = (SECRET, AES, SIGNING, READING)
-#: How many bytes of a key's name and content stand before each sealed record.
+#: The length of the tag before each sealed record.
 TAG_BYTES = 4
 _KEY_BYTES, _KEY_BYTES_MAX = 32, 64
-#: Of 32 random bytes hardly ever fewer than 24 differ; of a word that somebody typed, few do.
+#: 32 random bytes nearly always have 24 different values or more; a typed word has few.
 _DIFFERENT_MIN = 12
 _ID = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _HOW = "make one with `zkplan root new-key FILE`"
@@ -29,7 +30,7 @@ _HOW = "make one with `zkplan root new-key FILE`"
 
 @dataclass(frozen=True, repr=False)
 class Key:
-    """One key. `material` are its bytes: 32 at least, and 32 for every kind but `secret`."""
+    """One key. `material` are its bytes: 32, or for the kind `secret` 32 to 64."""
 
     id: str
     kind: str
@@ -44,10 +45,10 @@ class Key:
 
     @property
     def tag(self) -> bytes:
-        """What names the key in the tree. Who signs and who only reads give it the same name.
+        """The name of the key in the tree, the same for both halves of an ed25519 key.
 
-        It tells nothing of a random key, and other bytes under the same ID get another tag: so a
-        process with a wrong key leaves things to others, and does not take them for forged.
+        It reveals nothing of a random key. Other bytes with the same ID have another tag, so a
+        process with a wrong key leaves data to others and does not treat them as forged.
         """
         kind, known = self.kind, self.material
         if kind == SIGNING:
@@ -59,7 +60,7 @@ class Key:
 
     @property
     def name(self) -> str:
-        """What people and `zkplan worker ls` call it: nothing in it is secret."""
+        """Its name for people and `zkplan worker ls`. Nothing in it is secret."""
         return f"{self.id}:{self.tag.hex()}"
 
     def to_line(self) -> str:
@@ -68,14 +69,14 @@ class Key:
 
 
 def new_key(identity: str, kind: str = SECRET) -> Key:
-    """A random key. Raises InvalidSettings for an identity or a kind that cannot be."""
+    """A random key. Raises InvalidSettings for an invalid identity or kind."""
     if kind not in (SECRET, AES, SIGNING):
         raise InvalidSettings(f"a key is of the kind {SECRET}, {AES} or {SIGNING}, not {kind!r}")
     return _key(identity, kind, secrets.token_bytes(_KEY_BYTES).hex(), "the key")
 
 
 def public_key(key: Key) -> Key:
-    """The half of an ed25519 key with which one reads, and seals nothing."""
+    """The half of an ed25519 key that can only read."""
     from .aes_ed25519 import public_of
 
     return Key(key.id, READING, public_of(key.material))
@@ -84,8 +85,8 @@ def public_key(key: Key) -> Key:
 def parse_keys(text: str, origin: str) -> list[Key]:
     """The keys in the lines `ID:KEY`, `ID:KIND:KEY` or `KEY` of a file.
 
-    Empty lines and those that begin with `#` are passed over. Raises InvalidSettings, which names
-    the line and never shows it.
+    Empty lines and lines that begin with `#` are ignored. Raises InvalidSettings, which names the
+    line and never shows it.
     """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -104,12 +105,12 @@ def parse_keys(text: str, origin: str) -> list[Key]:
 
 
 def names_of(keys: Sequence[Key]) -> str:
-    """The names of these keys, in their order: the first one seals."""
+    """The names of these keys, in order: the first one seals."""
     return " ".join(key.name for key in keys)
 
 
 def check_keys(keys: Sequence[Key]) -> Sequence[Key]:
-    """Raises InvalidSettings where two keys cannot be told apart."""
+    """Raises InvalidSettings if two keys have the same ID or tag."""
     ids, tags = [key.id for key in keys], [key.tag for key in keys]
     for key in keys:
         if ids.count(key.id) > 1 or tags.count(key.tag) > 1:
@@ -120,7 +121,7 @@ def check_keys(keys: Sequence[Key]) -> Sequence[Key]:
 
 
 def read_keys(files: Sequence[str]) -> list[Key]:
-    """The keys of these files, in their order: the first one seals, all open.
+    """The keys of these files, in order: the first one seals, all open.
 
     Raises InvalidSettings for a file that others may read, for one without a key, and for a key
     that is too short or not random.
@@ -133,7 +134,7 @@ def read_keys(files: Sequence[str]) -> list[Key]:
 
 
 def keys_of(settings: Settings) -> list[Key]:
-    """The keys that these settings name; none where they name none. Raises as `read_keys`."""
+    """The keys that these settings name, if any. Raises as `read_keys`."""
     if settings.secret:
         found = parse_keys(settings.secret.decode(errors="replace"), "the secret")
         return list(check_keys(found))
@@ -155,13 +156,12 @@ def _key(identity: str, kind: str, text: str, where: str) -> Key:
     if not _KEY_BYTES <= len(material) <= most or len(set(material)) < _DIFFERENT_MIN:
         raise InvalidSettings(
             f"{where}: a key is {_KEY_BYTES} random bytes as {2 * _KEY_BYTES} hexadecimal digits; "
-            f"whoever reads the tree could guess less: {_HOW}"
+            f"a reader of the tree could guess a weaker one: {_HOW}"
         )
     return Key(identity, kind, material)
 
 
-# ---- Seal bytes for a place with the first of some keys, and open them with whichever sealed
-# them.
+# ---- Seal bytes for a place with the first key, and open them with the key that sealed them.
 #
 #     z3  KIND  TAG  PROOF  BODY
 #
@@ -177,24 +177,24 @@ NOT_FOR_HERE = "it was not sealed for this place: it was changed, or moved here 
 
 
 class Seal(Protocol):
-    """One key of one root at work. `kind` is the letter of its algorithm."""
+    """Seals and opens with one key of one root. `kind` is the letter of its algorithm."""
 
     kind: bytes
 
     def seal(self, place: bytes, body: bytes) -> bytes: ...
 
     def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
-        """The body of what is sealed from `at` on, which is behind the tag; None where it was not
-        sealed so, or not for here."""
+        """The body of what is sealed from `at`, behind the tag; None if it was not sealed with this
+        key, or not for this place."""
 
 
 class _Hash:
-    """Keyed BLAKE2b. No place holds a null byte, so a place and a body have one text together."""
+    """Keyed BLAKE2b. No place has a null byte, so it separates the place from the body."""
 
     kind = b"H"
 
     def __init__(self, key: bytes, uid: bytes) -> None:
-        #: Has taken in the key. A copy of it costs a third of what taking in the key costs.
+        #: It has processed the key. Copying it costs a third of processing the key again.
         self._keyed = blake2b(uid + b" ", digest_size=_PROOF, key=key, person=_PERSON)
 
     def _proof(self, place: bytes, body: bytes) -> bytes:
@@ -211,11 +211,11 @@ class _Hash:
 
 
 class Ring:
-    """The keys of one root. `uid` tells this root from all others: keys are derived from it."""
+    """The keys of one root. They are derived from `uid`, which is unique to the root."""
 
     def __init__(self, keys: Sequence[Key], uid: bytes) -> None:
         made = [(key.tag, _seal_of(key, uid)) for key in keys]
-        #: By what stands before its proofs: its kind and its tag.
+        #: By the head of what it seals: its kind and its tag.
         self._seals = {MAGIC + seal.kind + tag: seal for tag, seal in made}
         self._tags = {tag for tag, _ in made}
         self._head = next(iter(self._seals))
@@ -232,10 +232,10 @@ class Ring:
         return self._head + self._sealing.seal(place, body)
 
     def open(self, place: bytes, sealed: bytes) -> bytes:
-        """The body. Nothing of it is looked at before its proof fits.
+        """The body. Nothing reads it before its proof is checked.
 
-        Raises PayloadRefused if it was not sealed with the key that it names, for this place.
-        Raises PayloadUndecodable if that key is not known here.
+        Raises PayloadRefused if it was not sealed with the key that it names for this place, and
+        PayloadUndecodable if that key is not known here.
         """
         head = sealed[:_HEAD]
         seal = self._seals.get(head)
@@ -247,7 +247,7 @@ class Ring:
         return body
 
     def _unknown(self, head: bytes) -> PayloadUndecodable:
-        """Why nothing that begins so is opened. Raises OtherFormat."""
+        """Why data with this head cannot be opened. Raises OtherFormat."""
         formats.require_magic(head, MAGIC)
         if head[: len(MAGIC)] != MAGIC or len(head) < _HEAD:
             return PayloadRefused("it is not sealed with any key")
@@ -260,7 +260,7 @@ class Ring:
         )
 
     def is_current(self, sealed: bytes) -> bool:
-        """Whether the key that seals now has sealed it, as far as it says itself."""
+        """Whether its head names the key that seals now."""
         return sealed[:_HEAD] == self._head
 
 
@@ -277,14 +277,13 @@ def _seal_of(key: Key, uid: bytes) -> Seal:
 
 
 def derived(key: Key, uid: bytes) -> bytes:
-    """The key of the root with that uid. So roots that share a key seal differently."""
+    """The key of the root with that uid, so that roots with one key seal differently."""
     person = b"zkplan.root.aes" if key.kind == AES else b"zkplan.root.mac"
     return blake2b(uid, key=key.material, person=person, digest_size=32).digest()
 
 
 def without_proof(sealed: bytes) -> bytes:
-    """What was sealed, whoever did it: nothing proves it. Raises PayloadUndecodable if it is
-    encrypted."""
+    """The body, without a check of its proof. Raises PayloadUndecodable if it is encrypted."""
     if sealed[: len(MAGIC)] != MAGIC:
         return sealed
     proofs = {_Hash.kind: _PROOF, b"S": 64}

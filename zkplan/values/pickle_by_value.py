@@ -1,4 +1,4 @@
-"""Pickle by value with dill what workers cannot import, and explain what cannot travel."""
+"""Pickle by value with dill what workers cannot import, and explain what cannot be pickled."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ import dill
 from ..basics.text import summary_of
 from ..errors import NotSerialisable, ZkplanError
 from .classes_by_value import reduce_by_value
+from .json_values import kind_of
 
 
 def global_names(function: Any, recurse: bool = True) -> list[str]:
-    """Names that the code of `function`, and of what is defined in it, looks up as globals.
+    """Names that the code of `function`, and of definitions in it, looks up as globals.
 
-    Empty for anything but a function, method or code object. Gives the same as
-    `dill.detect.nestedglobals`, but in any number of threads, and `__package__` where it imports
-    something: a relative import starts there.
+    Empty for anything but a function, method or code object. Returns the same as
+    `dill.detect.nestedglobals`, but is thread-safe, and adds `__package__` if the code imports
+    something, because a relative import needs it.
 
     >>> global_names(lambda: [print(len(x)) for x in y])
     ['len', 'print', 'y']
@@ -57,17 +58,17 @@ def _code_of(function: Any) -> CodeType | None:
 # ---- Pickle by value with dill: lambdas, closures, and what is defined in `__main__`.
 
 
-#: What pickle is to put in place of an object, or None where that is no task.
+#: Returns what pickle puts in place of a task; None for other objects.
 ReduceTask = Callable[[Any], Any]
-# dill's own function reads what `dis` prints, and replaces `sys.stdout` for all threads meanwhile.
-# Of two threads that pickled functions at once, one function lost its globals, and what others
-# printed was swallowed.
+# dill's own function reads the output of `dis`, and replaces `sys.stdout` for all threads
+# meanwhile. When two threads pickled functions at once, one function lost its globals, and the
+# output of other threads was lost.
 dill.detect.nestedglobals = global_names
 
 _FILES = frozenset(
     (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 )
-#: Each process has its own of these: they need not travel.
+#: Each process has its own of these.
 _STREAMS = ("<stdin>", "<stdout>", "<stderr>")
 
 _dill_lock = threading.Lock()
@@ -81,44 +82,44 @@ def is_importable_module(obj: Any) -> bool:
 
 
 class _DillPickler(dill.Pickler):  # type: ignore[misc]
-    """dill, with something else in place of tasks."""
+    """dill, which replaces tasks."""
 
     def __init__(self, file: io.BytesIO, reduce_task: ReduceTask | None) -> None:
-        # recurse: carry only the globals that a function uses, not the author's whole `__main__`.
+        # recurse: pickle only the globals that a function uses, not the author's whole `__main__`.
         super().__init__(file, 5, recurse=True)
         self.reduce_task = reduce_task
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
         """Raises PicklingError for a name of `__main__`: each process has its own."""
         if getattr(obj, "__module__", None) == "__main__":
-            told = name or getattr(obj, "__qualname__", type(obj).__qualname__)
+            name = name or getattr(obj, "__qualname__", type(obj).__qualname__)
             raise pickle.PicklingError(
-                f"{told} of __main__ goes by its name, which workers do not find in their own "
+                f"{name} of __main__ goes by its name, which workers do not find in their own "
                 "__main__: move it into a module that they import"
             )
         super().save_global(obj, name)
 
     def reducer_override(self, obj: Any) -> Any:
         if is_importable_module(obj):
-            # dill would carry all variables of a module that does not come with Python.
+            # dill would pickle all variables of a module that does not come with Python.
             return importlib.import_module, (obj.__name__,)
         if type(obj) is pickle.PickleBuffer:
             return _reduce_buffer(obj)
         if type(obj) in _FILES and not obj.closed and getattr(obj, "name", "") not in _STREAMS:
-            # dill would open it again in the worker, and mode `w` would empty it.
+            # dill would open it again in the worker, where mode `w` would empty it.
             raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
         task = self.reduce_task(obj) if self.reduce_task is not None else None
         return reduce_by_value(obj) if task is None else task
 
 
 def _reduce_buffer(buffer: pickle.PickleBuffer) -> Any:
-    """As bytes: after an empty bytearray as a buffer, Python's pickler takes each b"" for it."""
+    """As bytes: after an empty bytearray as a buffer, Python's pickler reuses it for each b""."""
     with buffer.raw() as view:
         return bytes if view.readonly else bytearray, (bytes(view),)
 
 
 def dump_by_value(value: Any, prefix: bytes, reduce_task: ReduceTask | None = None) -> bytes:
-    """The pickle of `value`, after `prefix`. Raises whatever dill raises."""
+    """The pickle of `value`, after `prefix`. Raises what dill raises."""
 
     def dumped() -> bytes:
         file = io.BytesIO(prefix)
@@ -135,10 +136,10 @@ def dump_by_value(value: Any, prefix: bytes, reduce_task: ReduceTask | None = No
 
 @contextmanager
 def _functions_that_call_each_other() -> Iterator[None]:
-    """Keep dill from following for ever two functions by value that call each other.
+    """Prevent endless recursion of dill for two functions by value that call each other.
 
-    Within the block it stops at a function that it is looking at already. All other results are the
-    same: other threads that use dill meanwhile are not disturbed.
+    Within the block it stops at a function that is in progress. All other results stay the same, so
+    other threads that use dill meanwhile are not disturbed.
     """
     busy = threading.local()
 
@@ -161,15 +162,15 @@ def _functions_that_call_each_other() -> Iterator[None]:
             dill.detect.globalvars = original
 
 
-# ---- Arrays that repeat their data without holding it twice travel as what they repeat.
+# ---- Pickle arrays that repeat their data without a copy as what they repeat.
 
 
 def reduce_repeating(obj: Any) -> Any:
     """For `reducer_override` of a pickler. NotImplemented: leave `obj` to the pickler.
 
     `numpy.broadcast_to` shows one row a thousand times. NumPy would write it a thousand times, and
-    the reader would hold all of them. A view that may be written to is left alone: who writes
-    into its copy must find rows of their own there.
+    the reader would hold all of them. Writable views stay as they are, because a reader may write
+    into single rows.
     """
     numpy = sys.modules.get("numpy")  # without it there are no arrays
     if numpy is None or type(obj) is not numpy.ndarray or obj.flags.writeable:
@@ -183,39 +184,33 @@ def reduce_repeating(obj: Any) -> Any:
     return numpy.broadcast_to, (once, obj.shape)
 
 
-# ---- Why a value cannot travel: the error names the part of it that pickle refuses.
+# ---- Why a value cannot be pickled: the error names the part that pickle refuses.
 
 
 def not_serialisable(
     what: str, value: Any, error: Exception, reduce_task: ReduceTask | None = None
 ) -> NotSerialisable:
-    """The error to raise from `error`, with which pickle has refused `value`. `what` names it."""
+    """The error to raise from the `error` of pickle for `value`. `what` names the value."""
     if isinstance(error, RecursionError):
         return NotSerialisable(
             f"{what} cannot be serialised: it is nested too deeply, or holds itself in a way that "
             "pickle cannot follow; keep it flat, for example as a list of its parts"
         )
-    told = f"{what} cannot be serialised: {summary_of(error)}"
+    refusal = f"{what} cannot be serialised: {summary_of(error)}"
     path = None if isinstance(error, ZkplanError) else _path(value, reduce_task, {id(value)})
     if not path:
-        return NotSerialisable(told)
+        return NotSerialisable(refusal)
     uses = ", which uses ".join(name for name, _ in path)
     return NotSerialisable(
-        f"{told}. It uses {uses}, {kind_of(path[-1][1])}: make that inside the function"
+        f"{refusal}. It uses {uses}, {kind_of(path[-1][1])}: make that inside the function"
     )
-
-
-def kind_of(value: Any) -> str:
-    """What an error says of a value: its type. Errors go to logs, and values may be secret."""
-    name = type(value).__qualname__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _path(
     value: Any, reduce_task: ReduceTask | None, seen: set[int]
 ) -> list[tuple[str, Any]] | None:
-    """The parts, each in the one before it, that lead to what pickle refuses; empty if that is
-    `value` itself, None if what it has was seen before: functions may call each other."""
+    """The parts, each in the one before it, that lead to what pickle refuses. Empty if that is
+    `value` itself, None if its parts were seen before, as functions may call each other."""
     refused = [part for part in _parts(value) if not _travels(part[1], reduce_task)]
     for name, part in refused:
         if id(part) not in seen:
@@ -235,8 +230,8 @@ def _travels(value: Any, reduce_task: ReduceTask | None) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What goes along with a function, a class or an object by value. Their names are code, and so
-    no secrets."""
+    """The parts that are pickled with a function, a class or an object by value. Their names are
+    code, so they are no secrets."""
     match value:
         case functools.partial():
             yield _name_of(value.func), value.func

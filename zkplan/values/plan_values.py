@@ -1,6 +1,6 @@
 """Seal and open the values of plans, and put the large ones in the store.
 
-S10: the blob is written, and lasts, before the transaction that refers to it is sent.
+S10: the blob is durable before the transaction that refers to it is sent.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ from .json_values import dump_call_json, dump_json
 from .pickle_by_value import not_serialisable
 from .store import Store
 
-#: The first byte of a value without a name that is no reference: nearly all arguments.
+#: The first byte of a value without a name that is no reference, as of nearly all arguments.
 _AS_IT_IS = frozenset((b"P", b"C", b"D"))
-#: How long to wait for a sign of a store that may be away.
+#: How long to wait for an answer of a store that may be unavailable.
 SIGN_S = 2.0
-#: The folders of so many plans are remembered.
+#: For how many plans the folder is remembered.
 FOLDERS_MAX = 10_000
+#: How to give a store to a client.
+HOW_TO_GIVE = "(connect(store=...), --store or ZKPLAN_STORE)"
 NO_STORE = (
     "its value lies in a store, and none is configured here: give the one of its author "
-    "(connect(store=...), --store or ZKPLAN_STORE)"
+    f"{HOW_TO_GIVE}"
 )
 
 
@@ -63,23 +65,20 @@ class Values:
         store: Store | None = None,
         for_ever: bool = False,
     ) -> None:
-        """`for_ever` waits for ZooKeeper as long as it takes, as a worker does."""
+        """`for_ever`: wait for ZooKeeper without a limit, as a worker does."""
         self.transport, self.codec, self.store = transport, codec, store
         self._for_ever = for_ever
         self._cache = Cache()
         self._folders: dict[str, str] = {}
 
     def for_worker(self, allowed: AllowList | None = None) -> Values:
-        """The same, but it waits for ZooKeeper as long as it takes. `allowed`: see Codec."""
+        """The same, but it waits for ZooKeeper without a limit. `allowed`: see Codec."""
         found = Values(self.transport, self.codec.for_worker(allowed), self.store, True)
         found._cache = self._cache
         return found
 
     def folder_of(self, plan_path: str) -> str:
-        """The folder of a plan in the store. It is another one for each copy of a plan.
-
-        Raises PlanNotFound.
-        """
+        """The folder of a plan in the store; each copy has its own. Raises PlanNotFound."""
         folder = self._folders.get(plan_path)
         if folder is None:
             node = self._run(_read(plan_path))
@@ -93,7 +92,7 @@ class Values:
         return folder
 
     def known_folder_of(self, plan_path: str) -> str:
-        """The same; empty where there is no store, no such plan, or one of a newer zkplan."""
+        """The same; empty if there is no store, no such plan, or one of a newer zkplan."""
         try:
             return self.folder_of(plan_path) if self.store is not None else ""
         except (PlanNotFound, PayloadUndecodable):
@@ -113,7 +112,7 @@ class Values:
             except StoreUnavailable as error:
                 found.append(str(error))
 
-        # A file system whose server is gone may block for ever.
+        # On a thread, because a file system whose server is gone may block for ever.
         looking = threading.Thread(target=look, name="zkplan-store-look", daemon=True)
         looking.start()
         looking.join(SIGN_S)
@@ -126,8 +125,7 @@ class Values:
     ) -> bytes:
         """The envelope of a value. `name` is that of its task, if the value will be kept.
 
-        Without a `key` nothing is written to the store: empty for a value that belongs there.
-
+        Without a `key` nothing is written to the store: a value that belongs there returns b"".
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
         if self.store is None:
@@ -158,7 +156,7 @@ class Values:
         kwargs: Mapping[str, Any],
         position_of: Callable[[Any], int | None],
     ) -> bytes:
-        """The same as JSON. Raises NotJson, and StoreUnavailable."""
+        """The arguments of a call as JSON. Raises NotJson, and StoreUnavailable."""
         body = dump_call_json(args, kwargs, position_of)
         store = self._store_for(body, [])
         return body if store is None else self._stored(store, plan_path, ADDED, body, [])
@@ -170,8 +168,8 @@ class Values:
         kwargs: Mapping[str, Any],
         position_of: Callable[[Any], int | None],
     ) -> bytes:
-        """The arguments of a call; each task in them becomes its position. Raises whatever dill
-        raises, and StoreUnavailable."""
+        """The arguments of a call; each task in them becomes its position. Raises what dill raises,
+        and StoreUnavailable."""
         if self.store is None:
             return dump_call(args, kwargs, position_of)
         body, buffers = dumped((tuple(args), dict(kwargs)), position_of)
@@ -190,8 +188,8 @@ class Values:
 
     def _store_for(self, body: bytes, buffers: Sequence[pickle.PickleBuffer]) -> Store | None:
         """The store, if there is one and the value is large enough for it."""
-        size = len(body) + sum(buffer.raw().nbytes for buffer in buffers)
-        return self.store if self.store is not None and size > self.store.inline_limit else None
+        store = self.store
+        return store if store is not None and _size(body, buffers) > store.inline_limit else None
 
     def _stored(
         self,
@@ -201,9 +199,7 @@ class Values:
         body: bytes,
         buffers: Sequence[pickle.PickleBuffer],
     ) -> bytes:
-        views = [buffer.raw() for buffer in buffers]
-        parts = [Part(body), *(Part(view, view.readonly) for view in views)]
-        return self._stored_blob(store, plan_path, key, encode(parts))
+        return self._stored_blob(store, plan_path, key, _encoded(body, buffers))
 
     def _stored_blob(
         self, store: Store, plan_path: str, key: str, chunks: Sequence[Bytes]
@@ -220,7 +216,7 @@ class Values:
     # ---- open
 
     def load(self, plan_path: str, body: bytes, read: Read | None = None) -> Any:
-        """The value of an opened envelope. `read` gives its blob, if that is read elsewhere.
+        """The value of an opened envelope. `read` returns its blob, if that is read elsewhere.
 
         Raises PayloadUndecodable, StoredValueLost, StoreUnavailable, and what the user's own
         classes raise.
@@ -241,7 +237,7 @@ class Values:
         return loaded(self.codec.load_call, blob, values)
 
     def load_all(self, plan_path: str, bodies: Sequence[bytes]) -> list[Any]:
-        """The values of the arguments of one task. Stored ones are read several at once."""
+        """The values of the arguments of one task. Several stored ones are read at once."""
         if self.store is None or len(bodies) < 2:
             return [self.load(plan_path, body) for body in bodies]
         plain = [split_name(body)[1] for body in bodies]
@@ -251,14 +247,15 @@ class Values:
         return [self.load(plan_path, *each) for each in zip(plain, reads, strict=True)]
 
     def reading(self, plan_path: str, body: bytes) -> Read | None:
-        """What reads the blob of an opened envelope, for `side_by_side`; None if it has none."""
+        """A function that reads the blob of an opened envelope, for `side_by_side`; None if it has
+        none."""
         plain = split_name(body)[1]
         if not is_stored(plain):
             return None
         return lambda: self.blob(plan_path, Reference.from_bytes(plain))
 
     def reading_sealed(self, plan_path: str, sealed: bytes) -> Read | None:
-        """Likewise of an envelope. Whoever opens it says what is wrong with that."""
+        """Likewise for a sealed envelope; None also if it cannot be opened."""
         if self.store is None:
             return None
         try:
@@ -275,18 +272,18 @@ class Values:
         blob = self.blob(plan_path, Reference.from_bytes(reference))
         return load_function(bytes(decode(blob)[0]))
 
-    # ---- what goes to the process of a task
+    # ---- for the process of a task
 
     def carried(self, plan_path: str, body: bytes, read: Read | None = None) -> tuple[bool, Bytes]:
-        """An opened envelope, or a function, for the process of a task: whether it is a blob, and
-        its bytes. `read`: see `load`. Raises as `blob`."""
+        """Whether an opened envelope, or a function, is a blob, and its bytes. `read`: see `load`.
+        Raises as `blob`."""
         read = read or self.reading(plan_path, body)
         return (False, body) if read is None else (True, read())
 
     def seal_carried(
         self, plan_path: str, key: str, is_blob: bool, data: Bytes, name: str = ""
     ) -> bytes:
-        """The envelope of a value that the process of a task has encoded; as `seal`."""
+        """The envelope of a value that the process of a task has encoded. Raises as `seal`."""
         if is_blob:
             if self.store is None:
                 raise PayloadUndecodable(NO_STORE)
@@ -294,7 +291,7 @@ class Values:
         return self.codec.seal(VALUE, named(bytes(data), name) if name else bytes(data))
 
     def blob(self, plan_path: str, reference: Reference) -> Bytes:
-        """The bytes in the store, as its reference says they are.
+        """The bytes in the store, checked against the digest of their reference.
 
         Raises PayloadUndecodable if there is no store, StoredValueLost, StoreUnavailable.
         """
@@ -333,13 +330,13 @@ def _read(path: str) -> Step[Any]:
 def dumped(
     value: Any, position_of: Callable[[Any], int | None] | None = None
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """The pickle and its buffers, which lie apart so that large ones are not copied."""
+    """The pickle and its buffers, which are separate so that large ones are not copied."""
     buffers: list[pickle.PickleBuffer] = []
     body = dump(value, position_of, buffers)
     try:
         for buffer in buffers:
             buffer.raw()
-    except BufferError:  # not contiguous: only its object can put it into the pickle
+    except BufferError:  # not contiguous: its object has to put it into the pickle
         return dump(value, position_of), []
     return body, buffers
 
@@ -349,10 +346,19 @@ def loaded(load: Callable[..., Any], blob: Bytes, values: Sequence[Any]) -> Any:
     return load(memoryview(body), values, buffers)
 
 
-# ---- Values on their way between a worker and the process of a task, which has no store.
+def _size(body: bytes, buffers: Sequence[pickle.PickleBuffer]) -> int:
+    return len(body) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+def _encoded(body: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Bytes]:
+    views = [buffer.raw() for buffer in buffers]
+    return encode([Part(body), *(Part(view, view.readonly) for view in views)])
+
+
+# ---- Values on their way between a worker and the process of a task.
 #
-# The worker reads and writes blobs of the store, and decodes nothing. The process does that,
-# and knows no login of the store.
+# The worker reads and writes blobs of the store, and decodes nothing. The process decodes, and has
+# no login of the store.
 
 
 def carried_value(is_blob: bool, data: Bytes, values: Sequence[Any] = ()) -> Any:
@@ -372,9 +378,8 @@ def carry(value: Any, inline_limit: int | None) -> tuple[bool, list[Bytes]]:
         if inline_limit is None:
             return False, [dump(value)]
         body, buffers = dumped(value)
-        views = [buffer.raw() for buffer in buffers]
-        if len(body) + sum(view.nbytes for view in views) > inline_limit:
-            return True, encode([Part(body), *(Part(view, view.readonly) for view in views)])
+        if _size(body, buffers) > inline_limit:
+            return True, _encoded(body, buffers)
         return False, [dump(value) if buffers else body]
     except ZkplanError:
         raise

@@ -1,26 +1,26 @@
-"""Say which znodes hold sealed data, the place and plan that each is sealed for, and what a retry
-takes back.
+"""Which znodes hold sealed data, the place and plan that each is sealed for, and what a retry
+withdraws.
 
 A place is text without null bytes, after the uid of the root:
 
     plan-NUMBER                                 the record of a plan
     plan-NUMBER@CZXID/…                         what lies in a plan: the path, with these exceptions
     plan-NUMBER@CZXID/task-NUMBER/outcome       each argument with which that task ended; its number
-                                                stands before what is sealed
+                                                is before the sealed part
     plan-NUMBER@CZXID/…/arg-POSITION<NUMBER     one with which that task has not ended
     plan-NUMBER@CZXID/task-NUMBER/log           each `log-` of a task: the server numbers them
     plan-NUMBER@CZXID/history/seg               each segment of its history, likewise
-    plan-NUMBER@CZXID/results/TASK@N            a failure, which a retry takes back: N is that of
-                                                the dead letter that stands beside it
+    plan-NUMBER@CZXID/results/TASK@N            a failure, which a retry withdraws: N is that of its
+                                                dead letter
     plan-NUMBER@CZXID/limit                     the size of a plan's own limit
     plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Kind.ordered`
-    workers/ID@CZXID.VERSION                    what a worker was told: each version but the first
+    workers/ID@CZXID.VERSION                    orders to a worker: each version but the first
     limits/NAME@CZXID.VERSION                   likewise a limit, the bounds of the root, and the
                                                 next time of a schedule
     …                                           the path, for anything else below the root
 
-CZXID is that of the plan's znode: a plan that somebody makes anew from what he has recorded is
-another plan. It is `new` for what the transaction makes that makes the plan.
+CZXID is that of the plan's znode: a plan that somebody makes again from a recording is another
+plan. It is `new` for znodes made by the transaction that makes the plan.
 """
 
 from __future__ import annotations
@@ -37,26 +37,28 @@ from ..protocol.records import Dead, is_starting, share_from_bytes
 from ..protocol.requests import Create, Op, SetData
 from .keyring import Ring
 
-#: Rooms whose names alone count, and whose data no key covers.
+#: Only the names of znodes in these rooms matter: no key covers their data.
 _OPEN_ROOMS = frozenset(("claims", "delayed", "active", "failed"))
 _OPEN_IN_PLAN = frozenset(("runnable", "add-ids", "queues"))
-#: What stands between the name of a plan and the number of a task; and of one, for its result.
+#: Between the name of a plan and the number of a task, in the path of a task and of a result.
 TASK, _RESULTS = "/task-", "/results/"
-#: The first five letters behind the path of a task, in that of its arguments and log entries.
+#: The first five letters after the path of a task, in the paths of its arguments and log entries.
 ARG, LOG = "/arg-", "/log-"
-#: How the places of children end whose numbers the server gives. A task has one place for all.
+#: The ends of places of children that the server numbers. All children of a task share one place.
 UNNUMBERED = ("/log", "/seg")
 
 
 class Kind(NamedTuple):
-    """`ordered`: the data change, and an older state must not come back. So they are sealed for the
+    """How data are sealed.
+
+    `ordered`: the data change, and an older state must not come back. So they are sealed for the
     znode's own CZXID and for the version that the write makes. The first version, which may come
-    back, lets nothing run: it is empty, or paused. `starts`: the state that it is made for follows
-    by itself; see `Guard._start`. `needed`: they are never empty.
-    `introduces`: in its first version a worker says who it is, to whoever has which keys. That is
-    not sealed, and nobody acts on it; later versions are orders. `argument`: its place is that of
-    the outcome which it is, the same in all tasks that get it; see `place_of_argument`.
-    `undone`: a retry takes it back, and it must not be put back then; see `guard` and `undone`.
+    back, lets nothing run: it is empty, or paused. `starts`: the state that it is made for follows;
+    see `Guard._start`. `needed`: the data are never empty. `introduces`: the first version is the
+    registration of a worker, which is not sealed, because readers may have other keys, and which
+    nobody acts on; later versions are orders. `argument`: its place is that of the outcome, the
+    same in all tasks that get it; see `place_of_argument`. `undone`: a retry withdraws it, and then
+    it must not be put back.
     """
 
     ordered: bool = False
@@ -74,21 +76,21 @@ _SETTING = Kind(ordered=True, needed=False)
 _INTRODUCTION = Kind(ordered=True, introduces=True)
 ARGUMENT = Kind(argument=True)
 
-#: Children of a plan that are never empty where they stand.
+#: Children of a plan that are never empty.
 _IN_PLAN = {"ready": _STATE, "done": END}
 
-#: Where a znode's data belong: the name of its plan, which is empty where it is in none, and the
-#: rest of its path. A plain tuple, for one is made for each znode that is read or written.
+#: Where a znode's data belong: the name of its plan, empty if it is in none, and the rest of its
+#: path. A plain tuple, because each znode that is read or written makes one.
 Place = tuple[str, str, Kind]
 
 
 class Places:
     """The places below one root.
 
-    Most of what is read and written is a task or a child of one. All numbers have ten digits, so
-    the parts of such a path always stand at the same letters, and these slices take half the time
-    that a search for the slashes takes: `plan_at` the name of the plan, `group_at` what is `TASK`,
-    `child_at` the first letters of the child, `rest_at` (of a log entry `log_at`) its place.
+    Most reads and writes are of a task or a child of one. All numbers have ten digits, so the parts
+    of such a path are always at the same letters, and these slices take half the time of a search
+    for the slashes: `plan_at` the name of the plan, `group_at` what is `TASK`, `child_at` the first
+    letters of the child, `rest_at` (of a log entry `log_at`) its place.
     """
 
     #: Children of a task that no key covers, by their first letters.
@@ -108,7 +110,7 @@ class Places:
         self.child_at, self.log_at = slice(task + 15, task + 20), slice(task, task + 19)
 
     def of(self, path: str) -> Place | None:
-        """The place of a znode; None where no key covers its data."""
+        """The place of a znode; None if no key covers its data."""
         if path[self.group_at] == TASK and path.startswith(self.plans):
             child = path[self.child_at]
             if child in self.open_in_task:
@@ -136,8 +138,8 @@ class Places:
 def place_of_argument(rest: str, argument: bytes) -> bytes:
     """The place of an argument, below its plan; `rest` is its path there.
 
-    Where its source has not ended with it, it counts at its own path alone: that task may end with
-    another outcome. Raises PayloadRefused if it names no task.
+    If its source has not ended with it, it is valid only at its own path, because that task may end
+    with another outcome. Raises PayloadRefused if it names no task.
     """
     number, mark = argument[:NUMBER_BYTES], argument[NUMBER_BYTES:HEAD_BYTES]
     if number.isdigit():
@@ -169,17 +171,16 @@ def _in_plan(plan: str, path: str) -> Place | None:
     if first == HISTORY and last.startswith(SEGMENT):
         return plan, f"{first}/seg", RECORD
     if first in _OPEN_IN_PLAN:
-        # What names the task of a key, and what an update has done: others have no data.
+        # The names of keys and the records of updates. Others have no data.
         return (plan, path, RECORD) if last.startswith((TASK_KEY, UPDATE)) else None
     return plan, path, _OPTIONAL
 
 
-# ---- Which plan of a name is meant, and how what lies in it is sealed and opened.
+# ---- Which plan of a name is meant, and how its content is sealed and opened.
 
 
 class Life(NamedTuple):
-    """Which plan of a name is meant: the CZXID of its znode, and what the places of all that lies
-    in it begin with."""
+    """Which plan of a name is meant: the CZXID of its znode, and the prefix of all places in it."""
 
     czxid: int
     prefix: bytes
@@ -189,18 +190,18 @@ class Life(NamedTuple):
         return cls(czxid, f"{plan}@{czxid:x}/".encode())
 
 
-#: Of what lies in no plan.
+#: For what is in no plan.
 NO_PLAN = Life(0, b"")
 
 
 def with_plan(plan: str) -> bytes:
-    """How the place of what is made in the transaction that makes its plan begins: nobody knows the
-    CZXID of that yet. It counts only where both have the same one."""
+    """The prefix of places made by the transaction that makes their plan, whose CZXID is unknown
+    then. It is valid only if both have the same CZXID."""
     return f"{plan}@new/".encode()
 
 
 def seal_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
-    """`begins`: how places in this life of the plan begin. Raises as `require_proven`."""
+    """`begins`: the prefix of places in this life of the plan. Raises as `require_proven`."""
     require_proven(data)
     _, rest, kind = place
     if kind.argument:
@@ -209,7 +210,7 @@ def seal_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
 
 
 def seal_argument(ring: Ring, begins: bytes, rest: str, data: bytes) -> bytes:
-    """What it says of its source stands before what is sealed."""
+    """The number of its source is before the sealed part."""
     head = data[:HEAD_BYTES]
     return head + ring.seal(begins + place_of_argument(rest, head), data[HEAD_BYTES:])
 
@@ -228,10 +229,10 @@ def open_argument(ring: Ring, begins: bytes, rest: str, data: bytes) -> bytes:
     return head + ring.open(begins + place_of_argument(rest, head), data[HEAD_BYTES:])
 
 
-# ---- What a retry takes back: the failure of a task, and the end of a plan.
+# ---- What a retry withdraws: the failure of a task, and the end of a plan.
 #
-# Both stay authentic, so whoever has recorded one could put it back. A failure counts beside the
-# dead letter that was made with it, and an end as long as the plan was not retried since.
+# Both stay authentic, so somebody who recorded one could put it back. So a failure is valid only
+# with the dead letter that was made with it, and an end only until the next retry of the plan.
 
 
 _FAILURE = ENVELOPE + b"E"
@@ -244,19 +245,19 @@ def is_failure(outcome: bytes) -> bool:
 
 
 def letter_path(root: str, place: Place) -> str:
-    """Of the dead letter that stands beside that outcome, if it is a failure."""
+    """The path of the dead letter that belongs to that outcome, if it is a failure."""
     plan, rest, _ = place
     return f"{root}/{plan}/dead/{rest.partition('/')[2]}"
 
 
 def death_in(letter: bytes) -> int | None:
-    """The number of the claim under which the task has died."""
+    """The number of the claim under which the task died."""
     n = Dead.from_bytes(letter).n
     return n if n >= 0 else None
 
 
 def death_of(ops: Sequence[Op], path: str) -> int | None:
-    """The same, where this transaction makes the dead letter at `path`."""
+    """The same, if these operations make the dead letter at `path`."""
     for op in ops:
         if type(op) in (Create, SetData) and op.path == path:
             return death_in(op.data)  # type: ignore[union-attr]
@@ -269,8 +270,8 @@ def of_death(place: Place, n: int) -> Place:
 
 
 def require_last_end(done: bytes, ready: bytes | None) -> None:
-    """Raises PayloadRefused if `done` is the end of the plan before it was retried, as its state
-    `ready` says, and where that says nothing. Raises as `require_proven`."""
+    """Raises PayloadRefused if the state `ready` says that the plan was retried since the end
+    `done`, or does not say it was not. Raises as `require_proven`."""
     if ready is None:
         raise PayloadRefused("the state of its plan is gone, which says whether it was retried")
     require_proven(ready)

@@ -1,8 +1,7 @@
-"""Keep the store in order: move the oldest parts of histories there, and delete what ended plans
-leave.
+"""Maintain the store: move the oldest parts of histories there, and delete what ended plans leave.
 
-Each part names the one before it with its digest, and the tree names the last one. So only what was
-written before it left the tree is read, once, and nothing else that lies there.
+Each part names the one before it with its digest, and the tree names the last one. So a reader
+reads only parts that were in the tree once, and nothing else in the store.
 """
 
 from __future__ import annotations
@@ -30,19 +29,16 @@ from ..protocol.history.segments import STORED_PART, Record, Span, gap_to_bytes,
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..transport import Transport
 from .blobs import HISTORY, Bytes, Reference, digest, key_of
-from .plan_values import Values
+from .plan_values import HOW_TO_GIVE, Values
 
-#: So many bytes of a history are read of the store, the latest parts first.
+#: The maximum of bytes of a history that are read from the store, the latest parts first.
 READ_BYTES_MAX = 16 * 1024 * 1024
-NO_STORE = (
-    "and none is configured here: give the one of its workers (connect(store=...), --store or "
-    "ZKPLAN_STORE)"
-)
+NO_STORE = f"and none is configured here: give the one of its workers {HOW_TO_GIVE}"
 
 
 class Part(NamedTuple):
-    """One part: the data of a merged znode with so many events, and what the znode of the history
-    said before."""
+    """One part: the data of a merged znode, the number of its events, and the cut that the znode of
+    the history had before."""
 
     span: Span
     data: bytes
@@ -55,8 +51,8 @@ class Part(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """What the store has of a history, in order. `cut` is what is missing all the same, and `why`
-    says where it is, if anybody may know that."""
+    """The parts of a history in the store, in order. `cut` is what is still missing, and `why` says
+    where it is, if that is known."""
 
     parts: list[Part]
     cut: Cut
@@ -64,7 +60,7 @@ class Earlier(NamedTuple):
 
 
 def part_of(found: Oldest) -> tuple[Reference, bytes]:
-    """What is written for a znode that leaves the tree: equal bytes, whoever does it."""
+    """The part for a znode that leaves the tree. Every client makes equal bytes."""
     head = to_json({"events": found.events, "before": found.cut._asdict()})
     blob = b"%b%08x%b%b" % (formats.HISTORY_PART, len(head), head, found.data)
     first, last, _, _ = found.span
@@ -101,10 +97,10 @@ def part_from_bytes(name: str, blob: Bytes) -> Part:
 
 
 def chain(cut: Cut, read: Callable[[Reference], Bytes], after: int = -1) -> Earlier:
-    """The parts with a number behind `after`, read from the last one on back to the first. A gap
-    stands where others were let go.
+    """The parts with a number above `after`, read from the last one back to the first. A gap
+    replaces parts that were dropped.
 
-    `read` raises StoredValueLost, StoreUnavailable and PayloadUndecodable: then `why` says so.
+    If `read` raises StoredValueLost, StoreUnavailable or PayloadUndecodable, `why` says so.
     """
     parts, left, now, size = list[Part](), cut, cut, 0
     why = ""
@@ -135,27 +131,27 @@ def _last(name: str) -> int:
 
 
 def earlier(values: Values, plan_path: str, cut: Cut, after: int = -1) -> Earlier:
-    """What the store has, behind number `after`, of the history of a plan whose znode holds
+    """What the store has, above number `after`, of the history of a plan whose znode holds
     `cut`."""
     if _last(cut.stored) <= after:
         return Earlier([], cut)
-    told = f"{count(cut.kept, 'event')} of them lie in a store"
     if values.store is None:
-        return Earlier([], cut, f"{told}, {NO_STORE}")
+        events = count(cut.kept, "event")
+        return Earlier([], cut, f"{events} of them lie in a store, {NO_STORE}")
     try:
         found = chain(cut, lambda reference: values.blob(plan_path, reference), after)
     except PlanNotFound as error:
         return Earlier([], cut, str(error))
-    told = f"{count(found.cut.kept, 'event')} of them lie in the store {values.store.url}: "
-    return found._replace(why=told + found.why) if found.why else found
+    where = f"{count(found.cut.kept, 'event')} of them lie in the store {values.store.url}: "
+    return found._replace(why=where + found.why) if found.why else found
 
 
 def keep_oldest(transport: Transport, values: Values, plan_path: str) -> int:
     """Move the oldest znodes of a history into the store, until the tree has less than its bound.
     Returns how many. Raises StoreUnavailable.
 
-    Each is written, and lasts, before it is deleted. Who dies between leaves a part that the tree
-    does not name: nobody reads it, and the next one writes it once more.
+    Each part is durable before its znode is deleted. If the process dies in between, the tree does
+    not name the part: nobody reads it, and the next mover writes it again.
     """
     store, folder, moved = values.store, values.known_folder_of(plan_path), 0
     while store is not None and folder:
@@ -167,14 +163,14 @@ def keep_oldest(transport: Transport, values: Values, plan_path: str) -> int:
         failpoints.reach("history.between")
         if not transport.run(let_go(plan_path, found, reference.name)):
             if transport.ask(ReadData(plan_path)) is None:
-                store.delete_folder(folder)  # the plan was removed, and this made it anew
-            break  # another one does it
+                store.delete_folder(folder)  # the plan was removed, and this made the folder again
+            break  # another mover does it
         moved += 1
     return moved
 
 
-# ---- The end of a plan in the store: what nobody needs goes when it is done, the rest with it.
-# And the thread that does this, and moves histories there.
+# ---- Delete what a plan does not need when it is done, and the rest when it is removed. A thread
+# does this, and moves histories.
 
 
 #: How long the end of a client waits for its sweeps.
@@ -188,15 +184,15 @@ def remove(
     transport: Transport, values: Values, plan_path: str, end: int | None = None
 ) -> int | None:
     """Remove a plan, and then its folder in the store. Returns how many unfinished tasks it had;
-    None where `end` (see `remove_plan.remove`) lets it stay.
+    None if `end` (see `remove_plan.remove`) keeps it.
 
-    A store that is away costs a warning: the plan is removed all the same.
+    If the store is not available, this logs a warning, and the plan is removed nevertheless.
     """
     folder = values.known_folder_of(plan_path)
     try:
         removed: int | None = transport.run(remove_plan.remove(plan_path, end))
     except PlanNotFound:
-        # The folder is known all the same: an earlier removal here had no answer.
+        # If the folder is known, an earlier removal here had no answer.
         _delete_folder(values, plan_path, folder)
         raise
     if removed is not None:
@@ -217,11 +213,11 @@ def _delete_folder(values: Values, plan_path: str, folder: str) -> None:
 
 
 def leftovers(plan_path: str, names: Sequence[str]) -> Step[list[str]]:
-    """Those of the blobs that nothing refers to any more, if the plan is done; else none of them.
+    """The blobs that nothing refers to any more, if the plan is done; else none.
 
-    The kept results are listed after `done` was seen. So the list shows all of them: a plan that is
-    done has no task that could get another one. Where tasks have failed, all blobs stay as long as
-    the plan: a retry may need them.
+    The kept results are listed after `done` was seen. So the list is complete, because no task of a
+    done plan can add one. If tasks have failed, all blobs stay until the plan is removed, because a
+    retry may need them.
     """
     done = yield ReadData(f"{plan_path}/done")
     if done is None or isinstance(done.data, Unproven) or failed_tasks(done.data):
@@ -231,8 +227,7 @@ def leftovers(plan_path: str, names: Sequence[str]) -> Step[list[str]]:
 
 
 def swept(names: Sequence[str], kept: Collection[str]) -> list[str]:
-    """Those blobs of a plan that is done which go: `kept` are the tasks whose results stay. Its
-    history stays, too.
+    """The blobs of a done plan to delete: all but the results of the tasks `kept`, and its history.
 
     >>> swept(["0000000005.1-aa", "0000000006.1-bb", "add-cc", "history-dd"], {"0000000005"})
     ['0000000006.1-bb', 'add-cc']
@@ -242,11 +237,11 @@ def swept(names: Sequence[str], kept: Collection[str]) -> list[str]:
 
 
 class Sweeper:
-    """Deletes what plans that are done have left in the store, and moves there what is too much of
-    a history, on a thread of its own.
+    """Deletes what done plans have left in the store, and moves histories there that are too long,
+    on a thread of its own, one plan at a time.
 
-    One plan at a time. An error is only logged: `zkplan plan check` finds what is left, and
-    `zkplan plan rm` deletes it. What could not be moved is told to `again`.
+    Errors are only logged: `zkplan plan check` finds what is left, and `zkplan plan rm` deletes it.
+    `again` gets the plan whose history could not be moved.
     """
 
     def __init__(
@@ -264,11 +259,11 @@ class Sweeper:
         return self._values.store is not None
 
     def plan_is_done(self, plan_path: str) -> None:
-        """Sweep that plan soon. Any thread may call this; it never waits for the store."""
+        """Sweep that plan soon. Thread-safe; never waits for the store."""
         self._put(self._sweep, plan_path)
 
     def history_is_merged(self, plan_path: str) -> None:
-        """Move the oldest parts of that history soon, if it is too long. As `plan_is_done`."""
+        """Move the oldest parts of that history soon, if it is too long. See `plan_is_done`."""
         self._put(self._keep, plan_path)
 
     def _put(self, job: Callable[[str], None], plan_path: str) -> None:
@@ -284,7 +279,7 @@ class Sweeper:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait for the sweeps that are due, a few seconds at most."""
+        """Wait for the sweeps that are due, at most a few seconds."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
