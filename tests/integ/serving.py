@@ -63,7 +63,7 @@ class Service:
         self.connections = opened.connections
         self.port: int = opened.getsockname()[1]
         self.server = uvicorn.Server(configured(app, opened))
-        self._work, self._watcher = app.state.work, app.state.watcher
+        self._work, self._watcher = app.state.lease_calls, app.state.watcher
         self._thread = threading.Thread(target=self.server.run, args=([opened],), daemon=True)
 
     def start(self) -> Service:

@@ -23,6 +23,8 @@ from zkplan.service.leases import Leases
 from zkplan.transport.request_queue import Call, Done
 from zkplan.views.history import missing, read
 
+from .claiming import claim
+
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 
 
@@ -160,8 +162,8 @@ def test_the_history_has_the_claims_the_lapse_and_the_end_of_a_lease(here: Here)
         plan.add_task(zkplan.kind("shrink"), [1], name="small")
         plan.mark_ready()
         with Leases(client) as leases:
-            (lost,) = leases.claim(lease=1, wait=20)
-            (done,) = leases.claim(lease=60, wait=20)
+            (lost,) = claim(leases, lease=1, wait=20)
+            (done,) = claim(leases, lease=60, wait=20)
             assert [each.ok for each in leases.complete([(done.id, 7)])] == [True]
         told = [event for event in plan.history("small") if event.kind != "started"]
         assert kinds(told) == ["added", "claimed", "lapsed", "claimed", "committed"]

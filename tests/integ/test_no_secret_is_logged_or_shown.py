@@ -25,7 +25,8 @@ from zkplan.cli.run import read_plan_file
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.protocol.requests import Create, Refused
 from zkplan.protocol.transactions import rejected
-from zkplan.service.leases import Add, Decide, Leases
+from zkplan.service.lease_updates import Add, Decide
+from zkplan.service.leases import Leases
 from zkplan.testing.server_process import free_port
 
 from .planted import (

@@ -10,9 +10,12 @@ import pytest
 import zkplan
 from tests.tools.support import Here
 from zkplan import TaskSpec, ZooKeeperUnavailable
-from zkplan.service.lease_calls import APART_S, Renewing
-from zkplan.service.leases import BATCH_MAX, Failed, Leases, Renewal
+from zkplan.service.lease_records import BATCH_MAX, Failed, RenewalOut
+from zkplan.service.leases import Leases
+from zkplan.service.work import APART_S, Renewals
 from zkplan.views.plan_changes import Changes
+
+from .claiming import claim
 
 STEP = zkplan.kind("step")
 
@@ -25,7 +28,7 @@ def test_a_plan_is_read_again_only_when_it_has_changed_itself(here: Here) -> Non
         plans[0].mark_ready()
         first, second = (plan.number for plan in plans)
         changes = Changes(client)
-        (held,) = leases.claim(kinds=["step"], wait=5)
+        (held,) = claim(leases, kinds=["step"], wait=5)
         known = changes.look([first, second])
 
         def states() -> list[str]:
@@ -40,7 +43,7 @@ def test_a_plan_is_read_again_only_when_it_has_changed_itself(here: Here) -> Non
         assert (changed(), states()) == ([False, False], ["runnable", "running"])
         assert leases.renew([held.id])[0].ok
         assert changed() == [False, False], "a renewal changes nothing that is shown"
-        (other,) = leases.claim(kinds=["step"], wait=5)
+        (other,) = claim(leases, kinds=["step"], wait=5)
         assert changed() == [True, False]
         assert leases.fail([Failed(other.id, "no")])[0].ok
         assert (changed(), states()) == ([True, False], ["delayed", "running"])
@@ -48,21 +51,21 @@ def test_a_plan_is_read_again_only_when_it_has_changed_itself(here: Here) -> Non
         assert changed() == [False, True]
 
 
-def renewal(text: str) -> Renewal:
-    return Renewal(text, True)
+def renewal(text: str) -> RenewalOut:
+    return RenewalOut(text, True, 0.0, "", "")
 
 
 def test_renewals_of_many_programs_go_together_a_few_times_a_second() -> None:
     sent: list[list[str]] = []
 
-    async def send(ids: Sequence[str]) -> list[Renewal]:
+    async def send(ids: Sequence[str]) -> list[RenewalOut]:
         sent.append(list(ids))
         if "bad" in ids:
             raise ZooKeeperUnavailable("away")
         return [renewal(each) for each in ids]
 
     async def story() -> None:
-        renewing = Renewing(send)
+        renewing = Renewals(send)
         assert await renewing.renew(["a"]) == [renewal("a")]
         loop = asyncio.get_running_loop()
         begin = loop.time()

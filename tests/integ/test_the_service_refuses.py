@@ -211,6 +211,12 @@ def test_wrong_tasks_are_refused_before_any_is_written(service: Service) -> None
         assert answer.status == 422, (wrong, answer)
         assert told in answer.data["detail"], (wrong, answer.data)
     assert service.get(f"/plans/{plan}")["added"] == 0
+    for asked in (
+        *({"count": 0}, {"count": 501}, {"lease": 0.1}, {"lease": 1e9}, {"wait": -1}),
+        *({"wait": 1e9}, {"kinds": ["A b"]}, {"kinds": [".."]}, {"queues": []}, {"queues": ["."]}),
+    ):
+        answer = service.ask("POST", "/v1/leases/claim", asked)
+        assert answer.status == 422, (asked, answer)
     late = service.ask("GET", f"/v1/plans/{plan}/tasks?limt=3")
     assert "limit" in problem(late, 422, "unknown-parameter")["todo"]
     problem(service.ask("GET", f"/v1/plans/{plan}/tasks/999"), 404, "task-not-found")
@@ -274,7 +280,7 @@ def test_a_listener_that_sleeps_is_cut_off_and_holds_up_nobody(
             deadline = time.monotonic() + WAIT_S
             while watcher.listeners == 2:
                 event = of_watcher.Event("plan", large)
-                loop.call_soon_threadsafe(watcher._tell, f"{plan:010d}", event)
+                loop.call_soon_threadsafe(watcher._send, f"{plan:010d}", event)
                 assert next(awake).data == large
                 assert time.monotonic() < deadline, "the sleeper still listens"
             assert watcher.listeners == 1

@@ -12,6 +12,7 @@ import zkplan
 from zkplan.protocol.requests import Create, Multi, Step
 from zkplan.service.leases import Leases
 
+from .claiming import claim
 from .support import TOP, fail, wait_until, working
 
 _PROTOCOL = TOP / "docs" / "internals" / "protocol.md"
@@ -120,7 +121,7 @@ def _under_a_lease(stack: ExitStack, hosts: str, root: str, options: Mapping[str
     with service.create_plan("of a kind") as plan:
         plan.add_task(zkplan.kind("shrink"), [1])
     leases = stack.enter_context(Leases(service))
-    assert leases.claim(kinds=["shrink"], wait=10, lease=600)
+    assert claim(leases, kinds=["shrink"], wait=10, lease=600)
 
 
 def _momentary(plan: str, task: str) -> list[str]:

@@ -36,24 +36,23 @@ from ..protocol.requests import ReadChildren, ReadData, ReadMany, Request, Step
 from ..protocol.transactions import claim_facts, or_error
 
 T = TypeVar("T")
-#: Children that every active plan has besides its tasks: those that are not read here.
+#: How many children that are no tasks every active plan has, besides those that are read here.
 _OTHER_FIXED = 3  # add-count, add-ids, results
-#: Plans whose end is asked for in one count. The others are `unread`, until the next one.
+#: The most plans whose end one count reads. The others are `unread` until the next count.
 PLANS_ASKED_MAX = 20_000
-#: Runnable names that are listed, and entries whose age is read, in one count.
+#: The most runnable names that one count lists, and the most entries whose age it reads.
 NAMES_MAX, AGES_MAX = 50_000, 5_000
 
 
 @dataclass
 class RootCounts:
-    """What one count has found. The reads were not made at one moment.
+    """The result of one count. Its reads were not made at one moment.
 
     `plans` are by state: `running` and `paused` ones are active; `unread` are those beyond the
-    bound of one count. `tasks` are by state, `by_queue` by queue and state; a `waiting` task names
-    its queue in a znode of its own, which is not read. `oldest_ms` is when the oldest runnable
-    entry of each queue was made, by the server's clock; `ages_unread` entries were not looked at.
-    `running_ms` is when its oldest claim was made. `budget` is the share of the budget that is
-    used.
+    bound of one count. `tasks` are by state, `by_queue` by queue and state. The queues of `waiting`
+    tasks are not read. `oldest_ms` is when the oldest runnable entry of each queue was made,
+    `running_ms` its oldest claim, by the server's clock; the ages of `ages_unread` entries were not
+    read. `budget` is the used share of the budget.
     """
 
     plans: Counter[str] = field(default_factory=Counter)
@@ -67,7 +66,7 @@ class RootCounts:
     ages_unread: int = 0
     budget: float = 0.0
     workers: list[WorkerRecord] = field(default_factory=list)
-    #: Claims nodes of workers that are gone: nobody has taken over their tasks yet.
+    #: Claims nodes of workers that are gone, whose tasks nobody has taken over yet.
     left_behind: int = 0
 
     def add(self, state: str, queue: str, count: int = 1) -> None:
@@ -76,13 +75,13 @@ class RootCounts:
 
 
 class Tally:
-    """How many requests a step has sent, and how many reads were in them."""
+    """Counts the requests of a step, and the reads in them."""
 
     def __init__(self) -> None:
         self.requests = self.reads = 0
 
     def of(self, step: Step[T]) -> Step[T]:
-        """The same step, counted."""
+        """The same step, with its requests counted."""
         answer: Any = None
         failure: BaseException | None = None
         while True:
@@ -112,8 +111,8 @@ class _Plan(NamedTuple):
 def count_root(paths: Paths, ended: dict[str, str]) -> Step[RootCounts]:
     """Count the plans, tasks and workers under the root.
 
-    `ended` maps the numbers of plans that have ended for good to their state. The count adds to it
-    and goes by it, so that each is read once.
+    `ended` has the states of plans that have ended for good, by number. The count adds to it, so
+    that each of them is read once.
     """
     counts = RootCounts()
     active = yield from list_active(paths)
@@ -131,7 +130,7 @@ def count_root(paths: Paths, ended: dict[str, str]) -> Step[RootCounts]:
 def _count_ended(
     paths: Paths, active: set[str], ended: dict[str, str], counts: RootCounts
 ) -> Step[None]:
-    """Plans outside the index are done, cancelled, or not marked ready yet."""
+    """Count the plans outside the index: they are done, cancelled, or not marked ready yet."""
     listed = set((yield from list_plans(paths))) - active
     for removed in ended.keys() - listed:
         del ended[removed]
@@ -143,9 +142,9 @@ def _count_ended(
             ended[plan] = "done"
         elif ready is not None and control_from_bytes(ready.data) == "cancelled":
             ended[plan] = "cancelled"
-        else:  # one of plain creates is ready, and not found by a worker yet
+        else:  # or a plan of plain creates, which is ready, and which no worker has found yet
             counts.plans["defining"] += 1
-    # What has failed may be retried, so it is asked for each time: one list.
+    # Failed plans may be retried, so their list is read each time.
     failed = set((yield from list_failed(paths)))
     counts.failed = len(failed)
     counts.plans.update(
@@ -199,7 +198,7 @@ def _read_queues(plans: Sequence[_Plan]) -> Step[None]:
 
 
 def _count_indexes(paths: Paths, plans: Sequence[_Plan], counts: RootCounts) -> Step[int]:
-    """Count what the root's own indexes hold. Returns how many tasks have a place in any index."""
+    """Count the entries of the root's indexes. Returns how many tasks any index has."""
     later, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
     known = {plan.number: plan for plan in plans}
     for delayed in map(parse_delayed, later or ()):
@@ -228,7 +227,7 @@ def _count_indexes(paths: Paths, plans: Sequence[_Plan], counts: RootCounts) -> 
 
 
 def _find_oldest(plans: Sequence[_Plan], counts: RootCounts) -> Step[None]:
-    """Read when entries were made: all of them, or of each queue as many as the bound allows."""
+    """Read when entries were made: of each queue as many as the bound allows."""
     wanted, names_left = [], NAMES_MAX
     for plan in plans:
         for queue, count in plan.entries.items():
@@ -256,13 +255,13 @@ def _find_oldest(plans: Sequence[_Plan], counts: RootCounts) -> Step[None]:
 
 
 def _by_age(entry: Entry) -> tuple[str, int]:
-    """The oldest entry is most often that of the task that was added first."""
+    """The task that was added first usually has the oldest entry."""
     return entry.task, entry.n
 
 
 def _read_workers(paths: Paths, counts: RootCounts) -> Step[None]:
     registered, claims = yield ReadMany([ReadChildren(paths.workers), ReadChildren(paths.claims)])
-    # A service is registered, and runs nothing.
+    # A service registers, too, but runs no tasks.
     ids = [name for name in registered or () if not name.startswith(SERVICE)]
     nodes = yield from read_all([ReadData(paths.worker(each)) for each in ids])
     counts.workers = [
@@ -274,12 +273,9 @@ def _read_workers(paths: Paths, counts: RootCounts) -> Step[None]:
     counts.left_behind = sum(parse_lease(name) is None for name in vacant)
 
 
-# ---- How late the schedules of a root are: what is due, and when each was fired last.
-
-
 class ScheduleTime(NamedTuple):
-    """A schedule. `state` is `active`, `paused`, or `unreadable`. `due` is when it is to be fired
-    next, and `fired` when that was done last, if ever: seconds since 1970, by the server's clock.
+    """A schedule. `state` is `active`, `paused`, or `unreadable`. It is `due` next, and was
+    `fired` last, at these times in seconds since 1970, by the server's clock.
     """
 
     name: str
@@ -304,7 +300,7 @@ def read_schedules(paths: Paths) -> Step[list[ScheduleTime]]:
     nexts = [f"{paths.schedules}/{name}/next-{each.uid}" for name, each in known]
     nodes = yield from read_all([ReadData(path) for path in nexts])
     for (name, definition), node in zip(known, nodes, strict=True):
-        if node is not None:  # else changed or removed meanwhile
+        if node is not None:  # otherwise it was changed or removed meanwhile
             found.append(_time_of(name, definition, node.data))
     return sorted(found)
 

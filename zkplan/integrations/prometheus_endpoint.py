@@ -1,4 +1,7 @@
-"""Serve metrics over HTTP, also those of several processes as one."""
+"""Serve metrics over HTTP, also those of several processes as one.
+
+The other modules of metrics take what they need of prometheus_client from here.
+"""
 
 from __future__ import annotations
 
@@ -18,49 +21,32 @@ from wsgiref.simple_server import WSGIRequestHandler
 from ..errors import ZkplanError
 
 try:
-    from prometheus_client import (
-        CollectorRegistry,
-        Histogram,
-        ProcessCollector,
-        generate_latest,
-        make_wsgi_app,
-    )
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        Metric,
-        SummaryMetricFamily,
-    )
+    from prometheus_client import CollectorRegistry as CollectorRegistry
+    from prometheus_client import Histogram as Histogram
+    from prometheus_client import ProcessCollector as ProcessCollector
+    from prometheus_client import generate_latest, make_wsgi_app
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import Metric as Metric
+    from prometheus_client.core import SummaryMetricFamily as SummaryMetricFamily
     from prometheus_client.exposition import ThreadingWSGIServer
     from prometheus_client.parser import text_string_to_metric_families
-    from prometheus_client.registry import Collector
+    from prometheus_client.registry import Collector as ClientCollector
 except ImportError as missing:
     raise ZkplanError(
         "metrics need the package prometheus_client, which is not installed here: "
         "pip install 'zkplan[metrics]'"
     ) from missing
 
-__all__ = [
-    "Collector",
-    "CollectorRegistry",
-    "CounterMetricFamily",
-    "GaugeMetricFamily",
-    "Histogram",
-    "Metric",
-    "ProcessCollector",
-    "SummaryMetricFamily",
-    "ThreadingWSGIServer",
-    "generate_latest",
-    "make_wsgi_app",
-    "text_string_to_metric_families",
-]
+#: Samples by the value of their label, or by a tuple of the values of their labels.
+Labelled = Mapping[Any, float]
 
 
-# ---- Short ways to make the families of prometheus_client: a name, a help text, samples by
-# labels.
+class Collector(ClientCollector):
+    """A collector of zkplan."""
 
-
-Labelled = Mapping[str | tuple[str, ...], float]
+    def describe(self) -> list[Metric]:
+        """Nothing, so that a registry collects nothing before the first scrape."""
+        return []
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
@@ -70,42 +56,48 @@ def gauge(name: str, text: str, value: float) -> Metric:
 
 def gauges(name: str, text: str, labels: Sequence[str], samples: Labelled) -> Metric:
     """A gauge with a sample for each key, which holds the values of the labels."""
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for values, value in _sorted(samples):
-        family.add_metric(values, value)
-    return family
+    return _add(GaugeMetricFamily(name, text, labels=labels), samples)
 
 
 def counters(name: str, text: str, labels: Sequence[str], samples: Labelled) -> Metric:
-    """A counter, as `gauges`; `_total` is appended to its name."""
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, value in _sorted(samples):
-        family.add_metric(values, value)
-    return family
+    """A counter, as `gauges`. Prometheus appends `_total` to its name."""
+    return _add(CounterMetricFamily(name, text, labels=labels), samples)
 
 
-def _sorted(samples: Labelled) -> Iterable[tuple[tuple[str, ...], float]]:
+def _add(family: Any, samples: Labelled) -> Metric:
     pairs = [((key,) if isinstance(key, str) else key, value) for key, value in samples.items()]
-    return sorted(pairs)
+    for values, value in sorted(pairs):
+        family.add_metric(values, value)
+    made: Metric = family
+    return made
 
 
-# ---- An address that answers /metrics, /healthz and /readyz over HTTP, on threads of its own.
+def exposition(families: Iterable[Metric]) -> str:
+    """The families in the text format of Prometheus."""
+
+    class Collected(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return families
+
+    registry = CollectorRegistry()
+    registry.register(Collected())
+    return generate_latest(registry).decode()
 
 
-#: What is wrong; empty where all is well.
+#: Why something does not work; empty if it works.
 Check = Callable[[], str]
 _Start = Callable[[str, list[tuple[str, str]]], object]
-
-#: Seconds that a client may take to send its request.
+#: How many seconds a client may take to send its request.
 _PATIENCE_S = 10.0
 
 
 class Endpoint:
-    """Serves the families of `collector`, and what the checks say: 200, or 503 with the reason.
+    """Serves /metrics with the families of `collector`, and the checks at /healthz and /readyz:
+    they answer 200, or 503 with the reason.
 
     `address` is host and port (0 takes a free one), or the path of a Unix socket. It serves from
-    `start` to `close`; its threads do not keep the process alive. Whoever reaches the address may
-    read all: there is no login.
+    `start` to `close`; its threads do not keep the process alive. There is no login: whoever
+    reaches the address may read all.
 
     Raises OSError if it cannot listen there.
     """
@@ -113,7 +105,7 @@ class Endpoint:
     def __init__(
         self,
         address: tuple[str, int] | Path,
-        collector: Collector,
+        collector: ClientCollector,
         healthy: Check = lambda: "",
         ready: Check = lambda: "",
     ) -> None:
@@ -146,18 +138,18 @@ class Endpoint:
     def _answer(self, request: dict[str, Any], start: _Start) -> Iterable[bytes]:
         path, method = request["PATH_INFO"], request["REQUEST_METHOD"]
         if method != "GET":
-            return _say(start, "405 Method Not Allowed", "only GET is answered", ("Allow", "GET"))
+            return _send(start, "405 Method Not Allowed", "only GET is answered", ("Allow", "GET"))
         if path == "/metrics":
             answer: Iterable[bytes] = self._metrics(request, start)
             return answer
         check = self._checks.get(path)
         if check is None:
-            return _say(start, "404 Not Found", "there are /metrics, /healthz and /readyz")
+            return _send(start, "404 Not Found", "there are /metrics, /healthz and /readyz")
         wrong = check()
-        return _say(start, "503 Service Unavailable" if wrong else "200 OK", wrong or "ok")
+        return _send(start, "503 Service Unavailable" if wrong else "200 OK", wrong or "ok")
 
 
-def _say(start: _Start, status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
+def _send(start: _Start, status: str, text: str, *headers: tuple[str, str]) -> Iterable[bytes]:
     start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
     return [f"{text}\n".encode()]
 
@@ -166,7 +158,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE_S
 
     def log_message(self, *_: Any) -> None:
-        """No line for each scrape."""
+        """Log no scrapes."""
 
     def address_string(self) -> str:
         return "local" if not self.client_address else super().address_string()
@@ -174,7 +166,7 @@ class _Handler(WSGIRequestHandler):
 
 class _Server(ThreadingWSGIServer):
     def server_bind(self) -> None:
-        """Not as HTTPServer does, which asks for the name of the host, and may wait for it."""
+        """Unlike HTTPServer, do not look up the name of the host, which may take long."""
         socket.socket.bind(self.socket, self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "zkplan", 0
@@ -202,15 +194,13 @@ def _listening(address: tuple[str, int] | Path) -> _Server:
     return kind((str(place[0]), int(place[1])), _Handler)
 
 
-# ---- The metrics of several worker processes as one: each has a socket in a folder of the
-# supervisor.
-#
-# So one address serves all processes of a command, whichever live at the moment.
+# ---- The metrics of several worker processes as one. Each process serves its own at a socket in a
+# folder of the supervisor, so one address serves whichever processes live at the moment.
 
 
-#: Seconds that a process may take for its part of a scrape, and for the look at its health.
+#: How many seconds a process may take for its part of a scrape, and for a check of its health.
 WITHIN_S = 7.0
-#: A socket's path has at most some 100 bytes; a folder for temporary files may be longer.
+#: The path of a socket has at most about 100 bytes; a folder for temporary files may be longer.
 _FOLDER_MAX = 60
 
 
@@ -223,11 +213,11 @@ def make_folder() -> Path:
     return Path(made)
 
 
-class Merged:
+class Merged(Collector):
     """Collects what the processes serve at the sockets in `folder`, for a registry.
 
-    `pids` are those of the processes that run now: a socket that another one has left is deleted.
-    A process that does not answer is missing in this scrape, and is counted as silent.
+    `pids` returns the processes that run now; sockets of others are deleted. A process that does
+    not answer is missing in this scrape, and is counted as silent.
     """
 
     def __init__(self, folder: Path, pids: Callable[[], Iterable[int]]) -> None:
@@ -239,14 +229,16 @@ class Merged:
         answers = self._ask("/metrics")
         for _, text in answers:
             families = list(text_string_to_metric_families(text or ""))
-            worker = _worker_of(families)
+            samples = (sample for family in families for sample in family.samples)
+            worker = next(
+                (each.labels["worker"] for each in samples if "worker" in each.labels), ""
+            )
             for family in families:
-                found = merged.setdefault(family.name, family)
-                samples = [
-                    sample._replace(labels={"worker": worker, **sample.labels})
-                    for sample in family.samples
+                new = Metric(family.name, family.documentation, family.type)
+                merged.setdefault(family.name, new).samples += [
+                    each._replace(labels={"worker": worker, **each.labels})
+                    for each in family.samples
                 ]
-                found.samples = samples if found is family else [*found.samples, *samples]
         silent = sum(text is None for _, text in answers)
         yield gauges(
             "zkplan_supervisor_processes",
@@ -255,10 +247,6 @@ class Merged:
             {"answering": len(answers) - silent, "silent": silent},
         )
         yield from merged.values()
-
-    def describe(self) -> list[Metric]:
-        """None: so a registry asks for nothing until the first scrape."""
-        return []
 
     def alive(self) -> str:
         """What is wrong at /healthz of any process; empty if nothing is."""
@@ -275,7 +263,7 @@ class Merged:
         return "; ".join(wrong) if answers else "there is no worker process"
 
     def _ask(self, path: str) -> list[tuple[int, str | None]]:
-        """What each process answers, all asked at once; None where one does not."""
+        """The answer of each process, None if it does not answer. All are asked at once."""
         pids = sorted(self._pids())
         for left in self._folder.glob("*.sock"):
             if left.stem not in map(str, pids):
@@ -285,14 +273,6 @@ class Merged:
         with ThreadPoolExecutor(min(32, len(pids))) as pool:
             sockets = [self._folder / f"{pid}.sock" for pid in pids]
             return list(zip(pids, pool.map(lambda each: _get(each, path), sockets), strict=True))
-
-
-def _worker_of(families: Iterable[Metric]) -> str:
-    for family in families:
-        for sample in family.samples:
-            if "worker" in sample.labels:
-                return sample.labels["worker"]
-    return ""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -312,6 +292,6 @@ def _get(place: Path, path: str) -> str | None:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
     except (OSError, http.client.HTTPException):
-        return None  # it is starting or ending, or hangs
+        return None  # it starts, ends or hangs
     finally:
         connection.close()

@@ -6,24 +6,31 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ..basics import __version__
 from ..errors import ZkplanError
 from ..protocol.requests import ReadData
-from ..runtime.statistics import Statistics
 from ..transport import Transport
 from ..worker import Worker
-from .prometheus_endpoint import Histogram, Metric, SummaryMetricFamily, counters, gauge, gauges
+from .prometheus_endpoint import (
+    Collector,
+    Histogram,
+    Metric,
+    SummaryMetricFamily,
+    counters,
+    gauge,
+    gauges,
+)
 
-#: A scrape waits no longer, so that it has an answer before Prometheus gives up (10 s by default).
+#: The most seconds that a scrape waits. Prometheus gives up after 10 s by default.
 WITHIN_S = 2.0
 
 
 def latency_s(transport: Transport, path: str, within_s: float = WITHIN_S) -> float | None:
-    """Seconds until the answer to a read of `path`; None if there was none in time.
+    """Seconds until the answer to a read of `path`; None without an answer in time.
 
-    It counts what the client itself takes, and its requests that wait before this one.
+    That includes the time of the client itself, and of its requests that wait before this one.
     """
     answered = threading.Event()
     times: list[float] = []
@@ -42,9 +49,6 @@ def latency_s(transport: Transport, path: str, within_s: float = WITHIN_S) -> fl
         call.abandoned = True
         return None
     return times[0] - started
-
-
-# ---- The metrics of a worker of this process: what it has done, and what it holds now.
 
 
 #: Seconds. Tasks take from less than a millisecond to hours.
@@ -74,11 +78,11 @@ _COUNTERS = {
 }
 
 
-class WorkerCollector:
+class WorkerCollector(Collector):
     """Collects the metrics of a worker, for a registry of prometheus_client.
 
-    Each sample has the label `worker`, the ID under which the worker registered first. Make it
-    before the worker runs: the durations of attempts count from then on. Thread-safe.
+    Each sample has the label `worker`, the ID of the worker's first registration. Make it before
+    the worker runs, so that all attempts are measured. Thread-safe.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -90,8 +94,7 @@ class WorkerCollector:
             buckets=_BUCKETS,
             registry=None,
         )
-        observed = self._durations.labels(worker.id)
-        worker._loop.observe = observed.observe
+        worker._loop.observe = self._durations.labels(worker.id).observe
 
     def collect(self) -> Iterator[Metric]:
         """The families, as prometheus_client asks for them."""
@@ -116,23 +119,21 @@ class WorkerCollector:
         )
         yield counters(
             "zkplan_worker_failed_removals",
-            "Tries to archive or remove a plan, its retention over, that failed.",
+            "Failed attempts to archive or remove a plan whose retention is over.",
             ["worker"],
             {name: vitals.unremoved},
         )
-        yield from _of_statistics(name, vitals.statistics)
+        for field, (what, text) in _COUNTERS.items():
+            value = getattr(vitals.statistics, field)
+            yield counters(f"zkplan_worker_{what}", text, ["worker"], {name: value})
         yield from self._durations.collect()
-
-    def describe(self) -> list[Metric]:
-        """None: so a registry asks for nothing until the first scrape."""
-        return []
 
 
 #: By the end of the name: the field of Vitals, and the help text.
 _WORKER_GAUGES = {
     "registered": ("is_registered", "Whether the worker is registered: 1 or 0."),
     "session_answers": ("answers", "Whether ZooKeeper answers the worker: 1 or 0."),
-    "paused": ("is_paused", "Whether somebody told the worker to pause: 1 or 0."),
+    "paused": ("is_paused", "Whether an operator has paused the worker: 1 or 0."),
     "store_away": ("lacks_store", "Whether tasks wait because the store cannot be used: 1 or 0."),
     "slots": ("slots", "Tasks that the worker can run at a time now."),
     "busy_slots": ("busy", "Tasks that run now."),
@@ -145,49 +146,25 @@ _WORKER_GAUGES = {
 }
 
 
-def _of_statistics(name: str, done: Statistics) -> Iterator[Metric]:
-    for field, (what, text) in _COUNTERS.items():
-        yield counters(f"zkplan_worker_{what}", text, ["worker"], {name: getattr(done, field)})
-
-
 class Health(NamedTuple):
     """The answers to /healthz and /readyz: what is wrong, or empty."""
 
     worker: Worker
 
     def alive(self) -> str:
-        """The loop of the worker turns."""
+        """What is wrong with the loop; empty if it turns."""
         if self.worker._loop.turns(TURN_S):
             return ""
         return f"the loop of the worker has not turned for {TURN_S:g} s"
 
     def ready(self) -> str:
-        """It is registered, its session answers, and no task waits for the store."""
+        """Why the worker cannot take tasks; empty if it can."""
         vitals = self.worker._loop.vitals()
         if not vitals.is_registered:
             return "the worker is not registered"
         if not vitals.answers:
             return "ZooKeeper does not answer the worker"
         return "the store cannot be used, and tasks wait for it" if vitals.lacks_store else ""
-
-
-# ---- The metrics of an embedded server: what it holds, how near its limits that is, how fast it
-# is.
-
-
-class _Statistics(Protocol):
-    """See zkplan.embedded.ServerStatistics."""
-
-    @property
-    def received(self) -> int: ...
-    @property
-    def sent(self) -> int: ...
-    @property
-    def answers(self) -> int: ...
-    @property
-    def answer_s(self) -> float: ...
-    @property
-    def slowest_s(self) -> float: ...
 
 
 #: By the end of the name: the field, and the help text.
@@ -204,28 +181,29 @@ _SERVER_GAUGES = {
 }
 
 
-class ServerCollector(NamedTuple):
+class ServerCollector(Collector):
     """Collects the metrics of a server, and answers /healthz and /readyz; for a registry.
 
-    `statistics` are those of an EmbeddedServer; it returns None if the loop does not turn.
+    `statistics` returns the ServerStatistics of zkplan.embedded.hosting, or None if the loop of the
+    server does not turn.
     """
 
-    statistics: Callable[[], _Statistics | None]
+    def __init__(self, statistics: Callable[[], Any]) -> None:
+        self._statistics = statistics
 
     def collect(self) -> Iterator[Metric]:
         """The families, as prometheus_client asks for them."""
-        found = self.statistics()
+        found = self._statistics()
         answers = found is not None
         yield gauge("zkplan_server_up", "Whether the loop of the server turns: 1 or 0.", answers)
         if found is None:
             return
         for label, (field, text) in _SERVER_GAUGES.items():
             yield gauge(f"zkplan_server_{label}", text, getattr(found, field))
-        for label, value, text in (
-            ("received_packets", found.received, "Requests that came, also pings."),
-            ("sent_packets", found.sent, "Answers and events that were sent."),
-        ):
-            yield counters(f"zkplan_server_{label}", text, [], {(): value})
+        text = "Received requests, also pings."
+        yield counters("zkplan_server_received_packets", text, [], {(): found.received})
+        text = "Sent answers and events."
+        yield counters("zkplan_server_sent_packets", text, [], {(): found.sent})
         yield SummaryMetricFamily(
             "zkplan_server_answer_duration_seconds",
             "Seconds from the first request of a group until its answers were sent.",
@@ -238,10 +216,6 @@ class ServerCollector(NamedTuple):
             found.slowest_s,
         )
 
-    def describe(self) -> list[Metric]:
-        """None: so a registry asks for nothing until the first scrape."""
-        return []
-
     def wrong(self) -> str:
         """What is wrong with the server; empty if its loop turns and it serves."""
-        return "" if self.statistics() is not None else "the loop of the server does not turn"
+        return "" if self._statistics() is not None else "the loop of the server does not turn"

@@ -1,5 +1,4 @@
-"""What every answer follows: errors as application/problem+json, entity tags, and pages of
-lists."""
+"""What all answers have in common: problems, entity tags, and pages of lists."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from itertools import islice
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from fastapi import Depends, Header, HTTPException, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from .. import errors
 
@@ -22,8 +21,21 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 
 
+class Out(BaseModel):
+    """A part of an answer: `model_validate` reads it from the attributes of an object."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+#: The number of a plan or task, from the digits of its znode.
+NumberOut = Annotated[int, BeforeValidator(int)]
+NumberOrNull = Annotated[
+    int | None, BeforeValidator(lambda text: int(text) if str(text).isdecimal() else None)
+]
+
+
 class ProblemBody(BaseModel):
-    """An error, as RFC 9457 says. `todo` says what to do; `plan` and `task` are numbers."""
+    """An error, by RFC 9457. `todo` says what to do; `plan` and `task` are numbers."""
 
     type: str
     title: str
@@ -35,9 +47,9 @@ class ProblemBody(BaseModel):
 
 
 class Problem(HTTPException):
-    """An answer that is an error. `kind` is the end of its `type`.
+    """An error as an answer. `kind` is the end of its `type`.
 
-    It is an HTTPException, because FastAPI lets no other error out of where it reads a body.
+    It is an HTTPException, because FastAPI turns any other error in reading a body into a 400.
     """
 
     def __init__(
@@ -54,7 +66,7 @@ class Problem(HTTPException):
         self.kind, self.todo, self.more = kind, todo, more
 
     def body(self) -> dict[str, Any]:
-        """What the answer says."""
+        """The JSON of the answer."""
         return {
             "type": f"urn:zkplan:problem:{self.kind}",
             "title": HTTPStatus(self.status_code).phrase,
@@ -65,11 +77,11 @@ class Problem(HTTPException):
         }
 
     def response(self) -> Response:
-        """The answer itself, in ASCII: a text of the tree may hold half of a character."""
+        """The answer. It is ASCII, since a text of the tree may hold half of a surrogate pair."""
         return Response(json.dumps(self.body()), self.status_code, self.headers, MEDIA_TYPE)
 
 
-#: The first class that an error is of decides: status, kind, what to do.
+#: The status, kind and advice for each class of errors. The first class that fits decides.
 _KINDS: tuple[tuple[type[errors.ZkplanError], int, str, str], ...] = (
     (errors.PlanNotFound, 404, "plan-not-found", "List the plans: GET /v1/plans."),
     (errors.ScheduleNotFound, 404, "schedule-not-found", "List them: GET /v1/schedules."),
@@ -102,7 +114,7 @@ _KINDS: tuple[tuple[type[errors.ZkplanError], int, str, str], ...] = (
 
 
 def problem_of(error: errors.ZkplanError) -> Problem:
-    """The answer for an error of zkplan."""
+    """The problem for an error of zkplan."""
     _, status, kind, todo = next(each for each in _KINDS if isinstance(error, each[0]))
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
     more: dict[str, Any] = {"plan": _number(getattr(error, "plan", ""))}
@@ -121,7 +133,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def documented(*codes: int) -> Responses:
-    """What a route may answer besides its result, for the contract."""
+    """The problems of a route, for the contract."""
     return {
         code: {
             "model": ProblemBody,
@@ -132,31 +144,26 @@ def documented(*codes: int) -> Responses:
     }
 
 
-# ---- Tags of answers: what has not changed is not sent again, nor changed by who has not seen it.
+# ---- Entity tags: what has not changed is not sent again, and is not changed by a caller who has
+# seen an older state.
 
 
 ShownModel = TypeVar("ShownModel", bound=BaseModel)
 #: For the contract of routes whose answers have tags.
-NotModified: dict[int | str, dict[str, Any]] = {
-    304: {"description": "It is as If-None-Match says."}
-}
+NOT_MODIFIED: Responses = {304: {"description": "If-None-Match has its present tag."}}
 
 
-class _Same(Exception):
-    """The caller has it already."""
-
-    def __init__(self, tag: str) -> None:
-        super().__init__(tag)
-        self.tag = tag
+class NotModified(Exception):
+    """The caller has this answer already. The message is its tag."""
 
 
 def tag_of(shown: BaseModel) -> str:
-    """The tag of what is shown."""
+    """The entity tag of an answer."""
     return f'"{hashlib.blake2b(shown.model_dump_json().encode(), digest_size=12).hexdigest()}"'
 
 
 class Tagger:
-    """Gives the answer its tag, or says that it has not changed."""
+    """Sets the tag of an answer. Raises NotModified if the caller has it already."""
 
     def __init__(
         self,
@@ -168,7 +175,7 @@ class Tagger:
     def __call__(self, shown: ShownModel) -> ShownModel:
         tag = tag_of(shown)
         if tag in self._known or "*" in self._known:
-            raise _Same(tag)
+            raise NotModified(tag)
         self._response.headers["ETag"] = tag
         return shown
 
@@ -176,12 +183,12 @@ class Tagger:
 Tagged: TypeAlias = Annotated[Tagger, Depends(Tagger)]
 IfMatch: TypeAlias = Annotated[
     str | None,
-    Header(max_length=2000, description="Change it only if it still has one of these tags."),
+    Header(max_length=2000, description="Change it only if it has one of these tags now."),
 ]
 
 
 def demand(if_match: str | None, shown: BaseModel | None) -> None:
-    """Raise Problem if the caller wants to change what is not there as it was seen."""
+    """Raises Problem if the caller has seen another state than `shown`."""
     if if_match is None:
         return
     known = _tags(if_match)
@@ -189,45 +196,40 @@ def demand(if_match: str | None, shown: BaseModel | None) -> None:
         raise Problem(
             412,
             "changed-meanwhile",
-            "it is not as If-Match says any more",
+            "it has changed: If-Match does not have its present tag",
             "Read it again, and repeat with its new ETag.",
         )
 
 
 def _tags(header: str | None) -> frozenset[str]:
-    """Weak ones count as strong: an answer is made anew each time."""
+    """The tags in a header. Weak tags count as strong ones, since answers are compared whole."""
     found = (each.strip().removeprefix("W/") for each in (header or "").split(","))
     return frozenset(each for each in found if each)
 
 
 async def not_modified(_: Request, error: Exception) -> Response:
-    """The handler of answers that need not be sent."""
+    """The handler of NotModified."""
     return Response(status_code=304, headers={"ETag": str(error)})
 
 
-Same = _Same
-
-
-# ---- Pages of lists: how long one is, and the cursor that says where the next one begins.
+# ---- Pages of lists.
 
 
 T = TypeVar("T")
 M = TypeVar("M")
 LIMIT_MAX = 500
 
-Limit = Annotated[
-    int, Query(ge=1, le=LIMIT_MAX, description="How many items one page has at most.")
-]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="At most this many items.")]
 Cursor = Annotated[
     str | None,
-    Query(max_length=500, description="`next` of the page before; empty for the first page."),
+    Query(max_length=500, description="`next` of the previous page; none for the first page."),
 ]
 
 
 class Page(BaseModel, Generic[M]):
-    """Some items, and the cursor of the next page; null behind the last one.
+    """Some items, and the cursor of the next page; null on the last page.
 
-    A page may have fewer items than `limit`, or none, where a filter passes many over.
+    A page may have fewer items than `limit`, or none, if a filter leaves many out.
     """
 
     items: list[M]
@@ -243,7 +245,7 @@ def cursor_of(*parts: str | int) -> str:
 
 
 def parts_of(cursor: str, *kinds: type) -> list[str | int]:
-    """What `cursor_of` was given. Raises Problem for a cursor that no page of this list has."""
+    """The parts of a cursor. Raises Problem for a cursor that is none of this list."""
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
         parts = json.loads(text)
@@ -262,8 +264,8 @@ def parts_of(cursor: str, *kinds: type) -> list[str | int]:
 def page_of(
     found: Iterable[T], limit: int, shown: Callable[[T], M], place: Callable[[T], str]
 ) -> Page[M]:
-    """The first `limit` of them; `place` makes the cursor behind one."""
-    items = list(islice(iter(found), limit + 1))
+    """The first `limit` items; `place` makes the cursor after an item."""
+    items = list(islice(found, limit + 1))
     more = len(items) > limit
     kept = items[:limit]
     return Page(items=[shown(each) for each in kept], next=place(kept[-1]) if more else None)

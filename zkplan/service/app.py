@@ -1,5 +1,4 @@
-"""The application: it joins the routes, the entrance, the errors, the health checks and the
-page."""
+"""The application: it joins the routes, the middleware, the error handlers and the page."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -24,31 +23,43 @@ from ..basics import __version__
 from ..basics.log import get_logger
 from ..errors import ZkplanError
 from ..protocol.requests import ReadData
-from . import events, histories, plan_views, plans, root, schedules, tasks, updates, work
-from .answers import Problem, Same, not_modified, problem_of
+from . import (
+    events,
+    histories,
+    plan_views,
+    plans,
+    results,
+    root,
+    schedules,
+    task_adds,
+    tasks,
+    updates,
+    work,
+)
+from .answers import NotModified, Problem, not_modified, problem_of
 from .entrance import Bodies, Entrance, Options
 from .events import Watcher
-from .lease_calls import Work
 from .parameters import ClientOf, Link, needs
 from .tokens import Tokens
+from .work import LeaseCalls
 
 log = get_logger("zkplan.service")
-#: Each module has a `router`; a new one needs its line here alone.
+#: The order of the routes in the contract.
 _ROUTERS: tuple[APIRouter, ...] = (
     plans.router,
     plans.actions_router,
     tasks.router,
-    tasks.results_router,
+    task_adds.router,
+    results.router,
     root.router,
     root.caller_router,
     root.workers_router,
     work.router,
     updates.router,
     schedules.router,
-    plan_views.graph_router,
+    plan_views.router,
     histories.router,
     histories.logs_router,
-    plan_views.znodes_router,
     events.router,
 )
 _TEXT = """
@@ -58,7 +69,7 @@ fractions. Errors are `application/problem+json`: `detail` says what happened, `
 
 
 def create_app(link: Link, tokens: Tokens | None, options: Options | None = None) -> FastAPI:
-    """The application of a service. Without `tokens` it is open: whoever reaches it may do all."""
+    """The application of a service. Without `tokens` anybody who reaches it may do everything."""
     options = options or Options()
     watcher = Watcher(link, options.looks)
 
@@ -68,44 +79,31 @@ def create_app(link: Link, tokens: Tokens | None, options: Options | None = None
             yield
         finally:
             await watcher.close()
-            await app.state.work.close()
+            await app.state.lease_calls.close()
 
     app = FastAPI(
         title="zkplan",
         description=_TEXT.strip(),
         version=__version__,
-        openapi_url=None,  # see _add_contract
-        docs_url=None,  # its page would load scripts from elsewhere
+        openapi_url=None,  # see `contract` below
+        docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
         lifespan=life,
         redirect_slashes=False,
     )
     app.state.link, app.state.watcher, app.state.options = link, watcher, options
     app.state.tokens, app.state.readiness = tokens, Readiness(link)
-    app.state.work = Work(link)
+    app.state.lease_calls = LeaseCalls(link)
     app.state.contract = Contract(app)
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")
     app.include_router(health_router)
-    _add_contract(app)
     _handle_errors(app, link)
-    add_page(app, options.page)
-    # The last one that is added is the first that sees a request.
+    _add_page(app, options.page)
+    # The middleware that is added last sees a request first.
     app.add_middleware(Bodies, most=options.body_max)
     app.add_middleware(Entrance, tokens=tokens, options=options)
     return app
-
-
-def _add_contract(app: FastAPI) -> None:
-    """Everybody may ask for it, so it is made once."""
-    made: list[bytes] = []
-
-    async def contract() -> Response:
-        if not made:
-            made.append(json.dumps(app.openapi(), separators=(",", ":")).encode())
-        return Response(made[0], media_type="application/json")
-
-    app.add_api_route("/v1/openapi.json", contract, include_in_schema=False)
 
 
 def _handle_errors(app: FastAPI, link: Link) -> None:
@@ -124,13 +122,13 @@ def _handle_errors(app: FastAPI, link: Link) -> None:
         return problem.response()
 
     async def of_input(_: Request, error: Exception) -> Response:
-        found = error.errors() if isinstance(error, RequestValidationError) else []
-        return _input_problem(found).response()
+        errors = error.errors() if isinstance(error, RequestValidationError) else []
+        return _input_problem(errors).response()
 
     app.add_exception_handler(ZkplanError, of_zkplan)
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(RequestValidationError, of_input)
-    app.add_exception_handler(Same, not_modified)
+    app.add_exception_handler(NotModified, not_modified)
 
 
 def _http_problem(error: Exception) -> Problem:
@@ -145,7 +143,7 @@ def _http_problem(error: Exception) -> Problem:
 
 
 def _input_problem(found: Any) -> Problem:
-    """What is wrong with a request, place by place. Nothing that was sent is sent back."""
+    """What is wrong with a request, place by place, without the values that were sent."""
     told = [
         f"{'.'.join(str(part)[:60] for part in each['loc'][:8])}: {each['msg'][:200]}"
         for each in found[:10]
@@ -160,68 +158,68 @@ def _input_problem(found: Any) -> Problem:
     )
 
 
-# ---- The contract, asked for what a route takes: its methods, and the parameters of its query.
-
-
-class _Known(NamedTuple):
-    """The path of a route as a pattern, and the names in the query of each of its methods."""
-
-    pattern: re.Pattern[str]
-    methods: dict[str, frozenset[str]]
-
-
 class Contract:
-    """What the contract of an application says of its paths."""
+    """The OpenAPI document of an application, and what it says of the paths."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
 
     @cached_property
-    def _known(self) -> list[_Known]:
-        found = []
-        for path, methods in self._app.openapi()["paths"].items():
-            names = {
-                method.upper(): frozenset(
-                    each["name"] for each in of.get("parameters", ()) if each["in"] == "query"
-                )
-                for method, of in methods.items()
-            }
-            found.append(_Known(compile_path(path)[0], names))
-        return found
+    def text(self) -> bytes:
+        return json.dumps(self._app.openapi(), separators=(",", ":")).encode()
+
+    @cached_property
+    def _paths(self) -> list[tuple[re.Pattern[str], dict[str, set[str]]]]:
+        """Each path as a pattern, with its methods and the names in their queries."""
+        return [
+            (
+                compile_path(path)[0],
+                {
+                    method.upper(): {
+                        each["name"] for each in of.get("parameters", ()) if each["in"] == "query"
+                    }
+                    for method, of in methods.items()
+                },
+            )
+            for path, methods in self._app.openapi()["paths"].items()
+        ]
 
     def methods(self, path: str) -> list[str]:
-        """The methods of a path; none if it has no such path."""
-        for known in self._known:
-            if known.pattern.match(path):
-                return sorted(known.methods)
-        return []
+        """The methods of a path; none if there is no such path."""
+        return next(
+            (sorted(methods) for pattern, methods in self._paths if pattern.match(path)), []
+        )
 
     def check_query(self, request: Request) -> None:
-        """Raise Problem for a parameter that nobody would look at: most likely a typing error."""
+        """Raises Problem for a parameter that no route reads: most likely a typing error."""
         if not request.query_params:
             return
-        for known in self._known:
-            names = known.methods.get(request.method)
-            if names is None or not known.pattern.match(request.url.path):
+        for pattern, methods in self._paths:
+            names = methods.get(request.method)
+            if names is None or not pattern.match(request.url.path):
                 continue
-            for name in request.query_params:
-                if name not in names:
-                    told = ", ".join(sorted(names)) or "none"
-                    raise Problem(
-                        422,
-                        "unknown-parameter",
-                        f"the query has no parameter {name[:60]!r}",
-                        f"It may have: {told}.",
-                    )
+            for name in request.query_params.keys() - names:
+                raise Problem(
+                    422,
+                    "unknown-parameter",
+                    f"the query has no parameter {name[:60]!r}",
+                    f"It may have: {', '.join(sorted(names)) or 'none'}.",
+                )
             return
 
 
-# ---- Routes for whoever watches the service: whether it lives, whether it can work, metrics.
+# ---- Routes for monitoring.
 
 
 health_router = APIRouter(include_in_schema=False)
-#: For so many seconds what was found counts.
+#: The result of a read counts for this many seconds.
 FRESH_S = 1.0
+
+
+@health_router.get("/v1/openapi.json")
+async def contract(request: Request) -> Response:
+    """The contract. Anybody may ask for it, so it is made only once."""
+    return Response(request.app.state.contract.text, media_type="application/json")
 
 
 @health_router.get("/healthz")
@@ -231,8 +229,8 @@ async def healthz() -> PlainTextResponse:
 
 
 class Readiness:
-    """Whether the root can be read. All who ask within a second share one look, so that whoever
-    asks often costs ZooKeeper nothing; it needs none of the threads that requests wait for."""
+    """Whether the root can be read. All requests within a second share one read, so that frequent
+    requests cost ZooKeeper nothing. It uses none of the threads that requests wait for."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -240,7 +238,7 @@ class Readiness:
         self._looked = 0.0
 
     async def check(self) -> None:
-        """Raises what reading raises."""
+        """Raises what the read raises."""
         if self._look is None or (self._look.done() and time.monotonic() - self._looked > FRESH_S):
             self._look = asyncio.create_task(asyncio.to_thread(self._read))
         await asyncio.wait([self._look])
@@ -256,7 +254,7 @@ class Readiness:
 
 @health_router.get("/readyz")
 async def readyz(request: Request) -> PlainTextResponse:
-    """Whether it reads the root."""
+    """Whether the service can read the root."""
     await request.app.state.readiness.check()
     return PlainTextResponse("ok\n")
 
@@ -265,22 +263,19 @@ async def readyz(request: Request) -> PlainTextResponse:
 def metrics(request: Request, client: ClientOf) -> PlainTextResponse:
     """The metrics of the root, for Prometheus."""
     try:
-        # Loaded here, for a service need not have what it needs.
+        # Loaded here, since a service need not have prometheus_client.
         from ..integrations.prometheus import RootCollector
     except ZkplanError as error:
         raise Problem(404, "no-metrics", str(error), "Install it where the service runs.") from None
-    # It remembers which plans have ended, so it is kept.
+    # It is kept, since it remembers which plans have ended.
     state = request.app.state
     if getattr(state, "collects_for", None) is not client:
         state.collector, state.collects_for = RootCollector(client), client
     return PlainTextResponse(state.collector.text())
 
 
-# ---- The files of the page, as they lie in the package.
-
-
-def add_page(app: FastAPI, folder: Path) -> None:
-    """Serve index.html at `/`, and what is in the folder `assets` below `/assets/`."""
+def _add_page(app: FastAPI, folder: Path) -> None:
+    """Serve index.html at `/`, and the folder `assets` at `/assets/`."""
 
     async def index() -> Response:
         file = folder / "index.html"

@@ -1,8 +1,8 @@
 """The connections of a service: how many it accepts, whose they are, and which it closes.
 
-A stranger is a connection whose last request had no token that counts, or that has sent none yet.
-Anybody can make strangers, so a new one takes the place of the oldest: it is never refused, and
-its request has the time in which others could push it out again.
+A stranger is a connection without a valid token in its last request, or without a request yet.
+Anybody can open such connections, so a new one is never refused: it replaces the oldest, and has
+time for a request until enough others come to replace it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Any
 from ..basics.log import get_logger
 from .tokens import Caller
 
-#: The most connections, where the system lets the process have as many.
+#: The most connections, if the system allows the process so many.
 CONNECTIONS_MAX = 4000
-#: What else the process may open: its connection to ZooKeeper, files, and connections that end.
+#: Descriptors for other things: the connection to ZooKeeper, files, connections that are ending.
 OTHERS_MAX = 300
 #: The most strangers in all, and of one address.
 STRANGERS_MAX, STRANGERS_OF_ADDRESS = 1500, 500
 #: The most connections of one token.
 OF_TOKEN_MAX = 800
-#: Seconds from the beginning of a connection to the end of the head of a request, with a handshake
-#: of TLS; and from an answer to the next one, in which the last of the answer is taken, too.
+#: Seconds from the start of a connection to the end of the head of a request, with the handshake
+#: of TLS; and from an answer to the next head, in which the client also accepts the rest of it.
 HEAD_S, NEXT_S = 10.0, 30.0
 SWEEP_S = 1.0
-#: How many connections are accepted in one turn of the loop, so that those which they push out are
-#: closed before many others come, and how many wait for it in the system.
+#: How many connections are accepted in one turn of the loop, so that those that they replace are
+#: closed before many others come; and how many wait in the system to be accepted.
 AT_ONCE, QUEUE = 32, 1024
 _NEVER = float("inf")
 _FULL = (errno.EMFILE, errno.ENFILE)
@@ -45,7 +45,7 @@ Peer = tuple[str, int]
 
 
 def origin_of(address: str) -> str:
-    """Whose address that is: of IPv6 its network, since everybody has many addresses in one.
+    """The address, or of IPv6 the network, in which one client may have many addresses.
 
     >>> origin_of("192.0.2.7"), origin_of("2001:db8:0:1:2:3:4:5"), origin_of("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8:0:1::/64', '192.0.2.7')
@@ -62,23 +62,23 @@ def origin_of(address: str) -> str:
 
 
 class Connection(socket.socket):
-    """One connection, from before its handshake to its end."""
+    """One connection, from before the handshake to the end."""
 
     def __init__(self, accepted: socket.socket, peer: Peer, home: Connections) -> None:
         kind = (accepted.family, accepted.type, accepted.proto)
         super().__init__(*kind, fileno=accepted.detach())
         self.peer, self._home = peer, home
         self.origin = origin_of(peer[0])
-        #: Whose it is, by the last request; empty for a stranger.
+        #: The key of the caller of the last request; empty for a stranger.
         self.key = ""
         self.caller: Caller | None = None
         self._requests = 0
-        #: When it has to have sent what it is waited for, and to have taken what it is sent.
+        #: The deadlines for what it must send, and for what it must accept.
         self.reads_by, self.writes_by = time.monotonic() + HEAD_S, _NEVER
 
     @property
     def is_asking(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is being answered."""
         return self._requests > 0
 
     def give(self, key: str, caller: Caller | None) -> bool:
@@ -86,22 +86,22 @@ class Connection(socket.socket):
         return self._home.give(self, key, caller)
 
     def begin(self) -> None:
-        """The head of a request is here."""
+        """The head of a request has arrived."""
         self._requests += 1
         self.reads_by = _NEVER
         self._home.renew(self)
 
     def finish(self) -> None:
-        """A request was answered. The next one may have begun already: it was sent behind it."""
+        """A request was answered. The next one may have begun: clients may send several at once."""
         self._requests -= 1
         if not self._requests:
             self.reads_by, self.writes_by = time.monotonic() + NEXT_S, _NEVER
 
     def end(self) -> None:
-        """End it at once, with all that is on its way. Whoever waits for it hears of its end."""
+        """End it at once, without sending the rest. Whoever reads it gets its end."""
         self._home.forget(self)
         with suppress(OSError):  # it has ended by itself
-            # The system drops what was not taken, too.
+            # Let the system drop what was not accepted.
             self.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.shutdown(socket.SHUT_RDWR)
 
@@ -114,7 +114,7 @@ class Connections:
     """All connections of one service. Used by one event loop."""
 
     def __init__(self, most: int, proxies: Callable[[str], bool]) -> None:
-        """At most `most`. `proxies` says of an address whether many users come from there."""
+        """At most `most`. `proxies` says whether an address is a proxy, used by many clients."""
         self._proxies = proxies
         self._strangers_max = min(STRANGERS_MAX, most // 3)
         self._of_address_max = min(STRANGERS_OF_ADDRESS, self._strangers_max // 3)
@@ -156,8 +156,8 @@ class Connections:
         oldest.end()
 
     def give(self, connection: Connection, key: str, caller: Caller | None) -> bool:
-        """The connection has sent a request of that caller; an empty `key` is a stranger's. Returns
-        False, and it is a stranger's, if the caller or all have too many connections."""
+        """The connection has sent a request of this caller; an empty `key` is a stranger's. Returns
+        False, and counts it as a stranger's, if the caller, or all, have too many connections."""
         if connection.key == key:
             connection.caller = caller
             return True
@@ -178,13 +178,13 @@ class Connections:
         self._strangers_of.setdefault(connection.origin, {})[connection] = None
 
     def renew(self, connection: Connection) -> None:
-        """It counts as new, if it is a stranger: others are pushed out before its answer is."""
+        """Count a stranger as new, so that others are closed before it gets its answer."""
         if connection in self._strangers:
             self.forget(connection)
             self._add_stranger(connection)
 
     def forget(self, connection: Connection) -> None:
-        """It counts for nobody any more, though it may still be open."""
+        """Count it for nobody any more, though it may still be open."""
         self._strangers.discard(connection)
         same = self._strangers_of.get(connection.origin, {})
         same.pop(connection, None)
@@ -197,13 +197,13 @@ class Connections:
         connection.key, connection.caller = "", None
 
     def left(self, connection: Connection) -> None:
-        """It was closed."""
+        """The connection was closed."""
         self.forget(connection)
         if self._all.get(connection.peer) is connection:
             del self._all[connection.peer]
 
     def _sweep(self) -> None:
-        """End those that are late, and those whose token does not count any more."""
+        """End those that missed a deadline, and those whose token is no longer valid."""
         now, stands = time.monotonic(), dict[Caller, bool]()
         for each in list(self._all.values()):
             caller = each.caller
@@ -217,10 +217,10 @@ class Connections:
 
 
 class Door(socket.socket):
-    """A socket that listens, and counts what it accepts, also before a handshake of TLS.
+    """A listening socket that counts what it accepts, also before a handshake of TLS.
 
-    asyncio accepts by it. Where the process may open nothing more, asyncio would write a traceback
-    for each connection that waits, again and again: this one turns them away.
+    asyncio accepts with it. When the process is out of descriptors, asyncio would log a traceback
+    for each waiting connection, again and again; this socket turns them away.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Door(socket.socket):
         self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def listen(self, backlog: int = QUEUE) -> None:
-        """asyncio gives as `backlog` how many it accepts in one turn: the queue is longer."""
+        """`backlog` is how many asyncio accepts in one turn: the queue is longer."""
         super().listen(max(backlog, QUEUE))
 
     def accept(self) -> tuple[Connection, Any]:
@@ -264,7 +264,7 @@ class Door(socket.socket):
 
 
 def _allowed() -> int:
-    """How many connections this process may have, with as many descriptors as it may ask for."""
+    """How many connections this process may have, after raising its limit of descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS_MAX + OTHERS_MAX
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -277,24 +277,20 @@ def _allowed() -> int:
     return min(CONNECTIONS_MAX, soft - min(OTHERS_MAX, soft // 2))
 
 
-# ---- Lines of the log that strangers can cause: each kind at most once in ten seconds, and
-# counted.
-
-
-#: Seconds between two lines of one kind.
+#: Seconds between two lines of one kind in the log.
 APART_S = 10.0
 log = get_logger("zkplan.service")
 
 
 class Seldom:
-    """Keeps who asks often from filling the disk. Used by one event loop."""
+    """Logs what strangers can cause, each kind at most once in APART_S. Used by one event loop."""
 
     def __init__(self) -> None:
         #: For each kind, when its last line was written, and how many were left out since.
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def info(self, kind: str, text: str) -> None:
-        """Write the line, or count it. Kinds are few: none comes from a request."""
+        """Log the line, or count it. No kind may come from a request: kinds are never dropped."""
         now = time.monotonic()
         last, left_out = self._kinds.get(kind, (float("-inf"), 0))
         if now - last < APART_S:

@@ -1,4 +1,4 @@
-"""The entrance: every request passes it first. It checks host, origin, token, rate and size."""
+"""The middleware that sees every request first: it checks host, origin, token, rate and size."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from .answers import Problem
 from .connections import Connection, Seldom, origin_of
 from .tokens import ANYBODY, Caller, Tokens, time_text
 
-#: Whether the service lives: answered to everybody, by whatever name, and at any rate.
+#: Health checks: answered to everybody, under any host name, at any rate.
 _HEALTH = ("/healthz", "/readyz")
-#: What needs no token below what needs one: the contract.
-_FREE = ("/v1/openapi.json",)
-_GUARDED = ("/v1/", "/metrics")
+#: What needs a token, and the exception to it.
+_GUARDED, _FREE = ("/v1/", "/metrics"), "/v1/openapi.json"
 _TOO_MANY = "too-many-requests"
-#: How long an answer takes that refuses a request beyond the rate.
+#: The delay of an answer that refuses a request beyond the rate.
 REFUSAL_S = 1.0
 _SECURITY = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
@@ -34,14 +33,38 @@ _SECURITY = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    # No shared cache keeps data of plans; a browser asks whether its copy is fresh.
+    "Cache-Control": "no-cache, private",
 }
+#: The static files of the page.
+PAGE = Path(__file__).parent / "page"
 log = get_logger("zkplan.service")
 
 
-class Entrance:
-    """Refuses what may not ask; tells the rest who asks, in `scope["state"]["caller"]`.
+@dataclass(frozen=True)
+class Options:
+    """The options of a service.
 
-    Without `tokens` the service is open: anybody has every role.
+    `body_max` is in bytes. `rate` is how many requests a second one token, or one address without a
+    token, may send (0: any number), `burst` how many at once. The service looks for changes at most
+    `looks` times a second. `host_names` are the hosts that a request may name (empty: any).
+    `proxies` are addresses and networks of proxies, which are believed when they name the client of
+    a request.
+    """
+
+    body_max: int = 16 * 1024 * 1024
+    rate: float = 100.0
+    burst: float = 400.0
+    looks: float = 2.0
+    host_names: frozenset[str] = field(default_factory=frozenset)
+    proxies: tuple[str, ...] = ()
+    page: Path = PAGE
+
+
+class Entrance:
+    """Refuses requests, or passes them on with the caller in `scope["state"]["caller"]`.
+
+    Without `tokens` anybody has every role.
     """
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, options: Options) -> None:
@@ -53,7 +76,7 @@ class Entrance:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, told, is_known = time.monotonic(), _Told(send, scope), False
+        begin, answer, is_known = time.monotonic(), _Answer(send), False
         state = scope.setdefault("state", {})
         state["caller"], state["key"] = None, ""
         try:
@@ -63,28 +86,28 @@ class Entrance:
                 acting.set(_in_histories(caller))
         except Problem as problem:
             if problem.kind == _TOO_MANY:
-                # Who goes on at once gets one answer a second on each connection: refusing costs
-                # time, too, and whoever keeps to the rate would wait for it.
+                # A caller that goes on at once gets one answer a second on each connection:
+                # refusing costs time, too, for which callers within the rate would wait.
                 await asyncio.sleep(REFUSAL_S)
             if scope["method"] not in ("GET", "HEAD"):
-                # Its body is not read: nobody need wait for the end of it.
+                # Its body is not read, so the connection cannot be used again.
                 problem.headers = {**(problem.headers or {}), "Connection": "close"}
-            await problem.response()(scope, receive, told)
+            await problem.response()(scope, receive, answer)
         else:
-            await self._pass(scope, receive, told)
+            await self._pass(scope, receive, answer)
         finally:
-            self._record(scope, told.status, time.monotonic() - begin, is_known)
+            self._record(scope, answer.status, time.monotonic() - begin, is_known)
 
-    async def _pass(self, scope: Scope, receive: Receive, told: _Told) -> None:
+    async def _pass(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, answer)
         except Exception:
-            log.exception("an error that the service does not know")
-            if told.status:
+            log.exception("an unexpected error")
+            if answer.status:
                 raise  # half of an answer is sent: the server ends the connection
-            text = "the service has met an error that it does not know"
+            text = "the service has met an unexpected error"
             problem = Problem(500, "internal", text, "Report it, with the log of the service.")
-            await problem.response()(scope, receive, told)
+            await problem.response()(scope, receive, answer)
 
     def _caller(self, scope: Scope) -> Caller | None:
         """Raises Problem."""
@@ -97,7 +120,7 @@ class Entrance:
                 401,
                 "token-expired",
                 f"the token {caller.id} has expired ({time_text(caller.expires)})",
-                "Make another one: `zkplan serve new-token --tokens FILE --role ROLE`.",
+                "Make another token: `zkplan serve new-token --tokens FILE --role ROLE`.",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         address = origin_of((scope.get("client") or ("",))[0])
@@ -108,8 +131,8 @@ class Entrance:
             raise Problem(
                 429,
                 "too-many-connections",
-                "this token, or all tokens together, have as many connections as the service takes",
-                "Close some, or ask another service of the same root.",
+                "this token, or all tokens together, have the maximum number of connections",
+                "Close some, or use another service of the same root.",
                 headers={"Retry-After": "10", "Connection": "close"},
             )
         wait = self._rates.take(key)
@@ -118,22 +141,22 @@ class Entrance:
                 429,
                 _TOO_MANY,
                 f"more than {self._options.rate:g} requests a second",
-                "Wait as long as Retry-After says, and ask for many things at once.",
+                "Wait as long as Retry-After says, and ask for more in each request.",
                 headers={"Retry-After": str(max(1, round(wait + 0.5)))},
             )
-        if caller is None and path.startswith(_GUARDED) and path not in _FREE:
+        if caller is None and path.startswith(_GUARDED) and path != _FREE:
             raise Problem(
                 401,
                 "no-token",
                 "the request has no token that is known here",
-                "Give one: `Authorization: Bearer TOKEN`. `zkplan serve new-token` makes it.",
+                "Send one: `Authorization: Bearer TOKEN`. `zkplan serve new-token` makes one.",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         return caller
 
     def _record(self, scope: Scope, status: int, seconds: float, is_known: bool) -> None:
-        """A line for the request: never a header, nor what stands behind the path. Whoever may not
-        ask, or asks too often, does not fill the log with it."""
+        """Log the request, without headers and query, which may hold secrets. Strangers, and
+        callers beyond the rate, cannot fill the log."""
         method, path, caller = scope["method"], scope["path"][:300], scope["state"]["caller"]
         who = f"{caller.id} ({caller.name})" if caller is not None and caller.id else "-"
         line = f"{method} {path!r} {status} {seconds * 1000:.0f} ms by {who}"
@@ -151,15 +174,15 @@ class Entrance:
         return self._tokens.find(token.strip())
 
     def _check_host(self, headers: Headers) -> None:
-        """A page of elsewhere may not ask, neither by its own name nor by one that leads here."""
+        """Refuse pages of other origins, also those whose host name leads here (DNS rebinding)."""
         host = headers.get("host", "")
         name = urlsplit(f"//{host}").hostname if _is_plain(host) else None
         if self._options.host_names and name not in self._options.host_names:
             raise Problem(
                 421,
                 "wrong-host",
-                "the request names a host that this service is not",
-                "Ask by an address that the service prints, or name the host with --host-name.",
+                "the request names a host that is not this service",
+                "Use an address that the service prints, or name the host with --host-name.",
             )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         is_own = origin is None or (_is_plain(origin) and urlsplit(origin).netloc == host)
@@ -167,13 +190,13 @@ class Entrance:
             raise Problem(
                 403,
                 "other-origin",
-                "a page of another origin may not ask this service",
-                "Ask from a program, or from the page that the service itself serves.",
+                "a page of another origin may not use this service",
+                "Use a program, or the page that the service itself serves.",
             )
 
 
 def _is_plain(text: str) -> bool:
-    """Whether it can be looked at as a URL: no brackets that do not fit, nothing strange."""
+    """Whether urlsplit accepts it: unpaired brackets, for example, raise ValueError."""
     try:
         urlsplit(f"//{text.rpartition('//')[2]}").hostname  # noqa: B018
     except ValueError:
@@ -181,11 +204,11 @@ def _is_plain(text: str) -> bool:
     return True
 
 
-class _Told:
-    """Sends answers with the headers that keep browsers safe, and notes the status."""
+class _Answer:
+    """Sends an answer with the headers that protect browsers, and notes its status."""
 
-    def __init__(self, send: Send, scope: Scope) -> None:
-        self._send, self._path = send, scope["path"]
+    def __init__(self, send: Send) -> None:
+        self._send = send
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -194,52 +217,22 @@ class _Told:
             headers = MutableHeaders(scope=message)
             for name, value in _SECURITY.items():
                 headers.setdefault(name, value)
-            # Nothing of a plan stays in a cache that others use; the page may, if it is fresh.
-            headers.setdefault("Cache-Control", "no-cache, private")
         await self._send(message)
 
 
 def _in_histories(caller: Caller | None) -> str:
-    """What the histories of plans call who asks; empty where nobody knows."""
+    """The name of the caller in the histories of plans; empty for an unknown one."""
     if caller is None or not caller.id:
         return ""
     return f"{caller.name[: CHARS_MAX - 20]} (token {caller.id})"
 
 
-# ---- What a service is told when it starts.
-
-
-#: The static files of the page.
-PAGE = Path(__file__).parent / "page"
-
-
-@dataclass(frozen=True)
-class Options:
-    """`body_max` is in bytes. `rate` is how many requests a second one token, or one address
-    without a token, may send, 0 for any number; `burst` as many at once. `looks` is how often a
-    second, at most, the service looks for what has changed. `host_names` are what a request
-    may name as its host; empty for any. `proxies` are addresses and networks of proxies, which are
-    believed when they say whom a request comes from.
-    """
-
-    body_max: int = 16 * 1024 * 1024
-    rate: float = 100.0
-    burst: float = 400.0
-    looks: float = 2.0
-    host_names: frozenset[str] = field(default_factory=frozenset)
-    proxies: tuple[str, ...] = ()
-    page: Path = PAGE
-
-
-# ---- How many requests each caller may send: a bucket that fills as time goes by.
-
-
-#: Buckets of so many callers are kept; who has not asked for longest begins anew.
+#: The most callers whose rates are remembered. The one that was silent longest is forgotten.
 CALLERS_MAX = 10_000
 
 
 class Rates:
-    """`rate` requests a second for each caller, `burst` at once; any number if `rate` is 0."""
+    """A token bucket for each caller: `rate` requests a second, `burst` at once. Rate 0: any."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, max(1.0, burst)
@@ -247,7 +240,7 @@ class Rates:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str, now: float | None = None) -> float:
-        """Take one; returns 0, or in how many seconds there is one."""
+        """Take one request. Returns 0, or after how many seconds there is one."""
         if self._rate <= 0:
             return 0.0
         now = time.monotonic() if now is None else now
@@ -260,17 +253,13 @@ class Rates:
         return 0.0 if taken else (1 - left) / self._rate
 
 
-# ---- Bodies of requests: as large as the service takes, each and all of them together, and
-# refused before they are in memory.
-
-
-#: How many of the largest bodies are in memory at most: in all, and of one token.
+#: At most this many times the largest body is in memory: in all, and of one token.
 AT_ONCE, OF_TOKEN = 16, 4
 
 
 class Bodies:
-    """Passes bodies of at most `most` bytes on, and answers 413 to larger ones. Those that are in
-    memory count until they are answered: who sends too much at once is told to wait (429)."""
+    """Middleware that answers 413 to bodies of more than `most` bytes, and 429 to a caller that
+    sends too much at once, before they are in memory. A body counts until it is answered."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app, self._most = app, most
@@ -281,9 +270,9 @@ class Bodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = Headers(scope=scope).get("content-length", "")
-        if told.isascii() and told.isdecimal() and int(told[:20]) > self._most:
-            await self._refused().response()(scope, receive, send)
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isascii() and length.isdecimal() and int(length[:20]) > self._most:
+            await self._too_large().response()(scope, receive, send)
             return
         got, has_begun = 0, False
         key: str = scope["state"]["key"]
@@ -296,11 +285,9 @@ class Bodies:
                 got += more
                 self._held[key] += more
                 if got > self._most:
-                    raise self._refused()
-                if (
-                    self._held[key] > OF_TOKEN * self._most
-                    or self._held.total() > AT_ONCE * self._most
-                ):
+                    raise self._too_large()
+                is_crowded = self._held.total() > AT_ONCE * self._most
+                if is_crowded or self._held[key] > OF_TOKEN * self._most:
                     raise self._crowded()
             return message
 
@@ -324,17 +311,17 @@ class Bodies:
         return Problem(
             429,
             "too-many-bodies",
-            f"bodies of more than {OF_TOKEN * self._most} bytes of this token are under way, or "
-            f"{AT_ONCE * self._most} of all",
-            "Send one after the other.",
+            f"unanswered bodies have more than {OF_TOKEN * self._most} bytes for this token, or "
+            f"{AT_ONCE * self._most} for all",
+            "Send one body after the other.",
             headers={"Connection": "close", "Retry-After": "5"},
         )
 
-    def _refused(self) -> Problem:
+    def _too_large(self) -> Problem:
         return Problem(
             413,
             "body-too-large",
             f"the body has more than {self._most} bytes",
-            "Send it in several requests; the service takes more with --body-max.",
+            "Send it in several requests, or raise --body-max of the service.",
             headers={"Connection": "close"},  # the rest of it is not read
         )

@@ -1,6 +1,6 @@
 """Server-sent events: one watcher looks for changes, and a stream sends them to each listener.
 
-However many listen, a plan is looked at once. Who does not take what it is told is cut off.
+A plan is looked at once for all its listeners. A listener that is too slow is cut off.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
@@ -25,40 +25,40 @@ from ..views.plan_changes import Changes, PlanSeen
 from .answers import Problem, documented, problem_of
 from .parameters import Link, PlanOf, needs
 
-#: So many events may wait for one listener.
+#: The most events that wait for one listener.
 WAITING_MAX = 64
-#: How many listen at most, in all and of one token.
+#: The most listeners, in all and of one token.
 LISTENERS_MAX, LISTENERS_OF_TOKEN = 2000, 200
-#: An event names so many tasks at most.
-TASKS_TOLD = 2000
-#: At most one part in so many of the time of a processor is spent with looking. With more rest, a
-#: plan of 1 000 tasks would be told of later than a second after a change.
+#: The most tasks in one event.
+TASKS_MAX = 2000
+#: After each look the watcher rests for this many times the processor time that the look took.
+#: With more rest, events of a plan of 1 000 tasks would be more than a second late.
 REST = 10
-#: Between two looks, also if something new is to be looked at.
+#: The shortest pause between two looks.
 PAUSE_MIN_S = 0.1
-#: An overview is as fresh as this, in seconds.
+#: An overview is used again for this many seconds.
 FRESH_S = 1.0
-#: What listens to the whole root.
+#: The key of the listeners to the whole root.
 ROOT = ""
 logger = get_logger("zkplan.service")
 
 
 class Event(NamedTuple):
-    """What a listener is told: the name of the event, and facts for JSON."""
+    """The name of an event, and its facts for JSON."""
 
     name: str
     facts: dict[str, Any]
 
 
 class Listener:
-    """Who listens to one plan, or to the root. Its events end with None."""
+    """Listens to one plan, or to the root. Its events end with None."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self.is_cut = False
 
-    def tell(self, event: Event) -> None:
-        """Cuts off who has too many events waiting."""
+    def send(self, event: Event) -> None:
+        """Queue an event. Cuts the listener off if too many wait."""
         if self.is_cut:
             return
         if self._events.qsize() >= WAITING_MAX:
@@ -81,8 +81,8 @@ class Listener:
 
 
 class Watcher:
-    """Looks at most `looks` times a second. All of it runs in the loop of the service but looking
-    itself, which blocks."""
+    """Looks at most `looks` times a second. It runs in the loop of the service; only the looks
+    themselves, which block, run in threads."""
 
     def __init__(self, link: Link, looks: float) -> None:
         self._link, self._pause_s = link, 1 / looks
@@ -91,11 +91,11 @@ class Watcher:
         self._of_caller: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        #: How each thing was told of last.
-        self._told: dict[str, Any] = {}
+        #: What was sent last of each plan, and of the root.
+        self._sent: dict[str, Any] = {}
         self._looks = _Looks(link)
         self._overview: tuple[float, Overview] | None = None
-        #: Somebody listens to what nobody has listened to.
+        #: Somebody listens to a plan, or the root, that had no listener.
         self._is_new = asyncio.Event()
         self._overlooking = asyncio.Lock()
 
@@ -111,7 +111,7 @@ class Watcher:
             raise Problem(
                 429,
                 "too-many-streams",
-                f"this token has {LISTENERS_OF_TOKEN} streams of events open, and may have no more",
+                f"this token has {LISTENERS_OF_TOKEN} open streams of events, which is the maximum",
                 "Close some: one stream of /v1/events is for all plans.",
                 headers={"Retry-After": "10"},
             )
@@ -119,8 +119,8 @@ class Watcher:
             raise Problem(
                 503,
                 "too-many-listeners",
-                "the service has as many listeners as it takes",
-                "Ask again, or ask another service of the same root.",
+                "the service has the maximum number of listeners",
+                "Try again, or use another service of the same root.",
                 headers={"Retry-After": "10"},
             )
         listener = Listener()
@@ -128,8 +128,11 @@ class Watcher:
             self._is_new.set()
         self._listeners.setdefault(key, set()).add(listener)
         self._of_caller[caller] += 1
-        if (told := self._told.get(key)) is not None:
-            listener.tell(_whole(key, told))
+        if (sent := self._sent.get(key)) is not None:
+            whole = (
+                Event("root", _of_root(sent, None)) if key == ROOT else _of_plan(key, sent, None)
+            )
+            listener.send(whole)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         try:
@@ -145,10 +148,10 @@ class Watcher:
         found.discard(listener)
         if not found:
             self._listeners.pop(key, None)
-            self._told.pop(key, None)
+            self._sent.pop(key, None)
 
     async def overview(self) -> Overview:
-        """A look at the root, which all share who ask within a second."""
+        """An overview of the root. It is read at most once in FRESH_S."""
         async with self._overlooking:
             now = time.monotonic()
             if self._overview is None or now - self._overview[0] > FRESH_S:
@@ -177,15 +180,15 @@ class Watcher:
                 await self._look()
             except ZkplanError as error:
                 self._link.note(error)
-                self._tell_all(Event("problem", problem_of(error).body()))
-                self._told.clear()  # what comes after it is told as a whole
+                self._send_all(Event("problem", problem_of(error).body()))
+                self._sent.clear()  # the next events are whole
             except Exception:
-                # Nobody waits for this task: it must not end while others listen.
-                logger.exception("an error while looking that the service does not know")
+                # Nobody waits for this task: it must not end while there are listeners.
+                logger.exception("an unexpected error in the watcher")
             await self._rest(max(self._pause_s, REST * self._looks.took_s))
 
     async def _rest(self, rest_s: float) -> None:
-        """Until the next look; shorter for who opens a plan, since a person looks at the page."""
+        """Wait for the next look; less for a new listener: a person waits for the page."""
         await asyncio.sleep(PAUSE_MIN_S)
         try:
             await asyncio.wait_for(self._is_new.wait(), rest_s - PAUSE_MIN_S)
@@ -196,46 +199,46 @@ class Watcher:
         plans = [key for key in self._listeners if key != ROOT]
         if plans:
             for plan, seen in (await run_in_threadpool(self._looks.plans, plans)).items():
-                self._tell_plan(plan, seen)
+                self._send_plan(plan, seen)
         if ROOT in self._listeners:
             seen_root = await self.overview()
-            before: Overview | None = self._told.get(ROOT)
+            before: Overview | None = self._sent.get(ROOT)
             facts = _of_root(seen_root, before)
             is_same = before is not None and _sums(before) == _sums(seen_root)
             if not is_same or facts["plans"] or facts["ended"]:
-                self._tell(ROOT, Event("root", facts))
+                self._send(ROOT, Event("root", facts))
             if ROOT in self._listeners:
-                self._told[ROOT] = seen_root
+                self._sent[ROOT] = seen_root
 
-    def _tell_plan(self, plan: str, seen: PlanSeen | None) -> None:
+    def _send_plan(self, plan: str, seen: PlanSeen | None) -> None:
         if seen is None:
-            self._tell(plan, Event("gone", {"number": int(plan)}))
+            self._send(plan, Event("gone", {"number": int(plan)}))
             for listener in list(self._listeners.get(plan, ())):
                 listener.end()
             return
-        before: PlanSeen | None = self._told.get(plan)
-        if before is None or before is not seen:
+        before: PlanSeen | None = self._sent.get(plan)
+        if before is not seen:
             if before != seen:
-                self._tell(plan, _of_plan(plan, seen, before))
+                self._send(plan, _of_plan(plan, seen, before))
             if plan in self._listeners:
-                self._told[plan] = seen
+                self._sent[plan] = seen
 
-    def _tell(self, key: str, event: Event) -> None:
+    def _send(self, key: str, event: Event) -> None:
         for listener in self._listeners.get(key, ()):
-            listener.tell(event)
+            listener.send(event)
 
-    def _tell_all(self, event: Event) -> None:
+    def _send_all(self, event: Event) -> None:
         for key in self._listeners:
-            self._tell(key, event)
+            self._send(key, event)
 
 
 class _Looks:
-    """What looks, in a thread; made anew with the client."""
+    """Reads plans and the root, in a thread, with the current client."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._made_for: Any = None
-        #: The time that looks have taken of the processor.
+        #: The processor time of the looks.
         self.took_s = 0.0
 
     def _renew(self) -> None:
@@ -244,33 +247,28 @@ class _Looks:
             self._made_for = client
             self._changes, self._observer = Changes(client), Observer(client)
 
-    def plans(self, plans: list[str]) -> dict[str, PlanSeen | None]:
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
         self._renew()
         begin = time.thread_time()
         try:
-            return self._changes.look(plans)
+            yield
         finally:
             self.took_s += time.thread_time() - begin
+
+    def plans(self, plans: list[str]) -> dict[str, PlanSeen | None]:
+        with self._timed():
+            return self._changes.look(plans)
 
     def overview(self) -> Overview:
-        self._renew()
-        begin = time.thread_time()
-        try:
+        with self._timed():
             return self._observer.look(names=0)
-        finally:
-            self.took_s += time.thread_time() - begin
-
-
-def _whole(key: str, told: Any) -> Event:
-    if key == ROOT:
-        return Event("root", _of_root(told, None))
-    return _of_plan(key, told, None)
 
 
 def _of_plan(plan: str, seen: PlanSeen, before: PlanSeen | None) -> Event:
     """The numbers of a plan, and its tasks that have changed; `whole` if all may have."""
     changed = {} if before is None else seen.changed_since(before)
-    some = sorted(changed.items())[:TASKS_TOLD]
+    some = sorted(changed.items())[:TASKS_MAX]
     status = seen.status
     names = ("state", "added", "finished", "skipped", "dead", "outcomes", "weight", "priority")
     facts: dict[str, Any] = {name: getattr(status, name) for name in names}
@@ -287,8 +285,11 @@ def _of_plan(plan: str, seen: PlanSeen, before: PlanSeen | None) -> Event:
     )
 
 
+_OF_STATUS = ("name", "state", "tasks", "added", "finished", "runnable", "dead")
+
+
 def _of_root(seen: Overview, before: Overview | None) -> dict[str, Any]:
-    """The active plans that have changed, those that are not active any more, and the sums."""
+    """The active plans that have changed, those that are no longer active, and the sums."""
     old = {each.number: each for each in before.plans} if before is not None else {}
     new = {each.number: each for each in seen.plans}
     changed = [
@@ -299,20 +300,9 @@ def _of_root(seen: Overview, before: Overview | None) -> dict[str, Any]:
     return {
         "whole": before is None,
         "plans": [
-            {
-                "number": int(each.number),
-                "name": each.status.name,
-                "state": each.status.state,
-                "tasks": each.status.tasks,
-                "added": each.status.added,
-                "finished": each.status.finished,
-                "runnable": each.status.runnable,
-                "dead": each.status.dead,
-                "running": each.running,
-                "ahead": each.ahead,
-                "rate": each.rate,
-                "left": each.left,
-            }
+            {"number": int(each.number)}
+            | {name: getattr(each.status, name) for name in _OF_STATUS}
+            | {name: getattr(each, name) for name in ("running", "ahead", "rate", "left")}
             for each in changed
         ],
         "ended": [int(number) for number in old.keys() - new.keys()],
@@ -332,42 +322,32 @@ def _sums(seen: Overview) -> dict[str, int]:
     }
 
 
-# ---- Routes of server-sent events: what has changed in a plan, or under the root.
-
-
 router = APIRouter(tags=["events"], responses=documented(404, 422))
-#: Seconds between two signs of life.
+#: Seconds between two events, if only to show that the service lives.
 BEAT_S = 10.0
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
-}
-_TEXT = """Server-sent events. The first one of a plan is whole, and so is the one behind a
+_TEXT = """Server-sent events. The first event of a plan is whole, and so is the one after a
 `problem`. `plan`: numbers of the plan, `counts` of its tasks by state, and the `tasks` whose state
-has changed (2 000 at most; `more` says how many are left out; none where only the history has
-something new, as what a task prints). `root`: active plans that have changed, those that have
-`ended`, and sums. `gone`: the plan was removed. `problem`: ZooKeeper is away, and the stream goes
-on. `beat`: nothing has changed for ten seconds. `cut`: this listener is too slow, and the stream
-ends.""".replace("\n", " ")
+has changed (at most 2 000; `more` says how many are left out; none if only the history has
+something new, such as output of a task). `root`: active plans that have changed, those that have
+`ended`, and sums. `gone`: the plan was removed. `problem`: ZooKeeper does not answer; the stream
+goes on. `beat`: nothing has changed for ten seconds. `cut`: this listener is too slow, and the
+stream ends.""".replace("\n", " ")
 
 
-@router.get(
-    "/plans/{plan}/events",
-    dependencies=[needs("read")],
-    response_class=Response,
-    responses=_STREAM,
-    description=_TEXT,
-)
+_STREAM: dict[str, Any] = {
+    "dependencies": [needs("read")],
+    "response_class": Response,
+    "responses": {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    "description": _TEXT,
+}
+
+
+@router.get("/plans/{plan}/events", **_STREAM)
 async def plan_events(request: Request, plan: PlanOf) -> Response:
     return EventStream(request.app.state.watcher, plan.number)
 
 
-@router.get(
-    "/events",
-    dependencies=[needs("read")],
-    response_class=Response,
-    responses=_STREAM,
-    description=_TEXT,
-)
+@router.get("/events", **_STREAM)
 async def root_events(request: Request) -> Response:
     return EventStream(request.app.state.watcher, ROOT)
 
@@ -417,5 +397,5 @@ async def _send_events(listener: Listener, send: Send) -> None:
 
 
 async def _send(send: Send, body: bytes, more: bool = True) -> None:
-    # It waits while the buffers up to the listener are full, until `patience` ends it.
+    # It waits while the buffers to the listener are full, until `Patience` ends the connection.
     await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,5 +1,4 @@
-"""Routes of histories: the events of a plan, its timeline, and what its tasks printed and
-logged."""
+"""Routes of histories: the events of a plan, its timeline, and the output of its tasks."""
 
 from __future__ import annotations
 
@@ -11,20 +10,31 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from ..views.history import Event, missing, read, read_state, read_whole
-from ..views.task_logs import AttemptTold, TaskLog, attempts_told, behind, joined, last_of, whole
-from ..views.timeline_spans import Lines, Row, lines
-from .answers import Cursor, Limit, NotModified, Page, Tagged, cursor_of, documented, parts_of
+from ..views.task_logs import TaskLog, attempts_told, behind, joined, last_of, whole
+from ..views.timeline_spans import Row, lines
+from .answers import (
+    NOT_MODIFIED,
+    Cursor,
+    Limit,
+    NumberOrNull,
+    Out,
+    Page,
+    Tagged,
+    cursor_of,
+    documented,
+    parts_of,
+)
 from .parameters import NUMBER_MAX, PlanOf, TaskOf, existing, needs
 
 router = APIRouter(tags=["plans"], responses=documented(404, 409, 422))
 
 
-class EventOut(BaseModel):
+class EventOut(Out):
     """What happened to a task, or to its plan (`task` null), in one transaction.
 
-    `position` is its place in ZooKeeper's order. `kind` says what: `claimed`, `committed` and so
-    on. `by` did it: a worker, or a person or a token. `worker` has the claim: a worker, or a lease.
-    `attempt` is the number of a claim. `seconds` is how long the function ran, `size` that of the
+    `position` is its place in ZooKeeper's order. `kind` is `claimed`, `committed` and so on. `by`
+    is who did it: a worker, a person or a token. `worker` is who has the claim: a worker or a
+    lease. `attempt` is the number of a claim. The function ran for `seconds`. `size` is that of the
     outcome in bytes.
     """
 
@@ -32,7 +42,7 @@ class EventOut(BaseModel):
     when: float
     kind: str
     by: str
-    task: int | None
+    task: NumberOrNull
     name: str
     worker: str
     attempt: int | None
@@ -43,23 +53,23 @@ class EventOut(BaseModel):
 
 
 class HistoryPage(Page[EventOut]):
-    """Events in order. `behind` is the cursor behind the last item, for what comes later.
+    """Events in order. `behind` is the cursor after the last item, for later events.
 
-    `missing` says what the history does not tell; empty where it is whole.
+    `missing` says what the history leaves out; it is empty if the history is whole.
     """
 
     behind: str
     missing: list[str]
 
 
-@router.get("/plans/{plan}/history", dependencies=[needs("read")], responses=NotModified)
+@router.get("/plans/{plan}/history", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_history(
     plan: PlanOf,
     tagged: Tagged,
     limit: Limit = 100,
     cursor: Cursor = None,
     task: Annotated[int | None, Query(ge=0, le=NUMBER_MAX)] = None,
-    since: Annotated[float | None, Query(ge=0, le=1e11, description="Later events alone.")] = None,
+    since: Annotated[float | None, Query(ge=0, le=1e11, description="Only later events.")] = None,
 ) -> HistoryPage:
     """What happened to a plan, in the order in which ZooKeeper applied it."""
     events, found = read(plan.client.values, plan.path)
@@ -75,7 +85,7 @@ def show_history(
     behind = _cursor(events, last)
     return tagged(
         HistoryPage(
-            items=[_event(events[at]) for at in shown],
+            items=[EventOut.model_validate(events[at]) for at in shown],
             next=behind if len(places) > limit else None,
             behind=behind,
             missing=missing(found),
@@ -84,7 +94,7 @@ def show_history(
 
 
 def _cursor(events: list[Event], at: int) -> str:
-    """Behind one event: its position, and how many of that position it is."""
+    """The cursor after an event: its position, and its number among the events there."""
     if at < 0:
         return cursor_of(-1, 0)
     position = events[at].position
@@ -95,7 +105,7 @@ def _cursor(events: list[Event], at: int) -> str:
 
 
 def _behind(events: list[Event], position: str | int, count: str | int) -> int:
-    """Where the events behind a cursor begin, also if earlier ones were let go since."""
+    """Where the events after a cursor begin, also if earlier ones were dropped since."""
     at = next((at for at, each in enumerate(events) if each.position >= int(position)), len(events))
     passed = 0
     while at < len(events) and events[at].position == position and passed < int(count):
@@ -103,24 +113,19 @@ def _behind(events: list[Event], position: str | int, count: str | int) -> int:
     return at
 
 
-def _event(event: Event) -> EventOut:
-    facts = {name: getattr(event, name) for name in EventOut.model_fields}
-    return EventOut(**facts | {"task": int(event.task) if event.task else None})
-
-
 class RanOut(BaseModel):
-    """From when until when an attempt ran."""
+    """When an attempt started and ended."""
 
     started: float
     ended: float
 
 
 class RowOut(BaseModel):
-    """One task, or `count` tasks of one name (`number` null). Times are null where not known.
+    """One task, or `count` tasks of one name (`number` null). Unknown times are null.
 
-    `ran` is how many seconds they ran together. `running` counts how many of a name run, in equal
-    intervals of the whole. `earlier` are attempts of a single task before its last one, the latest
-    20.
+    `ran` is how many seconds they ran together. `running` counts the running tasks of a name in
+    equal intervals of the whole time. `earlier` has the attempts of a single task before its last
+    one, the latest 20.
     """
 
     name: str
@@ -141,10 +146,10 @@ class RowOut(BaseModel):
 
 
 class TimelineOut(BaseModel):
-    """Who ran what when. `others` tasks have names that are left out.
+    """What ran when, and where. The rows leave out `others` tasks.
 
-    `path` is the critical path: what the end waited for, or its longest tasks; it has `path_tasks`
-    and took `path_seconds`.
+    `path` is the critical path: the tasks that the end waited for, or the longest of them. It has
+    `path_tasks` tasks and took `path_seconds`.
     """
 
     first: float
@@ -157,11 +162,11 @@ class TimelineOut(BaseModel):
     missing: list[str]
 
 
-@router.get("/plans/{plan}/timeline", dependencies=[needs("read")], responses=NotModified)
+@router.get("/plans/{plan}/timeline", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_timeline(plan: PlanOf, tagged: Tagged) -> TimelineOut:
-    """Who ran what when, and the critical path; many tasks are grouped by their names."""
+    """What ran when, and the critical path. Many tasks are grouped by their names."""
     state, read_so = read_state(plan.client.values, plan.path)
-    found: Lines = lines(state)
+    found = lines(state)
     return tagged(
         TimelineOut(
             first=found.first_ms / 1000,
@@ -194,24 +199,20 @@ def _row(row: Row) -> RowOut:
     )
 
 
-# ---- The route of what a task has printed and logged, as the history of its plan keeps it.
-
-
 logs_router = APIRouter(tags=["tasks"], responses=documented(404, 409, 422))
-#: Bytes of text in one item, and in one page, before the next one begins.
+#: The most bytes of text in one item, and in one page.
 ITEM_BYTES, PAGE_BYTES = 64 * 1024, 1024 * 1024
-#: So many attempts are named at most, the latest.
+#: The most attempts that are listed, from the latest on.
 ATTEMPTS_MAX = 500
-#: A claim has such a number in the tree.
 Attempt = Annotated[int, Field(ge=0, le=NUMBER_MAX)] | Literal["last"]
 
 
-class PrintedOut(BaseModel):
-    """Some of what an attempt has printed and logged: `text` is as it was printed.
+class PrintedOut(Out):
+    """A part of what an attempt has printed and logged: `text` is as it was printed.
 
-    `attempt` is the number of a claim, `worker` had that. `position` counts the bytes (of UTF-8)
-    that the attempt had printed before, `cut` those of them that are missing just before this text.
-    `when` it became known.
+    `attempt` is the number of a claim, `worker` had this claim. `position` counts the bytes (of
+    UTF-8) that the attempt had printed before, `cut` those of them that are missing just before
+    this text. `when`: it was recorded at this time.
     """
 
     attempt: int
@@ -222,10 +223,10 @@ class PrintedOut(BaseModel):
     text: str
 
 
-class AttemptOut(BaseModel):
-    """An attempt, also one that has printed nothing. `printed`: so many bytes, as far as is told.
+class AttemptOut(Out):
+    """An attempt, also one that has printed nothing. `printed` counts the known bytes.
 
-    `claimed` is null where the history does not reach back to it.
+    `claimed` is null if the history does not reach back to it.
     """
 
     attempt: int
@@ -235,10 +236,10 @@ class AttemptOut(BaseModel):
 
 
 class LogsPage(Page[PrintedOut]):
-    """What was printed, by attempt and in order. `behind` is the cursor for what comes later.
+    """What was printed, by attempt and in order. `behind` is the cursor for later output.
 
-    `attempts` are all that the history tells of, the latest 500. `missing` says what the history
-    does not tell; empty where it is whole.
+    `attempts` has the attempts in the history, the latest 500. `missing` says what the history
+    leaves out; it is empty if the history is whole.
     """
 
     behind: str
@@ -247,7 +248,7 @@ class LogsPage(Page[PrintedOut]):
 
 
 @logs_router.get(
-    "/plans/{plan}/tasks/{task}/logs", dependencies=[needs("read")], responses=NotModified
+    "/plans/{plan}/tasks/{task}/logs", dependencies=[needs("read")], responses=NOT_MODIFIED
 )
 def show_logs(
     task: TaskOf,
@@ -255,16 +256,16 @@ def show_logs(
     limit: Limit = 100,
     cursor: Cursor = None,
     attempt: Annotated[
-        Attempt | None, Query(description="Only that attempt: its number, or `last`.")
+        Attempt | None, Query(description="Only this attempt: its number, or `last`.")
     ] = None,
     tail: Annotated[
-        int | None, Query(ge=1, le=PAGE_BYTES, description="Only the last so many bytes.")
+        int | None, Query(ge=1, le=PAGE_BYTES, description="Only this many of the last bytes.")
     ] = None,
 ) -> LogsPage:
-    """What a task has printed and logged, also one that has finished: the last of each attempt.
+    """What a task has printed and logged, also a finished one: the last part of each attempt.
 
-    It is text of the task, control characters and all. The events of the plan say when there is
-    more.
+    The text is as the task wrote it, with any control characters. The events of the plan say when
+    there is more.
     """
     found = read_whole(task.client.values, existing(task).plan.path)
     records, number = list(found.records()), int(task.number)
@@ -281,10 +282,10 @@ def show_logs(
         place = shown[-1].attempt, shown[-1].end
     return tagged(
         LogsPage(
-            items=[_printed(each) for each in shown],
+            items=[PrintedOut.model_validate(each) for each in shown],
             next=cursor_of(*place) if len(items) > len(shown) else None,
             behind=cursor_of(*place),
-            attempts=[_attempt(each) for each in attempts[-ATTEMPTS_MAX:]],
+            attempts=[AttemptOut.model_validate(each) for each in attempts[-ATTEMPTS_MAX:]],
             missing=missing(found),
         )
     )
@@ -296,18 +297,10 @@ def _place(cursor: str) -> tuple[int, int]:
 
 
 def _page(items: Sequence[TaskLog], limit: int) -> Sequence[TaskLog]:
-    """As many as one page has, at least one."""
+    """The items of one page, at least one."""
     room = PAGE_BYTES
     for at, item in enumerate(items[:limit]):
         room -= item.end - item.position
         if room < 0 and at:
             return items[:at]
     return items[:limit]
-
-
-def _printed(piece: TaskLog) -> PrintedOut:
-    return PrintedOut(**{name: getattr(piece, name) for name in PrintedOut.model_fields})
-
-
-def _attempt(told: AttemptTold) -> AttemptOut:
-    return AttemptOut(**{name: getattr(told, name) for name in AttemptOut.model_fields})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..errors import Failure, PayloadUndecodable, StoredValueLost
+from ..errors import Failure, PayloadUndecodable, StoredValueLost, ZkplanError
 from ..protocol.core.claim import NO_PERMITS, Permits, claim, mark_started
-from ..protocol.core.load import load
+from ..protocol.core.load import Loaded, load
+from ..protocol.core.plans_and_queues import plan_record
 from ..protocol.features.leases import new_lease
 from ..protocol.features.limits import Limit, read_limit
 from ..protocol.layout import PERMIT, Paths, kind_in, limit_path, limits_in, queue_in
-from ..protocol.records import PlanRecord
 from ..protocol.requests import Step
 from ..protocol.transactions import Claim
 from ..runtime.attempts import Ready, before_call, describe, ended_by, is_last_attempt
@@ -21,15 +21,18 @@ from ..runtime.job import Ended, Job
 from ..values.codec import LOG
 from ..values.connection import Connection
 from ..values.plan_values import Values
-from .lease_board import Board, Offer
-from .lease_records import ClaimId, Leased, holder_digits
-from .lease_settlement import Registered
+from .lease_candidates import Candidates, Offer
+from .lease_records import HeldJobs, LeasedOut, holder_digits
+from .lease_settlement import ServiceRegistration, Settler, id_of
+
+#: For how many seconds a task is left alone that cannot be given out here.
+AVOIDED_S = 30.0
 
 
 def choose(
     paths: Paths, plan: str, names: Sequence[str], server_ms: Callable[[], Step[float]]
 ) -> Step[tuple[list[str], Permits]]:
-    """Those of these entries whose limits have room, and what they take of them."""
+    """Those of these entries whose limits have room, and the permits that they take."""
     limits: dict[str, Limit | None] = {}
     free: dict[str, list[int]] = {}
     starts: dict[str, int] = {}
@@ -56,30 +59,21 @@ def choose(
     return chosen, permits
 
 
-# ---- Claim under a lease, and make of each claim what a program needs to run it.
-
-
-#: For so many seconds a task is left alone that cannot be given out here.
-AVOIDED_S = 30.0
-
-
-class Given(NamedTuple):
-    """What a claim has brought: tasks to run, how others have ended at once, and claims that are
-    not for this lease."""
-
-    tasks: list[tuple[Leased, Job]]
-    ended: list[Ended]
-    back: list[Claim]
-
-
-class Claiming:
+class Claimer:
     """Claims for programs. Thread-safe."""
 
     def __init__(
-        self, connection: Connection, values: Values, registered: Registered, board: Board
+        self,
+        connection: Connection,
+        values: Values,
+        registration: ServiceRegistration,
+        candidates: Candidates,
+        held: HeldJobs,
+        settler: Settler,
     ) -> None:
-        self._paths, self._run = connection.paths, connection.transport.run
-        self._values, self._registered, self._board = values, registered, board
+        self._paths, self._run, self._values = connection.paths, connection.transport.run, values
+        self._registration, self._candidates = registration, candidates
+        self._held, self._settler = held, settler
         #: Until when tasks are left alone that could not be given out, by plan and number.
         self._avoided: dict[tuple[str, str], float] = {}
 
@@ -90,25 +84,22 @@ class Claiming:
         most: int,
         lease_ms: int,
         holder: str,
-    ) -> Given | None:
-        """Claim what is there now; None if there is nothing."""
-        while True:
-            offer = self._board.take(queues, kinds, most)
-            if offer is None or not offer.names:
-                return None
-            made = self._claim(offer, lease_ms, holder)
-            if made is not None:
-                return made
+    ) -> list[LeasedOut]:
+        """Claim what is there now."""
+        while (offer := self._candidates.take(queues, kinds, most)) and offer.names:
+            if given := self._claim(offer, lease_ms, holder):
+                return given
+        return []
 
-    def _claim(self, offer: Offer, lease_ms: int, holder: str) -> Given | None:
+    def _claim(self, offer: Offer, lease_ms: int, holder: str) -> list[LeasedOut]:
         names, permits = self._not_avoided(offer), NO_PERMITS
         if any("~" in name for name in names):
             names, permits = self._run(choose(self._paths, offer.plan, names, self.server_ms))
         if len(names) < len(offer.names):
-            self._board.put_aside(offer)
+            self._candidates.put_aside(offer)
         if not names:
-            return None
-        due_s = self._registered.measured().now() + lease_ms / 1000
+            return []
+        due_s = self._registration.measured().now() + lease_ms / 1000
         digits = os.urandom(8).hex() + holder_digits(holder)
         lease = new_lease(self._paths, lease_ms, digits)
         step = claim(lease, offer.plan, offer.version, names, offer.queue, permits)
@@ -116,39 +107,47 @@ class Claiming:
         if taken.no_room is not None:
             raise taken.no_room
         if taken.blocked:
-            self._board.put_aside(offer)
+            self._candidates.put_aside(offer)
         if taken.plan_changed or taken.conflicts:
-            self._board.outdated(offer)
+            self._candidates.outdated(offer)
         if not taken.claims:
-            return None
-        loaded = self._run(load(taken.claims, taken.read))
-        given = Given([], [], [])
+            return []
+        return self._give(offer, self._run(load(taken.claims, taken.read)), due_s, lease_ms)
+
+    def _give(
+        self, offer: Offer, loaded: Sequence[Loaded], due_s: float, lease_ms: int
+    ) -> list[LeasedOut]:
+        """Return the claimed tasks that are to run, and end the claims of the others."""
+        given: list[LeasedOut] = []
+        ended: list[Ended] = []
+        back: list[Claim] = []
         has_last = False
         for item in loaded:
             job = Job(item, plan=offer.record)
-            found = self.ready(job)
+            found: Ready | Ended | LeasedOut = self.ready(job)
+            if isinstance(found, Ready):
+                if is_last_attempt(job):
+                    # The loss of the lease would use up the last attempt of each of them,
+                    # whichever of them is to blame.
+                    if has_last:
+                        back.append(job.claim)
+                        continue
+                    has_last = True
+                if job.claim.n > job.claim.a:
+                    if not self._run(mark_started(job.claim)):
+                        continue
+                    item.others.append(f"started-{job.claim.n}")
+                found = self._leased(job, found, due_s, lease_ms)
             if isinstance(found, Ended):
                 self._avoid(found)
-                given.ended.append(found)
-                continue
-            if is_last_attempt(job):
-                # The loss of the lease would use up the last attempt of each of them, whichever
-                # of them is to blame.
-                if has_last:
-                    given.back.append(job.claim)
-                    continue
-                has_last = True
-            if job.claim.n > job.claim.a:
-                if not self._run(mark_started(job.claim)):
-                    continue
-                item.others.append(f"started-{job.claim.n}")
-            told = self._told(job, found, due_s, lease_ms)
-            if isinstance(told, Ended):
-                self._avoid(told)
-                given.ended.append(told)
+                ended.append(found)
             else:
                 job.started = time.monotonic()
-                given.tasks.append((told, job))
+                self._held.put(found.id, job)
+                given.append(found)
+        self._settler.hand_back(back)
+        if ended:
+            self._settler.settle(ended, ())
         return given
 
     def _not_avoided(self, offer: Offer) -> list[str]:
@@ -159,7 +158,7 @@ class Claiming:
         return [name for name in offer.names if (offer.plan, name[5:15]) not in self._avoided]
 
     def _avoid(self, ended: Ended) -> None:
-        """It goes back, and would be claimed again at once."""
+        """A task that is handed back would be claimed again at once."""
         if ended.cannot_run or ended.store_away or ended.server_full:
             claim = ended.job.claim
             self._avoided[claim.plan, claim.task] = time.monotonic() + AVOIDED_S
@@ -168,12 +167,17 @@ class Claiming:
         """Whether the task is to run, or how this attempt has ended."""
         codec = self._values.codec
         try:
-            return before_call(job, codec, self._registered.measured, lambda _: "")
+            return before_call(job, codec, self._registration.measured, lambda _: "")
         except Exception as error:
             return ended_by(error, job, codec)
 
-    def again(self, claim: Claim, record: PlanRecord) -> Job | Ended | None:
-        """A claim that this process did not make, or has forgotten; None if it is gone."""
+    def again(self, claim: Claim) -> Job | Ended | None:
+        """Load a claim that another process made, or that this one has dropped; None if it, or its
+        plan, is gone."""
+        try:
+            record = self._run(plan_record(claim.plan_path))
+        except ZkplanError:
+            return None
         for item in self._run(load([claim])):
             job = Job(item, plan=record)
             found = self.ready(job)
@@ -181,24 +185,26 @@ class Claiming:
         return None
 
     def server_ms(self) -> Step[float]:
-        """The server's clock in milliseconds; a time long ago where it is not known."""
-        yield from self._registered.clock.measure()
-        clock = self._registered.clock
+        """The server's clock in milliseconds; a time long ago if it is not known."""
+        clock = self._registration.clock
+        yield from clock.measure()
         return 1000 * clock.now() if clock.is_known else float("-inf")
 
-    def _told(self, job: Job, found: Ready, due_s: float, lease_ms: int) -> Leased | Ended:
+    def _leased(self, job: Job, found: Ready, due_s: float, lease_ms: int) -> LeasedOut | Ended:
         claim, values = job.claim, self._values
         try:
             arguments = values.load_all(claim.plan_path, found.bodies)
             shown = [_shown(value) for value in arguments]
             args, kwargs = values.load_call(claim.plan_path, found.record.arguments, shown)
         except StoredValueLost as error:
-            failure = describe(error, job, values.codec)  # it would be as lost the next time
+            failure = describe(
+                error, job, values.codec
+            )  # the next attempt would not find it either
             return Ended(job, failure=failure, final=True, shown=str(error))
         except Exception as error:
             return ended_by(error, job, values.codec)
-        return Leased(
-            id=str_of(claim),
+        return LeasedOut(
+            id=id_of(claim),
             plan=int(claim.plan),
             task=int(claim.task),
             name=job.name,
@@ -220,14 +226,6 @@ class Claiming:
             except PayloadUndecodable:
                 continue  # a failure, or written by another serializer
         return found
-
-
-def claim_id(claim: Claim) -> ClaimId:
-    return ClaimId(*claim.path.rsplit("/", 2)[1:])
-
-
-def str_of(claim: Claim) -> str:
-    return "/".join(claim_id(claim))
 
 
 def _shown(value: Any) -> Any:

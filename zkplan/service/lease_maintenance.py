@@ -1,5 +1,8 @@
-"""Maintain leases in the background: release lapsed ones, promote delayed tasks, deliver
-operators' decisions."""
+"""Maintain a root in the background, so that tasks also run again where no worker runs.
+
+A service releases leases and the claims of lost workers, makes delayed tasks runnable when they are
+due, delivers decisions about tasks under leases, and compacts histories.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,15 @@ from ..runtime.job import Ended, Job
 from ..runtime.lost_claims import Lapses
 from ..runtime.retention import Written
 from ..values.connection import Connection
-from .lease_claims import Claiming, choose
-from .lease_settlement import Registered, Settling
+from .lease_claims import Claimer, choose
+from .lease_settlement import ServiceRegistration, Settler
 
-#: How many entries of one queue are looked at, the first ones. A worker or a program takes others.
-LOOKED_AT = 200
+#: How many entries of one queue are looked at, from the first on, and promoted in one step.
+LOOKED_AT = PROMOTED_MAX = 200
+#: How often it looks while there is something to wait for, and the head start of workers.
+PERIOD_S, HEAD_START_S = 1.0, 2.0
+#: How often it looks without anything to wait for, since a watch can be lost.
+IDLE_S = 60.0
 logger = get_logger("zkplan.leases")
 
 
@@ -40,26 +47,31 @@ class _Found(NamedTuple):
     claims: Sequence[Claim] = ()
 
 
-class Decided:
-    """A decision takes the claim, and leaves its name on the lease.
+class DecisionDelivery:
+    """Delivers what operators decide about tasks under leases.
 
-    Of several decisions the lease has the last name. That is enough: all claims of a lease are of
-    one queue of one plan, and what is decided there is settled together.
+    A decision takes the claim of the task, and leaves the name of the claim on the lease. Of
+    several decisions the lease has the last name. That is enough: all claims of a lease are of one
+    queue of one plan, and what is decided there is settled together.
     """
 
     def __init__(
-        self, connection: Connection, registered: Registered, claiming: Claiming, settling: Settling
+        self,
+        connection: Connection,
+        registration: ServiceRegistration,
+        claimer: Claimer,
+        settler: Settler,
     ) -> None:
         self._run, self._paths = connection.transport.run, connection.paths
-        self._registered, self._claiming, self._settling = registered, claiming, settling
-        #: By lease: its mark, when it was seen last.
+        self._registration, self._claimer, self._settler = registration, claimer, settler
+        #: The mark that each lease had when it was read last.
         self._seen: dict[str, str] = {}
-        #: Plans and tasks of marks; what was decided there is not all delivered.
+        #: Plans and tasks of marks: not all decisions there are delivered.
         self._waiting: set[tuple[str, str]] = set()
 
     def deliver(self, leases: Sequence[str]) -> bool:
-        """Look at the marks of these leases, which are all that stand. Returns whether something
-        waits: its plan is paused, or it needs a permit."""
+        """Read the marks of these leases, which are all that stand. Returns whether a decision
+        waits, because its plan is paused or it needs a permit."""
         self._seen = {lease: mark for lease, mark in self._seen.items() if lease in set(leases)}
         reads = [ReadData(self._paths.claims_of(lease)) for lease in leases]
         for lease, node in zip(leases, self._run(read_all(reads, strict=False)), strict=True):
@@ -74,7 +86,7 @@ class Decided:
         return bool(self._waiting)
 
     def _deliver(self, plan: str, task: str) -> bool:
-        """Settle what is decided in the queue of that task. What is not goes back unused. Returns
+        """Settle what is decided in the queue of this task, and hand back the rest unused. Returns
         whether none of it waits."""
         found = self._run(or_error(self._claim(plan, task)))
         if not isinstance(found, _Found):
@@ -84,12 +96,12 @@ class Decided:
             return True
         ended: list[Ended] = []
         for item in self._run(load(list(found.claims))):
-            at_once = self._claiming.ready(Job(item, plan=found.record))
+            at_once = self._claimer.ready(Job(item, plan=found.record))
             if isinstance(at_once, Ended):
                 ended.append(at_once)
             else:
-                self._settling.hand_back([item.claim])
-        self._settling.settle(ended, ())
+                self._settler.hand_back([item.claim])
+        self._settler.settle(ended, ())
         return len(found.claims) == found.decided
 
     def _claim(self, plan: str, task: str) -> Step[_Found]:
@@ -111,34 +123,26 @@ class Decided:
         if not names or seen.state != "running":
             return _Found(record, decided if seen.state == "paused" else 0)
         if any("~" in name for name in names):
-            names, permits = yield from choose(self._paths, plan, names, self._claiming.server_ms)
-        me = self._registered.me()
+            names, permits = yield from choose(self._paths, plan, names, self._claimer.server_ms)
+        me = self._registration.me()
         taken = yield from claim(me, plan, seen.version, names, queue, permits)
         if taken.worker_gone:
-            self._registered.lost(me)
+            self._registration.lost(me)
         return _Found(record, decided, taken.claims)
-
-
-# ---- What a service does beside its calls, so that tasks come back where no worker runs: it
-# releases leases and lost workers, makes delayed tasks runnable when they are due, delivers what
-# was decided about tasks under leases, and tidies histories up.
-
-
-#: How often it looks while there is something to wait for, and how long workers go first.
-PERIOD_S, HEAD_START_S = 1.0, 2.0
-#: Without anything to wait for it looks this often, since a watch can be lost.
-IDLE_S = 60.0
-#: Entries that are promoted at once.
-PROMOTED_MAX = 200
 
 
 class Maintenance:
     """A thread that looks when a watch fires, and once a second while leases or delays stand."""
 
-    def __init__(self, connection: Connection, registered: Registered, decided: Decided) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        registration: ServiceRegistration,
+        decisions: DecisionDelivery,
+    ) -> None:
         self._transport, self._paths = connection.transport, connection.paths
-        self._registered, self._decided = registered, decided
-        self._lapses = Lapses(self._paths, registered.clock)
+        self._registration, self._decisions = registration, decisions
+        self._lapses = Lapses(self._paths, registration.clock)
         self._written, self._sweeper = Written(connection.recorder), connection.sweeper
         self._first_seen: dict[str, float] = {}
         self._is_due, self._is_over = threading.Event(), threading.Event()
@@ -169,23 +173,23 @@ class Maintenance:
             try:
                 busy = self._look()
             except ZkplanError as error:
-                logger.warning("leases cannot be looked after now: %s", error)
+                logger.warning("leases cannot be maintained now: %s", error)
                 busy = True
-            # Claims come and go: their watches may not make this look all the time.
+            # The watches of claims fire often: they may not make this look all the time.
             self._is_over.wait(PERIOD_S)
 
     def _look(self) -> bool:
         """Returns whether there is something to wait for."""
         run, paths, now = self._transport.run, self._paths, time.monotonic()
-        self._registered.measured()
+        self._registration.measured()
         seen = run(orphaned_claims(paths, watch=True))
         for lease, done in run(self._lapses.release(seen.leases, lambda lease: not seen.living)):
             if done.released:
                 logger.warning(
                     "%s has lapsed: %s runnable again", lease, count(len(done.released), "task")
                 )
-        # Workers claim what is decided, as they claim all else.
-        waits = not seen.living and self._decided.deliver(seen.leases)
+        # Living workers claim decided tasks, as they claim all others.
+        waits = not seen.living and self._decisions.deliver(seen.leases)
         for gone in self._first_seen.keys() - set(seen.vacant):
             del self._first_seen[gone]
         for worker in seen.vacant:
@@ -198,10 +202,10 @@ class Maintenance:
         return bool(waits or seen.leases or seen.vacant or are_delayed or self._written)
 
     def _promote(self, alone: bool) -> Step[bool]:
-        """Workers see to it where there are some. Returns whether entries are left."""
+        """Promote what is due; workers do it where some live. Returns whether entries are left."""
         names = (yield ReadChildren(self._paths.delayed, watch=True)) or ()
         late_ms = 0 if alone else 1000 * HEAD_START_S
-        now_ms = 1000 * self._registered.clock.now() - late_ms
+        now_ms = 1000 * self._registration.clock.now() - late_ms
         found = [(name, later) for name in sorted(names) if (later := parse_delayed(name))]
         due = [each for each in found if each[1].due_ms <= now_ms]
         if due:

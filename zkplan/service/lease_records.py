@@ -1,33 +1,35 @@
-"""The records of leases: what a program gets, what it hears, and why its claim no longer stands."""
+"""Records of leases: what programs get, the IDs of claims, and why a claim no longer stands.
+
+The dataclasses are answers of the contract as well: their fields and docstrings are part of it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..protocol.core.load import read_all
-from ..protocol.layout import Paths, parse_claim, parse_lease
-from ..protocol.requests import ReadData, Step
+from ..protocol.layout import ClaimName, Paths, parse_claim, parse_lease
+from ..protocol.requests import Node, ReadData, Step
 from ..runtime.job import Job
 
-#: Why something was refused: its lease has lapsed (or somebody has decided about the task), the
-#: task has ended, its plan is gone, the value cannot be taken, or ZooKeeper has no room now.
+#: Why something was refused: the lease has lapsed (or an operator has decided about the task), the
+#: task has ended, its plan was removed, the value is not accepted, or ZooKeeper has no room now.
 Refusal = Literal["", "lapsed", "ended", "removed", "invalid", "full"]
+#: How many tasks one call claims, settles or renews.
+BATCH_MAX = 500
 
 
 @dataclass(frozen=True)
-class Leased:
-    """A task that was claimed under a lease.
-
-    `id` names this claim, for all that follows. `attempt` grows with every claim of the task.
-    `due` is when the lease lapses unless it is renewed: wall-clock seconds of the server; `lease`
-    are the seconds for which it counts. All tasks of one claim call share one lease. `args` and
-    `kwargs` are JSON values; a task that has failed is `{"failed": {"kind": …, "message": …}}` in
-    them. `logs` is what earlier attempts have logged.
-    """
+class LeasedOut:
+    """A task under a lease. `due`: when the lease lapses, in seconds since 1970, by the clock of
+    ZooKeeper. `lease`: for how many seconds it counts. `attempt` grows with every claim of the
+    task. A task that failed is `{"failed": {"kind", "message"}}` among the arguments. `logs` are
+    the log entries of earlier attempts."""
 
     id: str
     plan: int
@@ -38,36 +40,45 @@ class Leased:
     attempt: int
     due: float
     lease: float
-    args: Sequence[Any] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    logs: Sequence[Any] = ()
+    args: list[Any]
+    kwargs: dict[str, Any]
+    logs: list[Any]
 
 
-class Outcome(NamedTuple):
-    """What became of a completion, a failure, a log entry or a hand-back. `ok`: it counts.
-
-    Otherwise `refused` and `why` say what kept it, and the claim stands only where `refused` is
-    `invalid` or `full`.
-    """
+@dataclass(frozen=True)
+class RenewalOut:
+    """`ok`: the claim stands, until `due`. Otherwise `refused` and `why` say what ended it."""
 
     id: str
     ok: bool
-    refused: Refusal = ""
-    why: str = ""
+    due: float
+    refused: Refusal
+    why: str
 
 
-class Renewal(NamedTuple):
-    """Whether a claim still stands, and until when: see `Leased.due`."""
+@dataclass(frozen=True)
+class ClaimOutcomeOut:
+    """`ok`: it counts. Otherwise `refused` and `why` say why not. The claim then stands only if
+    `refused` is `invalid` or `full`."""
 
     id: str
     ok: bool
-    due: float = 0.0
-    refused: Refusal = ""
-    why: str = ""
+    refused: Refusal
+    why: str
+
+
+def accepted(text: str) -> ClaimOutcomeOut:
+    """The outcome of what counts."""
+    return ClaimOutcomeOut(text, True, "", "")
+
+
+def refused(text: str, refusal: Refusal, why: str) -> ClaimOutcomeOut:
+    """The outcome of what does not count."""
+    return ClaimOutcomeOut(text, False, refusal, why)
 
 
 class Failed(NamedTuple):
-    """How an attempt has failed, as its program tells it.
+    """How an attempt failed, as its program reports it.
 
     `kind` names the sort of failure, as the type of an exception does. `retry` False: no further
     attempt can change it.
@@ -81,18 +92,19 @@ class Failed(NamedTuple):
 
 
 class ClaimId(NamedTuple):
-    """The parts of `Leased.id`: the name of the lease, and that of the claim below it."""
+    """The parts of an ID: the name of the lease, and that of the claim below it."""
 
     lease: str
     name: str
+    parsed: ClaimName
 
 
-#: How many digits of a lease's name are random, and how many behind them name its holder.
+#: How many digits of a lease's name are random, and how many after them name its holder.
 _RANDOM_DIGITS = _HOLDER_DIGITS = 16
 
 
 def holder_digits(holder: str) -> str:
-    """What the name of a lease ends with if that holder has claimed it; empty for nobody.
+    """The digits at the end of the name of a lease of that holder; empty without a holder.
 
     >>> len(holder_digits("name resizer")), holder_digits("")
     (16, '')
@@ -101,9 +113,10 @@ def holder_digits(holder: str) -> str:
 
 
 def is_held_by(text: str, holder: str) -> bool:
-    """Whether the claim of that ID was given to that holder. True for what is no ID.
+    """Whether that holder got the claim with this ID. True for what is no ID.
 
-    The name of the lease says it, so a service knows it of the claims that another one gave.
+    The name of the lease says it, so a service also knows the holders of claims that another
+    service made.
 
     >>> is_held_by("lease-30000.7f/0000000004-0000000007.0.0", "name resizer")
     False
@@ -119,103 +132,105 @@ def parse_id(text: str) -> ClaimId | None:
     'lease-30000.7f'
     """
     lease, _, name = text.partition("/")
-    known = parse_lease(lease) is not None and parse_claim(name) is not None
-    return ClaimId(lease, name) if known else None
+    parsed = parse_claim(name)
+    return ClaimId(lease, name, parsed) if parsed and parse_lease(lease) is not None else None
 
 
-# ---- The claims that this process has given out, as far as it remembers; others are read again.
+def lease_of(text: str) -> str:
+    """The lease of a claim, by the ID of the claim."""
+    return text.partition("/")[0]
 
 
-#: What is remembered at most; what goes first was given out first.
-HELD_MAX, HELD_BYTES_MAX = 20_000, 64 * 1024 * 1024
+class HeldJobs:
+    """What was read of the tasks that this process has given out, by the IDs of their claims.
 
+    It is a cache: what it has dropped is read again. It drops first what was given out first.
+    Thread-safe.
+    """
 
-class _Held(NamedTuple):
-    job: Job
-    size: int
-
-
-class Held:
-    """By claim, what was read of its task. Thread-safe; it may forget anything at any time."""
+    JOBS_MAX, BYTES_MAX = 20_000, 64 * 1024 * 1024
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._jobs: dict[ClaimId, _Held] = {}
-        self._of_lease: dict[str, set[str]] = {}
+        #: Each job with its size in bytes.
+        self._jobs: dict[str, tuple[Job, int]] = {}
+        self._of_lease: Counter[str] = Counter()
         self._bytes = 0
 
-    def put(self, claim: ClaimId, job: Job) -> None:
+    def put(self, text: str, job: Job) -> None:
         loaded = job.loaded
         size = len(loaded.record) + sum(map(len, loaded.arguments)) + 1000
         with self._lock:
-            self._drop(claim)
-            self._jobs[claim] = _Held(job, size)
-            self._of_lease.setdefault(claim.lease, set()).add(claim.name)
+            self._drop(text)
+            self._jobs[text] = job, size
+            self._of_lease[lease_of(text)] += 1
             self._bytes += size
-            while len(self._jobs) > HELD_MAX or self._bytes > HELD_BYTES_MAX:
+            while len(self._jobs) > self.JOBS_MAX or self._bytes > self.BYTES_MAX:
                 self._drop(next(iter(self._jobs)))
 
-    def take(self, claim: ClaimId) -> Job | None:
-        """What is known, and forgotten now: two calls must not settle one claim at a time."""
+    def take(self, text: str) -> Job | None:
+        """Remove and return a job: two calls must not settle one claim at the same time."""
         with self._lock:
-            return self._drop(claim)
+            return self._drop(text)
 
-    def find(self, claim: ClaimId) -> Job | None:
-        held = self._jobs.get(claim)
-        return None if held is None else held.job
+    def find(self, text: str) -> Job | None:
+        job, _ = self._jobs.get(text, (None, 0))
+        return job
 
-    def emptied(self, leases: Iterable[str]) -> list[str]:
-        """Those of these leases of which this process knows no claim any more."""
+    def emptied(self, ids: Iterable[str]) -> list[str]:
+        """Those leases of these claims of which no job is held any more."""
         with self._lock:
-            return sorted({lease for lease in leases if not self._of_lease.get(lease)})
+            return sorted({lease_of(text) for text in ids} - self._of_lease.keys())
 
-    def _drop(self, claim: ClaimId) -> Job | None:
-        held = self._jobs.pop(claim, None)
-        if held is None:
+    def _drop(self, text: str) -> Job | None:
+        if text not in self._jobs:
             return None
-        self._bytes -= held.size
-        names = self._of_lease.get(claim.lease)
-        if names is not None:
-            names.discard(claim.name)
-            if not names:
-                del self._of_lease[claim.lease]
-        return held.job
-
-
-# ---- Why a claim does not stand any more, for the program that believed in it.
+        job, size = self._jobs.pop(text)
+        self._bytes -= size
+        lease = lease_of(text)
+        self._of_lease[lease] -= 1
+        if not self._of_lease[lease]:
+            del self._of_lease[lease]
+        return job
 
 
 UNKNOWN = "it is no ID of a claim: such an ID is what a claim call has answered"
 
 
-def why_lost(paths: Paths, ids: Sequence[ClaimId]) -> Step[list[tuple[Refusal, str]]]:
-    """For each claim that does not stand: in short, and for people."""
-    claims = [parse_claim(each.name) for each in ids]
-    reads = []
-    for claim in claims:
-        if claim is not None:
-            plan, task = paths.plan(claim.plan), paths.task(claim.plan, claim.task)
-            letter = f"{plan}/dead/{claim.task}"
-            reads += [ReadData(path) for path in (plan, task, f"{task}/result", letter)]
+def why_lost(paths: Paths, ids: Iterable[str]) -> Step[dict[str, ClaimOutcomeOut]]:
+    """Why each of these claims does not stand, for the program that relied on it."""
+    known = {text: parse_id(text) for text in ids}
+    reads: list[ReadData] = []
+    for each in known.values():
+        if each is not None:
+            plan, task = (
+                paths.plan(each.parsed.plan),
+                paths.task(each.parsed.plan, each.parsed.task),
+            )
+            letter = f"{plan}/dead/{each.parsed.task}"
+            reads += map(ReadData, (plan, task, f"{task}/result", letter))
     nodes = iter((yield from read_all(reads)))
-    found: list[tuple[Refusal, str]] = []
-    for each, claim in zip(ids, claims, strict=True):
-        if claim is None:
-            found.append(("lapsed", UNKNOWN))
-            continue
-        plan, task, result, letter = (next(nodes) for _ in range(4))
-        named = f"task {int(claim.task)} of plan {int(claim.plan)}"
-        if plan is None:
-            found.append(("removed", f"plan {int(claim.plan)} was removed"))
-        elif task is None:
-            told = "has ended: this claim has completed it before, or another or an operator has"
-            found.append(("ended", f"{named} {told}"))
-        elif result is not None:
-            found.append(("ended", f"an operator has decided the outcome of {named}"))
-        elif letter is not None:
-            found.append(("ended", f"{named} has failed for good"))
+    found: dict[str, ClaimOutcomeOut] = {}
+    for text, each in known.items():
+        if each is None:
+            found[text] = refused(text, "lapsed", UNKNOWN)
         else:
-            told = f"does not stand any more ({each.lease} has lapsed, or this claim has ended)"
-            text = f"claim {claim.n} of {named} {told}: the task was given back, and runs again"
-            found.append(("lapsed", text))
+            found[text] = refused(text, *_why_lost(each, [next(nodes) for _ in range(4)]))
     return found
+
+
+def _why_lost(claim: ClaimId, nodes: Sequence[Node | None]) -> tuple[Refusal, str]:
+    plan, task, result, letter = nodes
+    number = int(claim.parsed.plan)
+    named = f"task {int(claim.parsed.task)} of plan {number}"
+    if plan is None:
+        return "removed", f"plan {number} was removed"
+    if task is None:
+        why = "has ended: this claim has completed it before, or another claim or an operator has"
+        return "ended", f"{named} {why}"
+    if result is not None:
+        return "ended", f"an operator has decided the outcome of {named}"
+    if letter is not None:
+        return "ended", f"{named} has failed for good"
+    why = f"no longer stands ({claim.lease} has lapsed, or this claim has ended)"
+    return "lapsed", f"claim {claim.parsed.n} of {named} {why}: the task was given back"

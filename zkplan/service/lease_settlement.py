@@ -7,10 +7,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from ..basics import __version__
 from ..errors import ClientClosed, ServerFull, ZkplanError, ZooKeeperUnavailable
@@ -24,12 +23,7 @@ from ..protocol.core.wide_delivery import WorkerGone, deliver_wide
 from ..protocol.core.workers import WorkerRecord, register, unregister
 from ..protocol.layout import SERVICE, Paths
 from ..protocol.requests import Delete, Fact, Multi, Step
-from ..protocol.transactions import (
-    NO_ALLOWANCE,
-    Claim,
-    Dependent,
-    Registration,
-)
+from ..protocol.transactions import NO_ALLOWANCE, Claim, Dependent, Registration
 from ..runtime.attempt_end import End, HandBack, settle, settle_failure
 from ..runtime.attempts import describe, sealed
 from ..runtime.job import Ended, Job
@@ -37,14 +31,21 @@ from ..transport import Transport
 from ..transport.server_clock import ServerClock
 from ..values.codec import Codec
 from ..values.connection import Connection
-from .lease_records import Refusal
+from .lease_records import ClaimOutcomeOut, accepted, refused
 
-#: After so many IDs that were used the session is not one that can register.
+#: A session under which this many registrations fail cannot register.
 TRIES_MAX = 20
+#: How often a part is loaded again because its task has changed.
+RELOADS_MAX = 20
 
 
-class Registered:
-    """Registers when that is needed, and again after a lost session. Thread-safe."""
+def id_of(claim: Claim) -> str:
+    """The ID of a claim: LEASE/NAME."""
+    return "/".join(claim.path.rsplit("/", 2)[1:])
+
+
+class ServiceRegistration:
+    """Registers the service when that is needed, and again after a lost session. Thread-safe."""
 
     def __init__(self, transport: Transport, paths: Paths) -> None:
         self._transport, self._paths = transport, paths
@@ -52,10 +53,7 @@ class Registered:
         self._lock = threading.Lock()
         self._me: Registration | None = None
         host = socket.gethostname().split(".")[0][:20]
-        name = f"{SERVICE}{host}-{os.getpid()}-{os.urandom(4).hex()}"
-        self._ids: Iterator[str] = (
-            name if number == 1 else f"{name}-{number}" for number in itertools.count(1)
-        )
+        self._name = f"{SERVICE}{host}-{os.getpid()}"
 
     def me(self) -> Registration:
         """Raises ZooKeeperUnavailable, TransactionRejected."""
@@ -63,18 +61,19 @@ class Registered:
             for _ in range(TRIES_MAX):
                 if self._me is not None:
                     return self._me
-                self._register(next(self._ids))
+                self._me = self._register(f"{self._name}-{os.urandom(4).hex()}")
         raise ZooKeeperUnavailable("this service cannot register: its session ends again and again")
 
-    def _register(self, name: str) -> None:
+    def _register(self, name: str) -> Registration | None:
         record = WorkerRecord(
             name, socket.gethostname(), os.getpid(), 0, time.time(), version=__version__
         )
         uids = map("{:x}".format, itertools.count())  # several threads take from it
         before = time.monotonic()
-        self._me = self._transport.run(register(self._paths, name, record.to_bytes(), uids))
-        if self._me is not None:
-            self.clock.registered(self._me.worker_path, before, time.monotonic())
+        me = self._transport.run(register(self._paths, name, record.to_bytes(), uids))
+        if me is not None:
+            self.clock.registered(me.worker_path, before, time.monotonic())
+        return me
 
     def measured(self) -> ServerClock:
         """The server's clock, from the time that it wrote on the registration."""
@@ -98,67 +97,52 @@ class Registered:
                 self._transport.run(unregister(me))
 
 
-# ---- Settle claims that were given out: the commit, and the other ends, of a worker.
-
-
-#: How often one part is read again because its task has changed.
-RELOADS_MAX = 20
-
-
-class Settled(NamedTuple):
-    """What became of the end of one claim. `lost`: the claim did not stand any more."""
-
-    job: Job
-    lost: bool = False
-    refused: Refusal = ""
-    why: str = ""
-
-
-class Settling:
+class Settler:
     """Settles the claims of one service. Thread-safe."""
 
-    def __init__(self, connection: Connection, codec: Codec, registered: Registered) -> None:
-        self._connection, self._codec, self._registered = connection, codec, registered
+    def __init__(
+        self, connection: Connection, codec: Codec, registration: ServiceRegistration
+    ) -> None:
+        self._sweeper, self._codec, self._registration = connection.sweeper, codec, registration
         self._run, self._paths = connection.transport.run, connection.paths
         self._lock = threading.Lock()
         #: Pending records that named nothing complete; the next commit deletes them.
         self._old_pending: list[str] = []
 
-    def settle(self, ended: Sequence[Ended], emptied: Sequence[str]) -> list[Settled]:
-        """Settle the claims of these attempts, each once. `emptied` leases have no other claims."""
-        jobs = [each.job for each in ended]
+    def settle(self, ended: Iterable[Ended], emptied: Sequence[str]) -> list[ClaimOutcomeOut]:
+        """Settle the claims of these attempts, each once. The leases in `emptied` have no other
+        claims. A claim that did not stand is `lapsed`, without a reason."""
+        wanted = []
         for each in ended:
             measure(each)
-        return self._carry_out(
-            [settle(each, self._codec, self._paths) for each in ended], jobs, emptied
-        )
+            wanted.append((each.job, settle(each, self._codec, self._paths)))
+        return self._carry_out(wanted, emptied)
 
     def _carry_out(
-        self,
-        wanted: Sequence[Part | End | HandBack | None],
-        jobs: list[Job],
-        emptied: Sequence[str],
-    ) -> list[Settled]:
-        done: list[Settled] = []
+        self, wanted: Iterable[tuple[Job, Part | End | HandBack | None]], emptied: Sequence[str]
+    ) -> list[ClaimOutcomeOut]:
+        done: list[ClaimOutcomeOut] = []
         parts: list[tuple[Part, Job]] = []
-        for each, job in zip(wanted, jobs, strict=True):
+        for job, each in wanted:
             match each:
                 case Part():
                     parts.append((each, job))
                 case End(_, make):
-                    done.append(Settled(job, lost=not self._run(make())))
+                    done.append(_outcome(job, self._run(make())))
                 case HandBack():
-                    done.append(Settled(job, lost=not self._run(hand_back([job.claim]))))
+                    done.append(_outcome(job, self._run(hand_back([job.claim]))))
                 case None:
-                    done.append(Settled(job, lost=True))
+                    done.append(_outcome(job, False))
         if parts:
             done += self._commit_all(parts, [self._paths.claims_of(lease) for lease in emptied])
         else:
             self.drop(emptied)
         return done
 
-    def _commit_all(self, waiting: list[tuple[Part, Job]], leases: list[str]) -> list[Settled]:
-        done: list[Settled] = []
+    def _commit_all(
+        self, waiting: list[tuple[Part, Job]], leases: list[str]
+    ) -> list[ClaimOutcomeOut]:
+        done: list[ClaimOutcomeOut] = []
         while waiting:
             count = first_group(part for part, _ in waiting)
             group, waiting = waiting[:count], waiting[count:]
@@ -171,10 +155,10 @@ class Settling:
         return done
 
     def _commit(
-        self, group: list[tuple[Part, Job]], leases: list[str], done: list[Settled]
+        self, group: list[tuple[Part, Job]], leases: list[str], done: list[ClaimOutcomeOut]
     ) -> list[tuple[Part, Job]]:
-        """Returns what is to be committed again."""
-        me, jobs = self._registered.me(), {id(part): job for part, job in group}
+        """Returns the parts that are to be committed again."""
+        me, jobs = self._registration.me(), {id(part): job for part, job in group}
         with self._lock:
             old_pending, self._old_pending = self._old_pending, []
         # Those of an earlier registration are deleted, too, or gone with its claims node.
@@ -185,20 +169,21 @@ class Settling:
             if report.pending and not report.full:
                 self._old_pending.append(report.pending)
         if report.worker_gone:
-            self._registered.lost(me)
+            self._registration.lost(me)
         if report.full:
             self.publish(me, report.full, report.pending)
-        done += [Settled(jobs[id(part)]) for part in report.done]
-        done += [Settled(jobs[id(part)], lost=True) for part in report.fenced]
-        for part, error in report.no_room:
-            done.append(Settled(jobs[id(part)], refused="full", why=str(error)))
+        done += [_outcome(jobs[id(part)], True) for part in report.done]
+        done += [_outcome(jobs[id(part)], False) for part in report.fenced]
+        done += [_no_room(jobs[id(part)], error) for part, error in report.no_room]
         for part, error in report.poison:
-            done += self._refused(part, jobs[id(part)], error)
+            done += self._fail(part, jobs[id(part)], error)
         self.finish([*report.done, *report.fenced])
-        return self._again([(part, jobs[id(part)]) for part in report.stale], done)
+        return self._reloaded([(part, jobs[id(part)]) for part in report.stale], done)
 
-    def _again(self, stale: list[tuple[Part, Job]], done: list[Settled]) -> list[tuple[Part, Job]]:
-        """Those that have changed since they were read, as they are now."""
+    def _reloaded(
+        self, stale: list[tuple[Part, Job]], done: list[ClaimOutcomeOut]
+    ) -> list[tuple[Part, Job]]:
+        """The parts that have changed since they were loaded, as they are now."""
         again = []
         found = self._run(load([part.loaded.claim for part, _ in stale])) if stale else []
         standing = {item.claim.path: item for item in found}
@@ -206,20 +191,25 @@ class Settling:
             item = standing.get(part.loaded.claim.path)
             part.reloads += 1
             if item is None:
-                done.append(Settled(job, lost=True))
+                done.append(_outcome(job, False))
             elif part.reloads > RELOADS_MAX:
                 why = f"its commit is refused again and again, the last time by {part.refused_by}"
-                done += self._refused(part, job, RuntimeError(why))
+                done += self._fail(part, job, RuntimeError(why))
             else:
                 job.loaded = part.loaded = item
                 again.append((part, job))
         return again
 
-    def _deliver_wide(self, part: Part, job: Job, done: list[Settled]) -> list[tuple[Part, Job]]:
-        me = self._registered.me()
+    def _deliver_wide(
+        self, part: Part, job: Job, done: list[ClaimOutcomeOut]
+    ) -> list[tuple[Part, Job]]:
+        me = self._registration.me()
         owed = []
         step = deliver_wide(
-            *(me, part, lambda: NO_ALLOWANCE, lambda claims: None),
+            me,
+            part,
+            lambda: NO_ALLOWANCE,
+            lambda claims: None,
             lambda full, pending: owed.append((full, pending)),
             partial(sealed, job, self._codec),
         )
@@ -227,30 +217,34 @@ class Settling:
             ended = self._run(step)
         except WorkerGone:
             # Whoever has cleared its claims node has published what it owed.
-            self._registered.lost(me)
+            self._registration.lost(me)
             return [(part, job)]
         except ServerFull as error:
-            done.append(Settled(job, refused="full", why=str(error)))
+            done.append(_no_room(job, error))
         except ZkplanError as error:
-            done += self._refused(part, job, error)
+            done += self._fail(part, job, error)
         else:
-            done.append(Settled(job, lost=not ended))
+            done.append(_outcome(job, ended))
             self.finish([part])
         for full, pending in owed:
             self.publish(me, full, pending)
         return []
 
-    def _refused(self, part: Part, job: Job, error: Exception) -> list[Settled]:
-        """ZooKeeper refuses this part for its own reason: the task fails, as in a worker."""
+    def _fail(self, part: Part, job: Job, error: Exception) -> list[ClaimOutcomeOut]:
+        """ZooKeeper refuses this part for a reason of its own: the task fails, as in a worker."""
         failure = describe(error, job, self._codec)
+        final = bool(part.dead)
         settled = settle_failure(
-            *(job, failure, self._codec, self._paths), final=bool(part.dead), deliverable=False
+            job, failure, self._codec, self._paths, final=final, deliverable=False
         )
-        found = self._carry_out([settled], [job], ())
-        return [each._replace(refused="invalid", why=str(error)) for each in found]
+        why = str(error)
+        return [
+            each if each.refused == "lapsed" else refused(each.id, "invalid", why)
+            for each in self._carry_out([(job, settled)], ())
+        ]
 
     def publish(self, me: Registration, full: Sequence[Dependent], pending: str) -> None:
-        """Publish what a commit has made complete."""
+        """Publish the tasks whose last argument a commit has delivered."""
         self._run(publish(me, list(full), pending, NO_ALLOWANCE))
 
     def drop(self, leases: Sequence[str]) -> None:
@@ -259,14 +253,23 @@ class Settling:
             self._run(_delete(self._paths.claims_of(lease)))
 
     def finish(self, parts: Sequence[Part]) -> None:
-        """End the plans of these parts, where no task is left."""
+        """End the plans of these parts that have no task left."""
         for path in {each.loaded.claim.plan_path for each in parts if each.may_end_plan}:
             if self._run(plan_life.finish(path, time.time())):
-                self._connection.sweeper.plan_is_done(path)
+                self._sweeper.plan_is_done(path)
 
-    def hand_back(self, claims: Sequence[Claim]) -> int:
-        """Returns how many of them stood."""
-        return self._run(hand_back(claims)) if claims else 0
+    def hand_back(self, claims: Sequence[Claim]) -> None:
+        """Give claims back: no attempt is used up."""
+        if claims:
+            self._run(hand_back(claims))
+
+
+def _outcome(job: Job, stood: bool | int) -> ClaimOutcomeOut:
+    return accepted(id_of(job.claim)) if stood else refused(id_of(job.claim), "lapsed", "")
+
+
+def _no_room(job: Job, error: Exception) -> ClaimOutcomeOut:
+    return refused(id_of(job.claim), "full", str(error))
 
 
 def measure(ended: Ended) -> None:
@@ -277,5 +280,5 @@ def measure(ended: Ended) -> None:
 
 
 def _delete(path: str) -> Step[None]:
-    """Delete a lease; refused while claims stand under it."""
+    """Delete a lease. ZooKeeper refuses it while claims stand under it."""
     yield Multi([Delete(path)])

@@ -1,5 +1,4 @@
-"""What routes take: the caller, the client, the plan in the path, and fields that several
-requests share."""
+"""Parameters of routes: the caller, the client, the plan and task in the path, common fields."""
 
 from __future__ import annotations
 
@@ -22,9 +21,8 @@ from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
 from ..protocol.records import PlanRecord
 from ..values.function_codec import NAME_CHARS_MAX
 from ..views.task_info import require_task
-from ..views.why_facts import Why
-from .answers import Problem
-from .leases import is_held_by
+from .answers import NumberOrNull, Out, Problem
+from .lease_records import is_held_by
 from .tokens import Caller, Role
 
 _BEARER = HTTPBearer(auto_error=False, description="A token; `zkplan serve new-token` makes it.")
@@ -34,12 +32,12 @@ TaskNumber = Annotated[int, Path(ge=0, le=NUMBER_MAX, description="The number of
 
 
 def idempotency_key_header(description: str, max_length: int = 100) -> Any:
-    """The header `Idempotency-Key` of the contract: visible ASCII characters."""
+    """The header `Idempotency-Key`: visible ASCII characters."""
     return Header(min_length=1, max_length=max_length, pattern=r"^[!-~]+$", description=description)
 
 
 def needs(role: Role) -> Any:
-    """A dependency of routes that only a caller with that role may use. It knows the query, too."""
+    """A dependency of routes that need this role. It also checks the names in the query."""
 
     async def check(request: Request, _: Annotated[Any, Security(_BEARER)]) -> None:
         caller: Caller | None = request.state.caller
@@ -47,8 +45,8 @@ def needs(role: Role) -> Any:
             raise Problem(
                 403,
                 "role-missing",
-                f"this needs the role {role!r}, and the token has not got it",
-                f"Ask with a token of that role: `zkplan serve new-token --role {role}`.",
+                f"this needs the role {role!r}, which the token does not have",
+                f"Use a token with that role: `zkplan serve new-token --role {role}`.",
             )
         request.app.state.contract.check_query(request)
 
@@ -56,12 +54,12 @@ def needs(role: Role) -> Any:
 
 
 def may(caller: Caller | None, role: Role) -> bool:
-    """Whether who asks has the role."""
+    """Whether the caller has the role."""
     return caller is not None and caller.may(role)
 
 
 async def known(request: Request, _: Annotated[Any, Security(_BEARER)]) -> Caller | None:
-    """Who asks, for routes that look at roles themselves. It knows the query, too."""
+    """The caller, for routes that check roles themselves. It also checks the names in the query."""
     request.app.state.contract.check_query(request)
     caller: Caller | None = request.state.caller
     return caller
@@ -71,8 +69,8 @@ CallerOf: TypeAlias = Annotated[Caller | None, Depends(known)]
 
 
 def check_held(caller: Caller | None, ids: Iterable[str]) -> None:
-    """Raises Problem for claims that were given to the token of another name: a program settles
-    its own claims alone. In an open service everybody is the same."""
+    """Raises Problem for claims that a token of another name has made: a program settles only its
+    own claims. In an open service there are no names."""
     if caller is None or not caller.holder:
         return
     foreign = [text for text in ids if not is_held_by(text, caller.holder)]
@@ -80,9 +78,9 @@ def check_held(caller: Caller | None, ids: Iterable[str]) -> None:
         raise Problem(
             403,
             "foreign-claim",
-            f"{len(foreign)} of these claims were given to the token of another name, the first "
-            f"is {foreign[0][:200]}: nothing was done",
-            "Send the claims that this token has claimed, or one of the same name.",
+            f"{len(foreign)} of these claims belong to a token of another name, the first is "
+            f"{foreign[0][:200]}: nothing was done",
+            "Send only claims that this token, or one of the same name, has made.",
         )
 
 
@@ -122,7 +120,7 @@ def number_text(number: int) -> str:
 
 
 class TaskPlace:
-    """A task of the path, of which it is only known that its plan exists."""
+    """A task of the path. Its plan exists; whether the task does is not checked."""
 
     def __init__(self, plan: PlanOf, task: TaskNumber) -> None:
         self.plan, self.number = plan, number_text(task)
@@ -146,7 +144,7 @@ TaskOf: TypeAlias = Annotated[TaskPlace, Depends(TaskPlace)]
 
 
 def existing(task: TaskPlace) -> TaskPlace:
-    """The same for what is changed. Raises Problem for a number that never was a task."""
+    """The same task, for a change. Raises Problem for a number that never was a task."""
     try:
         require_task(task.client, task.plan.path, task.number)
     except InvalidTask as error:
@@ -170,7 +168,7 @@ Priority = Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 
 
 def _as_date(value: Any) -> Any:
-    """A text is a date; what is none is left to be refused."""
+    """Read a text as a date: pydantic alone would also take the text of a number."""
     if not isinstance(value, str):
         raise ValueError("a number of seconds, or a date and time with its zone")
     return datetime.fromisoformat(value.upper().replace("Z", "+00:00"))
@@ -189,14 +187,13 @@ RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
 
 
 class Strict(BaseModel):
-    """The body of a request: a field that is not known is refused, and so is a text for a
-    number."""
+    """The body of a request. Unknown fields are refused, and so is a text for a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class TaskOptionsIn(Strict):
-    """Options of a task; what is left out is as the plan says. `Plan.add_task` explains them."""
+    """Options of a task, by default those of the plan. `Plan.add_task` explains them."""
 
     attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
     retry_delay: Annotated[float, Field(ge=0, le=DELAY_MAX_S)] | None = None
@@ -211,25 +208,22 @@ class TaskOptionsIn(Strict):
 
 
 def given_in(model: BaseModel) -> dict[str, Any]:
-    """The fields that a request has given, and that are not null."""
+    """The fields of a request that are not null."""
     return {name: value for name, value in model if value is not None}
 
 
-# ---- Why something does not run, in the contract.
-
-
-class CauseOut(BaseModel):
+class CauseOut(Out):
     """One cause: `code` for programs, `text` for people, `advice` says what to do."""
 
     code: str
     text: str
     advice: str
-    task: int | None
+    task: NumberOrNull
     worker: str
     when: float | None
 
 
-class WhyOut(BaseModel):
+class WhyOut(Out):
     """Why a plan or a task does not run now. The first cause comes first."""
 
     path: str
@@ -237,23 +231,12 @@ class WhyOut(BaseModel):
     causes: list[CauseOut]
 
 
-def why_out(found: Why) -> WhyOut:
-    """The causes as they are shown."""
-    causes = [
-        CauseOut(**cause._asdict() | {"task": int(cause.task) if cause.task else None})
-        for cause in found.causes
-    ]
-    return WhyOut(path=found.path, state=found.state, causes=causes)
-
-
-# ---- The client of a service: one for all requests, made anew if its server was restored.
-
-
 class Link:
-    """Has the client that answers requests. `connect` makes one that decodes JSON alone."""
+    """The client for all requests. It is replaced when its server was restored."""
 
     def __init__(self, connect: Callable[[], Client]) -> None:
-        """Raises what `connect` raises, and ValueError for a client that would unpickle."""
+        """`connect` makes a client that decodes only JSON. Raises what it raises, and ValueError
+        for a client that would unpickle."""
         self._connect = connect
         self._lock = threading.Lock()
         self._is_lost = self._is_closed = False
@@ -269,19 +252,19 @@ class Link:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the client is of no use any more, so that `renewed` makes another."""
+        """Whether the client cannot be used any more: `renewed` makes another one."""
         return self._is_lost
 
     def note(self, error: Exception) -> None:
-        """Learn from an error of the client whether it can be used again."""
+        """Note whether the client can be used after this error."""
         if isinstance(error, ServerRolledBack):
             self._is_lost = True
 
     def renewed(self) -> Client:
-        """A client that can be used. Raises what `connect` raises."""
+        """A client that can be used. Raises what `connect` raises, and ClientClosed."""
         with self._lock:
             if self._is_closed:
-                raise ClientClosed("the service ends")
+                raise ClientClosed("the service stops")
             if self._is_lost:
                 self.client.close()
                 self.client = self._connected()

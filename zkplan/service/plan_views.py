@@ -1,4 +1,4 @@
-"""Routes that look inside a plan: its remaining graph, and the znodes behind it."""
+"""Routes that look inside a plan: its unfinished graph, and its znodes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..views.task_lists import places_of
 from .answers import documented
 from .parameters import NUMBER_MAX, PlanOf, needs, number_text
 
-graph_router = APIRouter(tags=["plans"], responses=documented(404, 422))
-#: The most tasks that are nodes of their own.
+router = APIRouter(tags=["plans"], responses=documented(404, 422))
+#: The most tasks that each have a node.
 SINGLE_MAX = 10_000
-#: Of larger plans so many tasks are read, spread evenly.
+#: Of larger plans this many tasks are read, spread evenly.
 SAMPLE = 10_000
-#: How many numbers of its tasks a node names: all that are read, so that whoever has the graph can
-#: follow it by events, and need not read it again.
+#: The most task numbers of one node: all that are read, so that a client can follow the graph by
+#: events, and need not read it again.
 NAMED_MAX = SAMPLE
 
 
 class NodeOut(BaseModel):
-    """A task, or tasks of one function in one state. `level` counts the edges before it; null where
-    tasks of several levels share the node. `count` is how many tasks it stands for, `numbers` are
-    those of some of them."""
+    """A task, or tasks of one function in one state. `level` counts the edges before it; it is null
+    if tasks of several levels share the node. `count` is how many tasks it stands for, `numbers`
+    has those that were read."""
 
     id: int
     name: str | None
@@ -50,7 +50,7 @@ class EdgeOut(BaseModel):
 
 class GraphOut(BaseModel):
     """The unfinished tasks of a plan. `grouped`: nodes stand for several tasks. `sampled`: the
-    numbers of tasks and edges are estimates."""
+    counts of tasks and edges are estimates."""
 
     grouped: bool
     sampled: bool
@@ -58,27 +58,26 @@ class GraphOut(BaseModel):
     edges: list[EdgeOut]
 
 
-@graph_router.get("/plans/{plan}/graph", dependencies=[needs("read")])
+@router.get("/plans/{plan}/graph", dependencies=[needs("read")])
 def show_graph(
     plan: PlanOf,
     nodes: Annotated[
         int,
         Query(
-            ge=0, le=SINGLE_MAX, description="With more unfinished tasks, alike ones are grouped."
+            ge=0, le=SINGLE_MAX, description="With more unfinished tasks, similar ones are grouped."
         ),
     ] = 300,
 ) -> GraphOut:
-    """The graph that is left of a plan. A finished task is no part of it."""
+    """The graph of the unfinished tasks of a plan."""
     found = task_graph(plan.client, plan.path, nodes, SAMPLE)
     if isinstance(found, PlanGraph):
         return _grouped(found)
-    shown = []
+    singles = []
     for each in found.tasks:
-        number, facts = int(each.number), each._asdict()
-        del facts["number"]
-        shown.append(NodeOut(**facts, id=number, count=1, numbers=[number]))
-    ways = [EdgeOut(source=int(a), target=int(b), count=1) for a, b in found.edges]
-    return GraphOut(grouped=False, sampled=False, nodes=shown, edges=ways)
+        number = int(each.number)
+        singles.append(NodeOut(**each._asdict(), id=number, count=1, numbers=[number]))
+    edges = [EdgeOut(source=int(a), target=int(b), count=1) for a, b in found.edges]
+    return GraphOut(grouped=False, sampled=False, nodes=singles, edges=edges)
 
 
 def _grouped(graph: PlanGraph) -> GraphOut:
@@ -98,12 +97,8 @@ def _grouped(graph: PlanGraph) -> GraphOut:
     return GraphOut(grouped=True, sampled=graph.scale != 1.0, nodes=nodes, edges=edges)
 
 
-# ---- The route of the znodes behind a plan or a task: their paths and sizes, never their data.
-
-
-znodes_router = APIRouter(tags=["plans"], responses=documented(404, 422))
-OfTask = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="Those of one task.")]
-#: Of the children of a task so many are shown.
+OfTask = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="Only those of this task.")]
+#: The most children of a task that are shown.
 CHILDREN_MAX = 500
 
 
@@ -119,18 +114,15 @@ class ZnodeOut(BaseModel):
 
 
 class Znodes(BaseModel):
-    """The znodes behind a thing; `more` counts those that are left out."""
+    """Znodes. `more` counts those that are left out."""
 
     items: list[ZnodeOut]
     more: int
 
 
-@znodes_router.get("/plans/{plan}/znodes", dependencies=[needs("read")])
-def list_znodes(
-    plan: PlanOf,
-    task: OfTask = None,
-) -> Znodes:
-    """The znodes behind a plan, or behind one of its tasks."""
+@router.get("/plans/{plan}/znodes", dependencies=[needs("read")])
+def list_znodes(plan: PlanOf, task: OfTask = None) -> Znodes:
+    """The znodes of a plan, or of one of its tasks: paths and sizes, never their data."""
     client: Client = plan.client
     if task is not None:
         return _shown(client, *_of_task(client, plan.path, number_text(task)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from operator import gt, lt
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -21,10 +22,11 @@ from ..protocol.records import WEIGHT_MAX, PlanRecord
 from ..values.connection import together
 from ..views.deadlock import status_of
 from .answers import (
+    NOT_MODIFIED,
     Cursor,
     IfMatch,
     Limit,
-    NotModified,
+    Out,
     Page,
     Problem,
     Tagged,
@@ -46,7 +48,6 @@ from .parameters import (
     idempotency_key_header,
     needs,
     record_of,
-    why_out,
 )
 
 PlanState = Literal["defining", "running", "paused", "cancelled", "done", "failed"]
@@ -69,26 +70,26 @@ class PlanIn(TaskOptionsIn):
 
 
 class PlanShareIn(Strict):
-    """What may be changed of a plan; what is left out stays."""
+    """What may be changed of a plan. What is left out stays."""
 
     weight: Weight | None = None
     priority: Priority | None = None
 
 
-class PlanShareOut(BaseModel):
-    """The share of a plan in the workers."""
+class PlanShareOut(Out):
+    """The share of the workers that a plan gets."""
 
     weight: int
     priority: int
 
 
 class PlanOut(BaseModel):
-    """A plan in numbers. `tasks` counts the unfinished ones, `added` all that ever were. `ended` is
-    when it was done, or ended with failed tasks (`failed`), and null before. `retried` counts how
-    often it has run again after its end.
+    """A plan in numbers. `tasks` counts the unfinished tasks, `added` all that were ever added.
+    `ended`: it was done, or ended with failed tasks (`failed`), at this time; null before.
+    `retried` counts how often it ran again after its end.
 
-    `readable` is false if its record is of another format, or sealed with a key that the service
-    has not got.
+    `readable` is false if its record has another format, or is sealed with a key that the service
+    does not have.
     """
 
     number: int
@@ -117,7 +118,7 @@ class PlanOut(BaseModel):
     readable: bool = True
 
 
-class ProgressOut(BaseModel):
+class ProgressOut(Out):
     """The tasks of a plan, counted by state."""
 
     added: int
@@ -138,29 +139,25 @@ class PlanDetails(PlanOut):
 
 
 class Changed(BaseModel):
-    """What a change did: `changed` is false where there was nothing to do."""
+    """What a change did: `changed` is false if there was nothing to do."""
 
     changed: bool
     count: int = 0
 
 
 def plan_out(found: PlanStatus, record: PlanRecord | None) -> PlanOut:
-    """The plan as it is shown."""
-    facts = {name: getattr(found, name) for name in PlanStatus._fields}
+    facts = found._asdict()
     if record is not None:
         facts |= {"on_failure": record.on_failure, "serializer": record.serializer}
         if record.retention is not None and record.retention != float("inf"):
             facts["retention"] = record.retention
-    number = int(found.path.rpartition("-")[2])
+    number = int(number_of(found.path))
     return PlanOut(**facts, number=number, finished=found.finished, readable=record is not None)
-
-
-# ---- Routes of plans: list, create, show, why, remove.
 
 
 router = APIRouter(tags=["plans"], responses=documented(404, 422))
 Sort = Literal["number", "-number", "name", "-name"]
-#: One page looks at so many plans at most, where a state is wanted.
+#: The most plans that one page reads if a state is wanted.
 SCANNED_MAX = 500
 Found = tuple[str, PlanRecord | None]
 
@@ -175,32 +172,29 @@ def list_plans(
     key: Annotated[str | None, Query(max_length=200)] = None,
     sort: Sort = "-number",
 ) -> Page[PlanOut]:
-    """The plans, the newest first. With `state`, one page looks at 500 plans at most."""
+    """The plans, the newest first. With `state`, one page reads at most 500 plans."""
     found = [
         (path, record)
         for path, record in client.transport.run(plan_records(client.paths))
         if (name is None or fnmatchcase(record.name if record else "", name))
         and (key is None or (record is not None and record.key == key))
     ]
-    if state == "failed":  # few of all that have ended, and they stand in lists
+    if state == "failed":  # few of those that have ended, and there are lists of them
         run, paths = client.transport.run, client.paths
         numbers = {*run(list_failed(paths)), *run(list_active(paths))}
         found = [each for each in found if number_of(each[0]) in numbers]
-    found.sort(key=lambda each: _place(each, sort), reverse=sort.startswith("-"))
+    down = sort.startswith("-")
+    found.sort(key=lambda each: _place(each, sort), reverse=down)
     if cursor is not None:
-        last, down = tuple(parts_of(cursor, str, str)), sort.startswith("-")
-        found = [
-            each
-            for each in found
-            if (_place(each, sort) < last if down else _place(each, sort) > last)
-        ]
+        last, before = tuple(parts_of(cursor, str, str)), lt if down else gt
+        found = [each for each in found if before(_place(each, sort), last)]
     return _page(client, found, limit, state, sort)
 
 
 def _place(found: Found, sort: str) -> tuple[str, str]:
     path, record = found
-    by_name = sort.endswith("name") and record is not None
-    return (record.name if by_name and record else "", path.rpartition("-")[2])
+    name = record.name if record is not None and sort.endswith("name") else ""
+    return name, number_of(path)
 
 
 def _page(
@@ -221,7 +215,7 @@ def _page(
 
 
 def _statuses(client: Client, paths: list[str]) -> list[PlanStatus | None]:
-    """Read together; whether a plan has failed takes a proof, which is read for itself."""
+    """Read them together. Whether a plan has failed takes a proof, which needs reads of its own."""
     found: list[PlanStatus | None] = []
     for seen in client.transport.run(together([status(path) for path in paths])):
         if isinstance(seen, ZkplanError):
@@ -240,7 +234,7 @@ def _statuses(client: Client, paths: list[str]) -> list[PlanStatus | None]:
     "/plans",
     status_code=201,
     dependencies=[needs("author")],
-    responses={200: {"model": PlanOut, "description": "It was there."}, **documented(409)},
+    responses={200: {"model": PlanOut, "description": "It existed."}, **documented(409)},
 )
 def create_plan(
     client: ClientOf,
@@ -249,12 +243,12 @@ def create_plan(
     idempotency_key: Annotated[
         str | None,
         idempotency_key_header(
-            "Becomes the key of the plan: a repeat gives the plan of the first time.",
+            "Becomes the key of the plan: a repeat returns the plan of the first time.",
             max_length=200,
         ),
     ] = None,
 ) -> PlanOut:
-    """Create an empty plan, whose tasks are JSON: then add tasks, and mark it ready."""
+    """Create an empty plan. Its values are JSON. Then add tasks, and mark it ready."""
     options = given_in(wanted)
     if idempotency_key is not None:
         if wanted.key not in (None, idempotency_key):
@@ -262,7 +256,7 @@ def create_plan(
                 422,
                 "two-keys",
                 "the request has a key, and another one as Idempotency-Key",
-                "Give one of them.",
+                "Send one of them.",
             )
         options["key"] = idempotency_key
     plan = client.create_plan(**options)
@@ -271,28 +265,23 @@ def create_plan(
     return plan_out(plan.status(), plan.record)
 
 
-@router.get("/plans/{plan}", dependencies=[needs("read")], responses=NotModified)
+@router.get("/plans/{plan}", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_plan(plan: PlanOf, tagged: Tagged) -> PlanDetails:
     """One plan in numbers."""
-    seen, record = plan.status(), record_of(plan)
-    progress = ProgressOut(**plan.progress()._asdict())
-    shown = PlanDetails(**plan_out(seen, record).model_dump(), progress=progress)
-    return tagged(shown)
+    progress = ProgressOut.model_validate(plan.progress())
+    return tagged(PlanDetails(**_now(plan).model_dump(), progress=progress))
 
 
 @router.get("/plans/{plan}/why", dependencies=[needs("read")])
 def why_plan(plan: PlanOf) -> WhyOut:
     """Why it has not ended: exact causes, with what to do."""
-    return why_out(plan.why())
+    return WhyOut.model_validate(plan.why())
 
 
 @router.delete("/plans/{plan}", dependencies=[needs("operate")])
 def remove_plan(plan: PlanOf) -> Changed:
-    """Cancel it, and delete it with all that belongs to it. `count`: the tasks that were left."""
+    """Cancel the plan, and delete all that belongs to it. `count`: how many tasks were left."""
     return Changed(changed=True, count=plan.remove())
-
-
-# ---- Routes that change a plan: ready, pause, resume, cancel, retry, set.
 
 
 actions_router = APIRouter(tags=["plans"], responses=documented(404, 409, 422))
@@ -320,7 +309,7 @@ def _action(role: Any, name: str, text: str, act: Callable[[Plan], object]) -> N
 
 
 _action("author", "ready", "Let it run. Tasks may be added before and after.", Plan.mark_ready)
-_action("operate", "pause", "Claim no more of its tasks. Running ones go on.", Plan.pause)
+_action("operate", "pause", "Claim none of its tasks. Running ones go on.", Plan.pause)
 _action("operate", "resume", "Let a paused plan run again.", Plan.resume)
 _action("operate", "cancel", "Stop it for good.", Plan.cancel)
 
@@ -332,10 +321,10 @@ def retry_plan(plan: PlanOf) -> Changed:
     return Changed(changed=many > 0, count=many)
 
 
-@actions_router.get("/plans/{plan}/share", dependencies=[needs("read")], responses=NotModified)
+@actions_router.get("/plans/{plan}/share", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_share(plan: PlanOf, tagged: Tagged) -> PlanShareOut:
     """Its weight and its priority."""
-    return tagged(_share(plan))
+    return tagged(PlanShareOut.model_validate(plan.status()))
 
 
 @actions_router.post(
@@ -343,11 +332,6 @@ def show_share(plan: PlanOf, tagged: Tagged) -> PlanShareOut:
 )
 def set_plan(plan: PlanOf, wanted: PlanShareIn, if_match: IfMatch = None) -> PlanOut:
     """Change its weight or its priority. The tag for If-Match is that of its share."""
-    demand(if_match, _share(plan))
+    demand(if_match, PlanShareOut.model_validate(plan.status()))
     plan.set(**given_in(wanted))
     return _now(plan)
-
-
-def _share(plan: Plan) -> PlanShareOut:
-    seen = plan.status()
-    return PlanShareOut(weight=seen.weight, priority=seen.priority)

@@ -1,5 +1,4 @@
-"""Routes of the whole root: overview, queues, limits, workers, and what the caller's token
-allows."""
+"""Routes of the whole root: overview, queues, limits, workers, and the caller."""
 
 from __future__ import annotations
 
@@ -10,12 +9,22 @@ from pydantic import BaseModel, Field
 
 from ..author.operator_actions import find_worker, tell_worker
 from ..client import Client
-from ..protocol.core.workers import WorkerRecord, WorkerState
-from ..protocol.features.limits import PERIODS_S, SIZE_MAX, LimitStatus, Permit
+from ..protocol.core.workers import WorkerState
+from ..protocol.features.limits import PERIODS_S, SIZE_MAX
 from ..views.find_tasks import task_names
-from ..views.overview import Overview
-from ..views.workers import Held, held_tasks
-from .answers import IfMatch, NotModified, Problem, Tagged, demand, documented
+from ..views.overview import Overview, PlanNow
+from ..views.workers import held_tasks
+from .answers import (
+    NOT_MODIFIED,
+    IfMatch,
+    NumberOrNull,
+    NumberOut,
+    Out,
+    Problem,
+    Tagged,
+    demand,
+    documented,
+)
 from .parameters import ClientOf, Strict, needs
 from .plans import Changed
 from .tokens import ROLES, Caller, Role
@@ -28,7 +37,7 @@ Per = Literal["second", "minute", "hour", "day"]
 
 
 class ActivePlanOut(BaseModel):
-    """An active plan. `rate` is in tasks a second, `left` in seconds until its end at that rate."""
+    """An active plan. `rate` is in tasks a second. At that rate it ends in `left` seconds."""
 
     number: int
     name: str
@@ -46,7 +55,7 @@ class ActivePlanOut(BaseModel):
     left: float | None
 
 
-class QueueNowOut(BaseModel):
+class QueueNowOut(Out):
     """A queue of active plans: tasks that are runnable, run, or are claimed ahead."""
 
     name: str
@@ -57,8 +66,8 @@ class QueueNowOut(BaseModel):
 
 
 class OverviewOut(BaseModel):
-    """All of a root at a glance. `others` counts plans that are not active, `failed` those of them
-    that ended with failed tasks, or at their deadline: `late` names the latest."""
+    """A whole root at a glance. `others` counts plans that are not active, `failed` those of them
+    that ended with failed tasks, or at their deadline. `late` names the latest of these."""
 
     root: str
     when: float
@@ -74,41 +83,28 @@ class OverviewOut(BaseModel):
     rate: float | None
 
 
-def overview_out(root: str, seen: Overview) -> OverviewOut:
-    """The overview as it is shown."""
-    plans = []
-    for each in seen.plans:
-        names = ("name", "state", "tasks", "added", "finished", "runnable", "dead")
-        facts = {name: getattr(each.status, name) for name in names}
-        more = ("running", "ahead", "delayed", "gated", "rate", "left")
-        facts |= {name: getattr(each, name) for name in more}
-        plans.append(ActivePlanOut(number=int(each.number), **facts))
-    return OverviewOut(
-        root=root,
-        when=seen.when,
-        plans=plans,
-        queues=[QueueNowOut(**each._asdict()) for each in seen.queues],
-        workers=len(seen.workers),
-        slots=sum(each.record.slots for each in seen.workers),
-        held=seen.held,
-        late=[each.text for each in seen.late],
-        others=seen.others,
-        failed=seen.failed,
-        unreadable=seen.unreadable,
-        rate=seen.rate,
-    )
-
-
 @router.get("/overview", dependencies=[needs("read")])
 async def overview(request: Request, client: ClientOf) -> OverviewOut:
-    """Active plans, queues and workers with rates. All who ask within a second see one look."""
-    seen = await request.app.state.watcher.overview()
-    return overview_out(client.root, seen)
+    """Active plans, queues and workers with rates. It is read at most once a second."""
+    seen: Overview = await request.app.state.watcher.overview()
+    facts = seen._asdict() | {
+        "plans": [_active_plan(each) for each in seen.plans],
+        "queues": [QueueNowOut.model_validate(each) for each in seen.queues],
+        "workers": len(seen.workers),
+        "late": [each.text for each in seen.late],
+    }
+    slots = sum(each.record.slots for each in seen.workers)
+    return OverviewOut(root=client.root, slots=slots, **facts)
 
 
-class QueueOut(BaseModel):
-    """A queue of all active plans. `oldest` is how many seconds its oldest runnable task has
-    stood."""
+def _active_plan(seen: PlanNow) -> ActivePlanOut:
+    facts = seen.status._asdict() | seen._asdict()
+    facts |= {"number": int(seen.number), "finished": seen.status.finished}
+    return ActivePlanOut(**facts)
+
+
+class QueueOut(Out):
+    """A queue of all active plans. Its oldest runnable task has waited for `oldest` seconds."""
 
     name: str
     waiting: int
@@ -126,25 +122,24 @@ class Queues(BaseModel):
 
 @router.get("/queues", dependencies=[needs("read")])
 def list_queues(client: ClientOf) -> Queues:
-    """What waits in each queue, and who serves it."""
-    found = [each._asdict() | {"workers": list(each.workers)} for each in client.queues()]
-    return Queues(items=[QueueOut(**facts) for facts in found])
+    """What waits in each queue, and which workers serve it."""
+    return Queues(items=[QueueOut.model_validate(each) for each in client.queues()])
 
 
-class PermitOut(BaseModel):
+class PermitOut(Out):
     """A permit that is held, by a task on a worker."""
 
     number: int
     worker: str
-    plan: int | None
-    task: int | None
+    plan: NumberOrNull
+    task: NumberOrNull
     since: float
 
 
-class LimitOut(BaseModel):
-    """A limit of what runs at the same time, or, with a period in seconds, of what starts in it.
+class LimitOut(Out):
+    """How many tasks may run at the same time, or, with a period in seconds, start within it.
 
-    `unread` says why its size is not known; nothing is claimed under it then.
+    `unread` says why its size is not known; no task is claimed under it then.
     """
 
     name: str
@@ -155,7 +150,7 @@ class LimitOut(BaseModel):
 
 
 class LimitSetting(BaseModel):
-    """What a limit is set to; its tag is that for If-Match."""
+    """What a limit is set to. Its tag is the one for If-Match."""
 
     name: str
     size: int
@@ -169,24 +164,10 @@ class Limits(BaseModel):
 
 
 class LimitIn(Strict):
-    """The size of a limit, and for a rate the time in which so many tasks may start."""
+    """The size of a limit, and for a rate the period in which this many tasks may start."""
 
     size: Annotated[int, Field(ge=0, le=SIZE_MAX)]
     per: Per | None = None
-
-
-def _limit(found: LimitStatus) -> LimitOut:
-    held = [_permit(each) for each in found.held]
-    facts = found._asdict() | {"held": held}
-    return LimitOut(**facts)
-
-
-def _permit(permit: Permit) -> PermitOut:
-    numbers: dict[str, Any] = {
-        name: int(text) if (text := getattr(permit, name)).isdecimal() else None
-        for name in ("plan", "task")
-    }
-    return PermitOut(number=permit.number, worker=permit.worker, since=permit.since, **numbers)
 
 
 def _setting(client: Client, name: str) -> LimitSetting | None:
@@ -200,10 +181,10 @@ def _setting(client: Client, name: str) -> LimitSetting | None:
 @router.get("/limits", dependencies=[needs("read")])
 def list_limits(client: ClientOf) -> Limits:
     """The limits, each with the permits that are held."""
-    return Limits(items=[_limit(each) for each in client.limits()])
+    return Limits(items=[LimitOut.model_validate(each) for each in client.limits()])
 
 
-@router.get("/limits/{name}", dependencies=[needs("read")], responses=NotModified)
+@router.get("/limits/{name}", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_limit(client: ClientOf, name: LimitName, tagged: Tagged) -> LimitSetting:
     """What one limit is set to."""
     found = _setting(client, name)
@@ -216,7 +197,7 @@ def show_limit(client: ClientOf, name: LimitName, tagged: Tagged) -> LimitSettin
 def set_limit(
     client: ClientOf, name: LimitName, wanted: LimitIn, if_match: IfMatch = None
 ) -> LimitSetting:
-    """Make the limit, or change its size. No task that runs is stopped."""
+    """Make the limit, or change its size. Running tasks go on."""
     if if_match is not None:
         demand(if_match, _setting(client, name))
     client.set_limit(name, wanted.size, per=wanted.per)
@@ -231,18 +212,15 @@ def remove_limit(client: ClientOf, name: LimitName, if_match: IfMatch = None) ->
     return Changed(changed=client.remove_limit(name))
 
 
-# ---- Routes of workers: who lives, what each holds, and orders for them.
-
-
 workers_router = APIRouter(tags=["workers"], responses=documented(404, 409, 422))
 WorkerId = Annotated[
     str, Path(min_length=1, max_length=200, description="Its ID, or the beginning.")
 ]
 
 
-class WorkerOut(BaseModel):
+class WorkerOut(Out):
     """A living worker. `claims` counts its tasks, `slots` how many it runs at a time, `abandoned`
-    the functions that it has given up and that still hold a thread."""
+    the functions that it has given up and that still occupy a thread."""
 
     id: str
     host: str
@@ -260,8 +238,8 @@ class WorkerOut(BaseModel):
 class HeldOut(BaseModel):
     """A task that a worker holds: `running`, `claimed ahead`, or `left behind` by a lost worker."""
 
-    plan: int
-    number: int
+    plan: NumberOut
+    number: NumberOut
     name: str | None
     attempt: int
     since: float
@@ -281,15 +259,10 @@ class Workers(BaseModel):
     items: list[WorkerOut]
 
 
-def _out(worker: WorkerRecord) -> WorkerOut:
-    facts = {name: getattr(worker, name) for name in WorkerOut.model_fields}
-    return WorkerOut(**facts | {"queues": list(worker.queues)})
-
-
 @workers_router.get("/workers", dependencies=[needs("read")])
 def list_workers(client: ClientOf) -> Workers:
     """The workers that are registered under the root."""
-    return Workers(items=[_out(worker) for worker in client.workers()])
+    return Workers(items=[WorkerOut.model_validate(each) for each in client.workers()])
 
 
 @workers_router.get("/workers/{worker}", dependencies=[needs("read")])
@@ -299,45 +272,40 @@ def show_worker(client: ClientOf, worker: WorkerId) -> WorkerDetails:
     held = client.transport.run(held_tasks(client.paths)).claims
     mine = [each for each in held if each.worker == found.id]
     names = task_names(client, [(each.plan, each.task) for each in mine])
-    shown = [_held(each, names.get((each.plan, each.task))) for each in mine]
-    return WorkerDetails(**_out(found).model_dump(), held=shown)
-
-
-def _held(held: Held, name: str | None) -> HeldOut:
-    shown = {key: getattr(held, key) for key in ("attempt", "since", "queue", "state")}
-    return HeldOut(plan=int(held.plan), number=int(held.task), name=name, **shown)
+    shown = [
+        HeldOut(**each._asdict(), number=int(each.task), name=names.get((each.plan, each.task)))
+        for each in mine
+    ]
+    return WorkerDetails(**WorkerOut.model_validate(found).model_dump(), held=shown)
 
 
 @workers_router.post("/workers/{worker}/drain", dependencies=[needs("operate")])
 def drain_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
-    """Have it finish what runs, hand back the rest, and end. It hears of it within seconds."""
-    return _told(client, worker, "draining")
+    """Let it finish its running tasks, hand back the rest, and end. It begins within seconds."""
+    return _ordered(client, worker, "draining")
 
 
 @workers_router.post("/workers/{worker}/pause", dependencies=[needs("operate")])
 def pause_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
-    """Have it claim nothing more until it is resumed."""
-    return _told(client, worker, "paused")
+    """Let it claim nothing until it is resumed."""
+    return _ordered(client, worker, "paused")
 
 
 @workers_router.post("/workers/{worker}/resume", dependencies=[needs("operate")])
 def resume_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
     """Let a paused worker claim again."""
-    return _told(client, worker, "running")
+    return _ordered(client, worker, "running")
 
 
-def _told(client: Client, worker: str, state: WorkerState) -> WorkerOut:
-    return _out(tell_worker(client, worker, state)._replace(state=state))
-
-
-# ---- The route that tells a caller what its token allows.
+def _ordered(client: Client, worker: str, state: WorkerState) -> WorkerOut:
+    return WorkerOut.model_validate(tell_worker(client, worker, state)._replace(state=state))
 
 
 caller_router = APIRouter(tags=["root"], responses=documented())
 
 
 class CallerOut(BaseModel):
-    """Who asks: the name that its token was given, its roles, and the root that is served."""
+    """The caller: the name of its token, its roles, and the root that is served."""
 
     name: str
     roles: list[Role]

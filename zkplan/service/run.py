@@ -1,4 +1,4 @@
-"""Run a service in this process until a signal stops it, and cut off clients that are too slow."""
+"""Run a service in this process until a signal stops it, and cut off slow clients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .tokens import Tokens
 
 #: Seconds that requests have to end when the service stops.
 GRACE_S = 5
-#: A connection whose other end takes nothing for so long is ended by the system.
+#: The system ends a connection whose other end accepts nothing for this long.
 DEAD_AFTER_MS = 30_000
-#: The bytes that the system keeps for a connection besides those that are on their way.
+#: The most bytes that the system keeps for a connection before it sends them.
 UNSENT_MAX = 128 * 1024
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events when it is told to stop: it waits for all connections."""
+    """Ends the streams of events at a signal: uvicorn would wait for them."""
 
     def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
         super().__init__(config)
@@ -42,7 +42,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Not as uvicorn does, which raises the signal again when all has ended well."""
+        """Unlike uvicorn, do not raise the signal again after a graceful stop."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
         if self._loop is not None:
@@ -76,7 +76,7 @@ def _in_one_of(networks: Sequence[str]) -> Callable[[str], bool]:
 def configured(
     app: FastAPI, opened: Door, certificate: Path | None = None, key: Path | None = None
 ) -> uvicorn.Config:
-    """How uvicorn serves it. It logs no requests: the entrance does, without their secrets."""
+    """The configuration of uvicorn. It logs no requests: Entrance does, without their secrets."""
     tokens: Tokens | None = app.state.tokens
     if tokens is not None:
         opened.connections.stands = tokens.stands
@@ -84,14 +84,14 @@ def configured(
     served: Any = ProxyHeadersMiddleware(app, [*proxies]) if proxies else app  # type: ignore[arg-type]
     return uvicorn.Config(
         Patience(served, opened.connections),
-        # The door needs sockets of asyncio.
+        # Door needs sockets of asyncio.
         loop="asyncio",
         http="h11",
         backlog=AT_ONCE,
-        # Anybody may name another address in a header; whom to believe, the options say.
+        # Anybody may name another address in a header: the options say whom to believe.
         proxy_headers=False,
         log_config=None,
-        # Its warnings are about what strangers send, a line for each.
+        # It would write a warning for each wrong request of a stranger.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -109,26 +109,26 @@ def serve(
 
     def end() -> None:
         app.state.watcher.end()
-        app.state.work.end()
+        app.state.lease_calls.end()
 
     server = _Server(configured(app, opened, certificate, key), end)
-    # Ctrl-C has been answered: the streams have ended.
+    # Ctrl-C has stopped it as SIGTERM does.
     with contextlib.suppress(KeyboardInterrupt):
         server.run([opened])
 
 
-# ---- How long a request may take to arrive, and its answer to be taken: who is slower is cut off.
+# ---- How fast a client must send its request and accept its answer.
 
 
-#: Seconds that a body may keep the service waiting, and the bytes that gain it a second more.
+#: How many seconds the service waits for a body, and how many bytes add another second.
 BODY_S, BODY_RATE = 20.0, 4096
-#: Seconds in which the other end has to take a piece of an answer, so that the next one fits into
+#: In how many seconds the client must accept a piece of an answer, so that the next one fits into
 #: the buffers, and the most bytes of a piece.
 SEND_S, PIECE = 20.0, 64 * 1024
 
 
 class Patience:
-    """The outermost layer. It has the connection of each request in `scope["state"]`."""
+    """The outermost middleware. It puts the connection of a request into `scope["state"]`."""
 
     def __init__(self, app: ASGIApp, connections: Connections) -> None:
         self._app, self._connections = app, connections
@@ -143,7 +143,7 @@ class Patience:
         async def read() -> Message:
             nonlocal has_more, patience
             if not has_more:
-                return await receive()  # for its end, which may be far away
+                return await receive()  # the end of the connection, which may come much later
             begin = time.monotonic()
             connection.reads_by = begin + patience
             message = await receive()
@@ -168,8 +168,8 @@ class Patience:
 
 
 def _pieces(message: Message) -> Iterator[Message]:
-    """A large body in pieces: one that is sent at once is never waited for, and its end would have
-    to be taken as fast as the end of a small one."""
+    """A large body in pieces, each with its own deadline: a slow client could not accept a whole
+    large body in the time of one piece."""
     body = memoryview(message.get("body", b""))
     if len(body) <= PIECE:
         yield message

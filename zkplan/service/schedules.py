@@ -12,10 +12,10 @@ from ..author.functions import NamedFunction
 from ..client import Client
 from ..errors import InvalidTask
 from ..schedules import Schedule, ScheduleInfo, find, infos
-from .answers import NotModified, Tagged, documented
+from .answers import NOT_MODIFIED, Tagged, documented
 from .parameters import ClientOf, Strict, needs, record_of
 from .plans import Changed, PlanOut, plan_out
-from .task_models import FunctionTaskIn
+from .task_adds import FunctionTaskIn
 
 router = APIRouter(tags=["schedules"], responses=documented(404, 409, 422))
 ScheduleName = Annotated[
@@ -26,7 +26,7 @@ CatchUp = Literal["latest", "all", "none"]
 
 
 class ScheduleIn(Strict):
-    """A schedule: the builder is MODULE:FUNCTION, which adds the tasks of each plan."""
+    """A schedule. The builder is MODULE:FUNCTION; it adds the tasks of each plan."""
 
     cron: Annotated[str, Field(min_length=1, max_length=200)]
     builder: Annotated[str, FunctionTaskIn.model_fields["function"]]
@@ -41,8 +41,8 @@ class ScheduleIn(Strict):
 
 
 class FiringOut(BaseModel):
-    """What became of one due time; `plan` is null where no plan was made. `outcome` is the state of
-    the plan now, and null where there is none, or it was removed."""
+    """What became of one due time. `plan` is null if no plan was made. `outcome` is the state of
+    the plan now, and null if it has none, or was removed."""
 
     due: float
     when: float
@@ -53,7 +53,7 @@ class FiringOut(BaseModel):
 
 
 class ScheduleOut(BaseModel):
-    """A schedule, and what became of its last due times. `next` is null while it is paused."""
+    """A schedule, and what became of its latest due times. `next` is null while it is paused."""
 
     name: str
     cron: str
@@ -74,13 +74,8 @@ class Schedules(BaseModel):
     items: list[ScheduleOut]
 
 
-def _out(schedule: Schedule) -> ScheduleOut:
-    return _shown(schedule.info())
-
-
-def _shown(info: ScheduleInfo) -> ScheduleOut:
-    facts = info._asdict() | {"next": None if info.next is None else info.next.timestamp()}
-    facts["fired"] = [
+def _out(info: ScheduleInfo) -> ScheduleOut:
+    fired = [
         FiringOut(
             due=each.due_ms / 1000,
             when=each.when_ms / 1000,
@@ -91,42 +86,42 @@ def _shown(info: ScheduleInfo) -> ScheduleOut:
         )
         for each, outcome in zip(info.fired, info.outcomes, strict=True)
     ]
-    del facts["outcomes"]
-    return ScheduleOut(**facts)
+    due = None if info.next is None else info.next.timestamp()
+    return ScheduleOut(**info._asdict() | {"next": due, "fired": fired})
 
 
 @router.get("/schedules", dependencies=[needs("read")])
 def list_schedules(client: ClientOf) -> Schedules:
-    """All schedules. `unread` says why one cannot be read: then only its name is known."""
-    return Schedules(items=[_shown(each) for each in infos(client)])
+    """All schedules. `unread` says why a schedule cannot be read: then only its name is known."""
+    return Schedules(items=[_out(each) for each in infos(client)])
 
 
-@router.get("/schedules/{name}", dependencies=[needs("read")], responses=NotModified)
+@router.get("/schedules/{name}", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_schedule(client: ClientOf, name: ScheduleName, tagged: Tagged) -> ScheduleOut:
     """One schedule."""
-    return tagged(_out(find(client, name)))
+    return tagged(_out(find(client, name).info()))
 
 
 @router.put("/schedules/{name}", dependencies=[needs("author")])
 def set_schedule(client: ClientOf, name: ScheduleName, wanted: ScheduleIn) -> ScheduleOut:
-    """Make a schedule, or change the one of that name. Workers import its builder."""
+    """Make a schedule, or change the one with this name. Workers import its builder."""
     given = {key: value for key, value in wanted if key not in ("cron", "builder")}
     try:
         builder = NamedFunction(wanted.builder)
     except ValueError as error:
         raise InvalidTask("", str(error)) from None
-    return _out(client.schedule(name, wanted.cron, builder, **given))
+    return _out(client.schedule(name, wanted.cron, builder, **given).info())
 
 
 def _act(act: Callable[[Schedule], object], client: Client, name: str) -> ScheduleOut:
     found = find(client, name)
     act(found)
-    return _out(found)
+    return _out(found.info())
 
 
 @router.post("/schedules/{name}/pause", dependencies=[needs("operate")])
 def pause_schedule(client: ClientOf, name: ScheduleName) -> ScheduleOut:
-    """No due time counts until it is resumed. Its plans go on."""
+    """Skip its due times until it is resumed. Its plans go on."""
     return _act(Schedule.pause, client, name)
 
 
@@ -138,7 +133,7 @@ def resume_schedule(client: ClientOf, name: ScheduleName) -> ScheduleOut:
 
 @router.post("/schedules/{name}/trigger", status_code=201, dependencies=[needs("operate")])
 def trigger_schedule(client: ClientOf, name: ScheduleName) -> PlanOut:
-    """Make a plan now, whether it is due or not."""
+    """Make a plan now, whether the schedule is due or not."""
     plan = find(client, name).trigger()
     return plan_out(plan.status(), record_of(plan))
 

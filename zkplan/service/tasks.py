@@ -1,37 +1,32 @@
-"""Routes of tasks and results: add, list, show, retry, skip, cancel and change tasks; read
-outcomes and values."""
+"""Routes of tasks: list, show, retry, skip, cancel and change them. No value is decoded."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
-from starlette.responses import Response, StreamingResponse
+from pydantic import BaseModel, Field
 
-from ..author.functions import NamedFunction
 from ..author.operator_actions import Decisions
-from ..author.task_specs import TaskSpec
 from ..client import Client
 from ..errors import InvalidTask, PayloadUndecodable
-from ..plan import Plan
+from ..protocol.features.update_changes import FINISHED, read_version
 from ..protocol.records import Failure
-from ..protocol.requests import ReadData
-from ..tasks import Task
-from ..values.blobs import Reference, decode, is_stored
+from ..protocol.requests import Node
+from ..values.blobs import value_size
 from ..values.codec import FAILURE, VALUE
-from ..values.function_codec import split_name
-from ..values.json_values import DEPTH_MAX, JSON, load_json
+from ..values.function_codec import is_skipped, split_name
 from ..views.find_tasks import STATES, Filter, FoundTask, find_tasks
-from ..views.task_lists import OutcomeSummary, kept_outcomes
+from ..views.task_details import neighbours_of
+from ..views.task_info import TaskRead, failures_in, info_of, read_task
+from ..views.why import why_task
 from .answers import (
+    NOT_MODIFIED,
     Cursor,
     Limit,
-    NotModified,
+    NumberOut,
+    Out,
     Page,
-    Responses,
     Tagged,
     cursor_of,
     documented,
@@ -41,117 +36,126 @@ from .answers import (
 from .parameters import (
     ClientOf,
     PlanOf,
+    Strict,
     TaskOf,
-    TaskOptionsIn,
     TaskPlace,
+    WhyOut,
     existing,
-    idempotency_key_header,
     needs,
-    number_text,
-)
-from .task_models import (
-    AddedTask,
-    AddedTasks,
-    FunctionTaskIn,
-    KindTaskIn,
-    SkipIn,
-    TaskChanged,
-    TaskDetails,
-    TaskOut,
-    TaskSetIn,
-    TasksIn,
-    failure_out,
-    task_details,
+    no_task,
 )
 
-#: What stands for the result of a task in arguments.
-TASK = "$task"
-_OPTIONS = (*TaskOptionsIn.model_fields, "name", "key", "not_before", "deadline", "run_if")
-_REF = f'{{"{TASK}": REF}}, where REF is the number of a task, or the id of one before it'
+
+class TaskOut(Out):
+    """An unfinished task, as it was when it was read. `since`: it came into this state then."""
+
+    plan: NumberOut
+    plan_name: str
+    number: NumberOut
+    name: str | None
+    state: str
+    since: float
+    attempts: int
+    worker: str
+    queue: str
+    due: float | None
+    error: str
 
 
-def specs_of(
-    plan: Plan,
-    wanted: Sequence[FunctionTaskIn | KindTaskIn],
-    repeat: str | None = None,
-    places: Sequence[str] = (),
-) -> list[TaskSpec]:
-    """The tasks in the order of the request. With `repeat`, the key of a request that may be sent
-    again, each has a key of its own. `places` say where each stands in the request. Raises
-    InvalidTask."""
-    by_id: dict[str, TaskSpec] = {}
-    functions: dict[str, NamedFunction] = {}
-    specs = []
-    for index, each in enumerate(wanted):
-        where = places[index] if places else f"tasks[{index}]"
-        refs = _Refs(plan, by_id, where)
-        options = {name: value for name in _OPTIONS if (value := getattr(each, name)) is not None}
-        if repeat is not None:
-            options.setdefault("key", f"{repeat}#{index}")
-        spec = TaskSpec(
-            _function(each, functions, where),
-            refs.replaced(each.args, 0),
-            refs.replaced(each.kwargs, 0),
-            after=[refs.task(ref) for ref in each.after],
-            **options,
-        )
-        if each.id is not None:
-            if each.id in by_id:
-                raise InvalidTask("", f"{where}: the id {each.id!r} is that of a task before it")
-            by_id[each.id] = spec
-        specs.append(spec)
-    return specs
+class FailureOut(BaseModel):
+    """Why an attempt failed. `n` is its number; `when`: it ended at this time."""
+
+    n: int
+    when: float
+    worker: str
+    kind: str
+    message: str
+    traceback: str
 
 
-def _function(
-    wanted: FunctionTaskIn | KindTaskIn, made: dict[str, NamedFunction], where: str
-) -> NamedFunction:
-    """One object for each name: tasks of one function are checked once."""
-    is_kind = isinstance(wanted, KindTaskIn)
-    name = wanted.kind if isinstance(wanted, KindTaskIn) else wanted.function
-    known = f"{is_kind}{name}"
-    if known not in made:
-        try:
-            made[known] = NamedFunction.of_kind(name) if is_kind else NamedFunction(name)
-        except ValueError as error:
-            raise InvalidTask("", f"{where}: {error}") from None
-    return made[known]
+class NeighbourOut(BaseModel):
+    """A task at the other end of an edge."""
+
+    number: NumberOut
+    name: str | None
+    state: str
 
 
-class _Refs:
-    """Finds the tasks that one task of a request refers to."""
+class OutcomeOut(BaseModel):
+    """The kept outcome of a finished task: `result`, `skipped`, `failure` or `undecodable`.
 
-    def __init__(self, plan: Plan, by_id: dict[str, TaskSpec], where: str) -> None:
-        self._plan, self._by_id, self._where = plan, by_id, where
+    `size` is in bytes. A failure has its traceback in `failure`.
+    """
 
-    def task(self, ref: Any) -> Any:
-        """Raises InvalidTask."""
-        if type(ref) is int and 0 <= ref < 10**10:
-            return Task(self._plan, number_text(ref))
-        if type(ref) is str and ref in self._by_id:
-            return self._by_id[ref]
-        known = ", ".join(list(self._by_id)[:20]) or "none"
-        told = f"there is no task {ref!r:.100} before it; ids before it: {known}. Write {_REF}"
-        raise InvalidTask("", f"{self._where}: {told}")
-
-    def replaced(self, value: Any, depth: int) -> Any:
-        """The value with tasks in place of references. Raises InvalidTask."""
-        if depth > DEPTH_MAX:
-            told = f"its arguments are nested too deeply (more than {DEPTH_MAX} levels)"
-            raise InvalidTask("", f"{self._where}: {told}")
-        if isinstance(value, list):
-            return [self.replaced(each, depth + 1) for each in value]
-        if isinstance(value, dict):
-            if TASK in value:
-                if len(value) > 1:
-                    told = f"{TASK} stands alone in its object: {_REF}"
-                    raise InvalidTask("", f"{self._where}: {told}")
-                return self.task(value[TASK])
-            return {key: self.replaced(each, depth + 1) for key, each in value.items()}
-        return value
+    kind: str
+    size: int
+    failure: FailureOut | None = None
 
 
-# ---- Routes of tasks: list, add, show, and what is decided about one: retry, skip, cancel, set.
+class TaskDetails(BaseModel):
+    """One task. Of a finished task, what neither its kept outcome nor the history of its plan says
+    is null. `doubt` says why it may never have been a task, and is empty if that is certain.
+
+    `attempts` is how often it may run, `attempts_used` how many of these are used up, `attempt` the
+    number of the running one. `version` changes with every move of the task, for updates that
+    depend on it. `waits_for` and `feeds` name 20 neighbours; the counts are of all.
+    """
+
+    plan: int
+    number: int
+    path: str
+    version: str
+    name: str | None
+    function: str | None
+    state: str
+    attempts: int | None
+    attempts_used: int | None
+    attempt: int | None
+    worker: str | None
+    since: float | None
+    due: float | None
+    queue: str | None
+    priority: int | None
+    timeout: float | None
+    retry_delay: float | None
+    limits: list[str] | None
+    run_if: str | None
+    pure: bool | None
+    not_before: float | None
+    deadline: float | None
+    failed: bool
+    skipped: bool
+    last_error: str
+    doubt: str
+    arrived: int | None
+    waits_for_count: int
+    feeds_count: int
+    waits_for: list[NeighbourOut]
+    feeds: list[NeighbourOut]
+    failures: list[FailureOut]
+    notes: int
+    outcome: OutcomeOut | None
+    why: WhyOut | None
+
+
+class TaskChanged(BaseModel):
+    """What an action did: `changed` is false if there was nothing to do."""
+
+    plan: int
+    number: int
+    changed: bool
+
+
+class SkipIn(Strict):
+    """The value for those that take the result of the task."""
+
+    value: Any = None
+
+
+class TaskSetIn(Strict):
+    """What may be changed of a task that does not run yet."""
+
+    priority: Annotated[int, Field(ge=-4999, le=5000)]
 
 
 router = APIRouter(tags=["tasks"], responses=documented(404, 409, 422))
@@ -159,18 +163,12 @@ TaskState = Literal[STATES]  # type: ignore[valid-type]
 Pattern = Annotated[str | None, Query(max_length=200, description="A pattern, as load-*.")]
 
 
-def task_out(found: FoundTask) -> TaskOut:
-    """An unfinished task as it is shown in lists."""
-    facts = found._asdict() | {"plan": int(found.plan), "number": int(found.number)}
-    return TaskOut(**facts)
-
-
 def _cursor(found: FoundTask) -> str:
     return cursor_of(found.plan, found.number)
 
 
-def after_of(cursor: str | None) -> tuple[str, str]:
-    """Behind which task of which plan a page begins."""
+def _after(cursor: str | None) -> tuple[str, str]:
+    """The plan and the task after which a page begins."""
     if cursor is None:
         return "", ""
     plan, task = parts_of(cursor, str, str)
@@ -190,9 +188,9 @@ def list_tasks(
 ) -> Page[TaskOut]:
     """The unfinished tasks of a plan, the oldest first. Finished ones are under its results."""
     wanted = Filter(state, worker, name, error)
-    found = find_tasks(plan.client, wanted, [plan.number], after_of(cursor))
+    found = find_tasks(plan.client, wanted, [plan.number], _after(cursor))
     chosen = (each for each in found if queue in (None, each.queue))
-    return page_of(chosen, limit, task_out, _cursor)
+    return page_of(chosen, limit, TaskOut.model_validate, _cursor)
 
 
 @router.get("/dead-letters", dependencies=[needs("read")], tags=["root"])
@@ -204,37 +202,24 @@ def list_dead_letters(
     error: Pattern = None,
 ) -> Page[TaskOut]:
     """The tasks of all plans that are out of attempts, by plan and number."""
-    found = find_tasks(client, Filter("dead", None, name, error), None, after_of(cursor))
-    return page_of(found, limit, task_out, _cursor)
+    found = find_tasks(client, Filter("dead", None, name, error), None, _after(cursor))
+    return page_of(found, limit, TaskOut.model_validate, _cursor)
 
 
-@router.post("/plans/{plan}/tasks", status_code=201, dependencies=[needs("author")])
-def add_tasks(
-    plan: PlanOf,
-    wanted: TasksIn,
-    idempotency_key: Annotated[
-        str | None,
-        idempotency_key_header("Gives each task a key: a repeat of the request adds nothing."),
-    ] = None,
-) -> AddedTasks:
-    """Add tasks, all checked before the first is written. The plan takes JSON alone.
-
-    If only some could be written, the problem has `added`: that many, from the first on, are in the
-    plan.
-    """
-    added = plan.add_tasks(specs_of(plan, wanted.tasks, idempotency_key))
-    return AddedTasks(
-        tasks=[
-            AddedTask(number=int(each.number), name=each.name, id=sent.id, existed=not each.is_new)
-            for each, sent in zip(added, wanted.tasks, strict=True)
-        ]
-    )
-
-
-@router.get("/plans/{plan}/tasks/{task}", dependencies=[needs("read")], responses=NotModified)
+@router.get("/plans/{plan}/tasks/{task}", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_task(task: TaskOf, tagged: Tagged, why: bool = True) -> TaskDetails:
     """One task: state, attempts with their errors, neighbours, outcome, and why it does not run."""
-    return tagged(task_details(task, why))
+    client = task.client
+    try:
+        read = read_task(client, task.plan.path, task.number)
+        while read.summary is not None:
+            around = neighbours_of(client, task.path, read, people=False)
+            if around:
+                return tagged(_details(task, read, around, why))
+            read = read_task(client, task.plan.path, task.number)  # it has finished meanwhile
+        return tagged(_details(task, read, {}, why=False))
+    except InvalidTask as error:
+        raise no_task(task, error) from None
 
 
 @router.post("/plans/{plan}/tasks/{task}/retry", dependencies=[needs("operate")])
@@ -245,7 +230,7 @@ def retry_task(task: TaskOf) -> TaskChanged:
 
 @router.post("/plans/{plan}/tasks/{task}/skip", dependencies=[needs("operate")])
 def skip_task(task: TaskOf, wanted: SkipIn | None = None) -> TaskChanged:
-    """Let the task not run: those that take its result get the value, null by default."""
+    """Do not run the task: those that take its result get the value, null by default."""
     value = wanted.value if wanted is not None else None
     return _changed(task, Decisions(existing(task).plan).skip(task.number, value))
 
@@ -267,137 +252,49 @@ def _changed(task: TaskPlace, stood: str) -> TaskChanged:
     return TaskChanged(plan=int(task.plan.number), number=int(task.number), changed=bool(stood))
 
 
-# ---- Routes of outcomes and values: a value is read only where it is asked for, never unpickled.
+_SHOWN = ("name", "function", "state", "attempts", "attempts_used", "attempt", "worker", "since")
+_OPTIONS = ("queue", "priority", "timeout", "retry_delay", "run_if", "pure", "not_before")
+_MORE = ("deadline", "due", "failed", "skipped", "last_error", "arrived", "doubt")
 
 
-results_router = APIRouter(tags=["results"], responses=documented(404, 409, 422))
-#: Bytes of one piece of a long value on its way.
-PIECE = 256 * 1024
-_ANY_JSON: Responses = {
-    200: {"content": {"application/json": {"schema": {}}}, "description": "The value."}
-}
-_PROBLEMS = documented(406, 410)
+def _details(task: TaskPlace, read: TaskRead, around: dict[str, Any], why: bool) -> TaskDetails:
+    client, plan = task.client, task.plan
+    info = info_of(client.codec, task.number, read)
+    facts = {name: getattr(info, name) for name in (*_SHOWN, *_OPTIONS, *_MORE)}
+    version = FINISHED
+    if read.summary is not None:
+        version = client.transport.run(read_version(client.paths, plan.number, task.number))
+    return TaskDetails(
+        **facts,
+        plan=int(plan.number),
+        number=int(task.number),
+        path=task.path,
+        version=version,
+        limits=None if info.limits is None else list(info.limits),
+        waits_for_count=around.get("waits_for_count", 0),
+        feeds_count=around.get("feeds_count", 0),
+        waits_for=[NeighbourOut(**each) for each in around.get("waits_for", ())],
+        feeds=[NeighbourOut(**each) for each in around.get("feeds", ())],
+        failures=[_failure(each) for each in failures_in(client.codec, read.logs)],
+        notes=len(info._notes),
+        outcome=None if read.outcome is None else _outcome(client, read.outcome),
+        why=WhyOut.model_validate(why_task(client, plan.path, task.number)) if why else None,
+    )
 
 
-class OutcomeSummaryOut(BaseModel):
-    """The kept outcome of a finished task. `size` is in bytes, `when` the time at which it was
-    kept."""
-
-    number: int
-    name: str
-    kind: Literal["result", "skipped", "failure", "undecodable"]
-    size: int
-    when: float
+def _failure(failure: Failure) -> FailureOut:
+    """A failure without its pickled exception."""
+    facts = {name: getattr(failure, name) for name in ("n", "when", "worker", "kind", "traceback")}
+    return FailureOut(message=failure.text, **facts)
 
 
-@results_router.get("/plans/{plan}/results", dependencies=[needs("read")])
-def list_results(
-    plan: PlanOf, limit: Limit = 100, cursor: Cursor = None
-) -> Page[OutcomeSummaryOut]:
-    """The kept outcomes of finished tasks, by number, without their values."""
-    after = "" if cursor is None else str(parts_of(cursor, str)[0])
-    found = kept_outcomes(plan.client, plan.path, after)
-    return page_of(found, limit, _summary, lambda each: cursor_of(each.number))
-
-
-def _summary(found: OutcomeSummary) -> OutcomeSummaryOut:
-    return OutcomeSummaryOut(**found._asdict() | {"number": int(found.number)})
-
-
-@results_router.get(
-    "/plans/{plan}/results/{task}",
-    dependencies=[needs("read")],
-    response_class=Response,
-    responses=_ANY_JSON | _PROBLEMS,
-)
-def show_result(task: TaskOf) -> Response:
-    """The value of a finished task, as JSON. A task that has failed gives a problem (409)."""
-    client = task.client
-    node = client.transport.ask(ReadData(f"{task.plan.path}/results/{task.number}"))
-    if node is None:
-        raise task.problem(
-            404,
-            "no-result",
-            f"{task.path} has no kept result: it has not finished, or only others took its result",
-            "Look at the task; add tasks with keep=true if their results are to be kept.",
-        )
-    kind, body = client.codec.open(VALUE + FAILURE, node.data)
-    if kind == FAILURE:
-        failure = failure_out(Failure.from_bytes(body))
-        raise task.problem(
-            409,
-            "task-failed",
-            f"{failure.kind}: {failure.message}",
-            "Look at the traceback of the task; retry it if its plan holds failures.",
-        )
-    return _as_json(task, _plain(client, task, split_name(body)[1]))
-
-
-class ArgumentsOut(BaseModel):
-    """The arguments of a task. In place of results of other tasks stands {"$result": POSITION}."""
-
-    args: list[Any]
-    kwargs: dict[str, Any]
-
-
-@results_router.get(
-    "/plans/{plan}/tasks/{task}/arguments",
-    dependencies=[needs("read")],
-    response_class=Response,
-    responses={200: {"model": ArgumentsOut}, **_PROBLEMS},
-)
-def show_arguments(task: TaskOf) -> Response:
-    """The arguments of an unfinished task, as JSON."""
-    client = task.client
-    node = client.transport.ask(ReadData(task.path))
-    if node is None:
-        raise task.problem(
-            404,
-            "task-not-found",
-            f"{task.path} is not there: it has finished, or was never added",
-            "List the tasks of the plan.",
-        )
-    record = client.codec.open_definition(node.data)
+def _outcome(client: Client, node: Node) -> OutcomeOut:
     try:
-        args, kwargs, places = load_json(_plain(client, task, record.arguments))
-        for position, side, *path, last in places:
-            holder = (args, kwargs)[side]
-            for key in path:
-                holder = holder[key]
-            holder[last] = {"$result": position}
-    except (TypeError, ValueError, LookupError):
-        raise PayloadUndecodable(f"the arguments of {task.path} are damaged") from None
-    # In ASCII: a text of a task may hold half of a character.
-    shown = {"args": args, "kwargs": kwargs}
-    return Response(json.dumps(shown), media_type="application/json")
-
-
-def _plain(client: Client, task: TaskPlace, body: bytes) -> bytes | memoryview:
-    """The bytes of a value, also if it lies in the store. Raises Problem for a pickle."""
-    plain: bytes | memoryview = body
-    if is_stored(body):
-        plain = memoryview(
-            decode(client.values.blob(task.plan.path, Reference.from_bytes(body)))[0]
-        )
-    if plain[:1] != JSON:
-        raise task.problem(
-            406,
-            "not-json",
-            f"the value of {task.path} is a pickle, and the service never unpickles",
-            "Read it with a Python client, or create the plan here: then its values are JSON.",
-        )
-    return plain
-
-
-def _as_json(task: TaskPlace, plain: bytes | memoryview) -> Response:
-    """A value as its worker wrote it. A short one is read first, so that it is JSON for sure."""
-    if len(plain) <= PIECE:
-        value = load_json(plain)
-        return Response(json.dumps(value), media_type="application/json")
-
-    def pieces() -> Iterator[bytes]:
-        for start in range(1, len(plain), PIECE):
-            yield bytes(plain[start : start + PIECE])
-
-    told = {"Content-Length": str(len(plain) - 1)}
-    return StreamingResponse(pieces(), media_type="application/json", headers=told)
+        kind, body = client.codec.open(VALUE + FAILURE, node.data)
+        if kind == FAILURE:
+            failure = _failure(Failure.from_bytes(body))
+            return OutcomeOut(kind="failure", size=len(body), failure=failure)
+    except PayloadUndecodable:
+        return OutcomeOut(kind="undecodable", size=len(node.data))
+    kept = "skipped" if is_skipped(body) else "result"
+    return OutcomeOut(kind=kept, size=value_size(split_name(body)[1]))

@@ -1,4 +1,4 @@
-"""Tokens: who may do what. The token file holds only digests."""
+"""Tokens: which caller may do what. The token file holds only digests."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..errors import InvalidSettings
 
 Role = Literal["read", "operate", "author", "work"]
 ROLES: tuple[Role, ...] = get_args(Role)
-#: Roles that may read, too.
+#: Roles that include reading.
 _READERS = frozenset(("read", "operate", "author"))
 _TOKEN = re.compile(r"zkp_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
-#: What stands before the time at which a token expires.
+#: The prefix of the expiry time in a line.
 _UNTIL = "until="
 _LINE = re.compile(rf"([0-9a-f]{{8}}) ([a-z,]+) ([0-9a-f]{{64}})(?: {_UNTIL}(\S*))?(?: (.*))?")
 #: A hundred years.
@@ -32,8 +32,8 @@ log = get_logger("zkplan.service")
 
 
 class Caller(NamedTuple):
-    """Who asks: the id of the token, what it was called when it was made, its roles, and when it
-    expires, in seconds since 1970."""
+    """The caller of a request: the id, the name and the roles of its token, and when that expires,
+    in seconds since 1970."""
 
     id: str
     name: str
@@ -42,22 +42,22 @@ class Caller(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """Who holds what it claims: all tokens of its name, so that one can replace another; empty
-        for whoever asks an open service."""
+        """The holder of its claims. Tokens of one name share it, so that one can replace another.
+        Empty in an open service."""
         if not self.id:
             return ""
         return f"name {self.name}" if self.name else f"id {self.id}"
 
     def has_expired(self) -> bool:
-        """Whether its time is over."""
+        """Whether the token has expired."""
         return time.time() >= self.expires
 
     def may(self, role: Role) -> bool:
-        """Whether it has the role. Who may operate or author may read, too."""
+        """Whether it has the role. The roles operate and author include read."""
         return role in self.roles or (role == "read" and bool(_READERS & self.roles))
 
 
-#: Who asks a service that is open.
+#: The caller of an open service.
 ANYBODY = Caller("", "anybody", frozenset(ROLES))
 
 
@@ -67,7 +67,7 @@ class _Known(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a service. Of a file it notices changes by itself."""
+    """The tokens of a service. Changes of the file count at once."""
 
     def __init__(self, file: Path | None = None) -> None:
         """Raises InvalidSettings for a file that cannot be read, or that others can read."""
@@ -79,13 +79,13 @@ class Tokens:
             self._known, self._seen = _read(file), _signs(file)
 
     def add_one_time(self) -> str:
-        """A new token with every role, which lasts as long as this service."""
+        """Make a token with every role, which is valid as long as this service runs."""
         text, known = _new("one-time", ROLES)
         self._known[known.caller.id] = known
         return text
 
     def find(self, text: str) -> Caller | None:
-        """Whose token that is, also if it has expired; None for one that is not known."""
+        """The caller with this token, also if it has expired; None for an unknown token."""
         self._refresh()
         match = _TOKEN.fullmatch(text)
         known = self._known.get(match[1]) if match else None
@@ -94,8 +94,7 @@ class Tokens:
         return known.caller
 
     def stands(self, caller: Caller) -> bool:
-        """Whether what that token allowed is still allowed: it is known as it was, and its time is
-        not over."""
+        """Whether the token is still valid: in the file as it was, and not expired."""
         self._refresh()
         known = self._known.get(caller.id)
         return known is not None and known.caller == caller and not caller.has_expired()
@@ -111,9 +110,9 @@ class Tokens:
             try:
                 self._known = _read(self._file)
             except InvalidSettings as error:
-                # A file that is gone or wrong lets nobody in: it may have been meant so.
+                # A file that is gone or wrong lets nobody in: that may be what its owner wants.
                 self._known = {}
-                log.error("no token counts: %s", error)
+                log.error("no token is valid: %s", error)
 
 
 def _signs(file: Path) -> tuple[int, int, int] | None:
@@ -125,7 +124,7 @@ def _signs(file: Path) -> tuple[int, int, int] | None:
 
 
 def _digest(text: str) -> bytes:
-    # A token has 256 random bits: there is nothing to guess that a slow digest would protect.
+    # A token has 256 random bits. Nobody can guess it, so a fast digest is enough.
     return hashlib.sha256(text.encode()).digest()
 
 
@@ -157,7 +156,7 @@ def _read(file: Path) -> dict[str, _Known]:
 
 
 def _time(text: str | None) -> float | None:
-    """When a token expires, in seconds since 1970; None for what is no time with its zone."""
+    """When a token expires, in seconds since 1970; None if the text is no time with a zone."""
     if text is None:
         return float("inf")
     try:
@@ -169,7 +168,7 @@ def _time(text: str | None) -> float | None:
 
 
 def time_text(expires: float) -> str:
-    """That time as the file has it.
+    """An expiry time as it is written in the file.
 
     >>> time_text(0.0)
     '1970-01-01T00:00:00Z'
@@ -178,8 +177,8 @@ def time_text(expires: float) -> str:
 
 
 def new_token(file: Path, name: str, roles: Collection[Role], lasts: float | None = None) -> str:
-    """Add a token to the file, which is made if it is missing, and return it: it is never shown
-    again. It expires after `lasts` seconds, or never.
+    """Add a token to the file, which is made if it is missing, and return the token. The file does
+    not hold it. It expires after `lasts` seconds, or never.
 
     Raises InvalidSettings if the file cannot be used, if others can read it, or if it is full.
     """
@@ -189,17 +188,17 @@ def new_token(file: Path, name: str, roles: Collection[Role], lasts: float | Non
             f"{_UNTIL}: {name!r}"
         )
     if file.exists():
-        _read(file)  # refuse to add to what is wrong, or to what others read
+        _read(file)  # raises for a file that is wrong, or that others can read
     text, known = _new(name, roles)
-    told = ",".join(role for role in ROLES if role in roles)
+    listed = ",".join(role for role in ROLES if role in roles)
     until = ""
     if lasts is not None:
         if not 0 < lasts <= LASTS_MAX_S:
-            raise InvalidSettings("a token lasts longer than 0 seconds, and 100 years at most")
+            raise InvalidSettings("a token lasts more than 0 seconds, and at most 100 years")
         until = f" {_UNTIL}{time_text(time.time() + lasts)}"
-    line = f"{known.caller.id} {told} {known.digest.hex()}{until} {name}".rstrip()
+    line = f"{known.caller.id} {listed} {known.digest.hex()}{until} {name}".rstrip()
     if file.exists() and file.stat().st_size + len(line.encode()) >= BYTES_MAX:
-        # A service lets nobody in with a file that it cannot read as a whole.
+        # A service that cannot read the whole file lets nobody in.
         raise InvalidSettings(
             f"the file of tokens {file} is full (at most {BYTES_MAX} bytes): remove lines from it"
         )

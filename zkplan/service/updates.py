@@ -1,4 +1,4 @@
-"""The route of updates: it changes several tasks of a plan together, or none of them."""
+"""The route of updates: change several tasks of a plan together, or none of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from pydantic import BaseModel, Field
 
 from ..author.task_specs import TaskSpec
 from ..errors import UpdateRefused
-from ..plan import Plan
 from .answers import MEDIA_TYPE, Problem, ProblemBody, documented
-from .lease_updates import OPERATIONS_MAX, Operation
-from .leases import Add, Complete, Decide
+from .lease_updates import OPERATIONS_MAX, Add, Complete, Decide, Operation, RefusalOut
 from .parameters import (
     NUMBER_MAX,
     CallerOf,
@@ -25,8 +23,7 @@ from .parameters import (
     idempotency_key_header,
     may,
 )
-from .task_models import AddedTask, FunctionTaskIn, KindTaskIn
-from .tasks import specs_of
+from .task_adds import AddedTask, AnyTaskIn, specs_of
 from .tokens import Caller, Role
 from .work import ClaimIdIn
 
@@ -41,10 +38,10 @@ Expect = Annotated[
 
 
 class AddIn(Strict):
-    """Add a task. Later ones of the update may refer to it by its `id`."""
+    """Add a task. Later operations may refer to it by its `id`."""
 
     do: Literal["add"]
-    new: FunctionTaskIn | KindTaskIn
+    new: AnyTaskIn
 
 
 class UpdateCompleteIn(Strict):
@@ -61,7 +58,7 @@ class _OfTask(Strict):
 
 
 class UpdateSkipIn(_OfTask):
-    """Let the task not run: those that take its result get the value."""
+    """Do not run the task: those that take its result get the value."""
 
     do: Literal["skip"]
     value: Any = None
@@ -87,7 +84,7 @@ class MoveIn(_OfTask):
 
 
 class CheckIn(Strict):
-    """Change nothing, but demand that the task is as it is expected."""
+    """Change nothing, but demand that the task has the version `expect`."""
 
     do: Literal["check"]
     task: Number
@@ -107,32 +104,17 @@ class UpdateIn(Strict):
 
 
 class UpdatedOut(BaseModel):
-    """The tasks that were added, in order. `repeated`: an earlier request of the same key did
+    """The tasks that were added, in order. `repeated`: an earlier request with the same key did
     it."""
 
     tasks: list[AddedTask]
     repeated: bool
 
 
-class RefusalOut(BaseModel):
-    """Why an operation does not fit. `index` is its place in `operations`; `expected` and `found`
-    are versions of the task or states of it, `why` says it for people, `todo` what to do."""
-
-    index: int
-    task: int | None
-    expected: str
-    found: str
-    why: str
-    todo: str
-
-
 class UpdateProblem(ProblemBody):
     """Nothing was written. `refusals` has every operation that does not fit."""
 
     refusals: list[RefusalOut] = Field(default_factory=list)
-
-
-# ---- The route of updates: several tasks of a plan are changed together, or not at all.
 
 
 _REFUSED: dict[int | str, dict[str, Any]] = {
@@ -172,9 +154,17 @@ def update_tasks(
     operations = [_operation(each, specs) for each in wanted.operations]
     body = blake2b(wanted.model_dump_json().encode(), digest_size=16).hexdigest()
     try:
-        done = request.app.state.work.leases().update(plan, operations, idempotency_key, body)
+        leases = request.app.state.lease_calls.leases()
+        done = leases.update(plan, operations, idempotency_key, body)
     except UpdateRefused as error:
-        raise _refused(plan, error) from None
+        raise Problem(
+            409,
+            "update-refused",
+            str(error),
+            "Do what the refusals say, and send the update again.",
+            plan=int(plan.number),
+            refusals=[vars(each) for each in error.refusals],
+        ) from None
     names = [each.spec.called for each in operations if isinstance(each, Add)]
     added = [
         AddedTask(number=number, name=name, id=sent.new.id, existed=existed)
@@ -186,20 +176,20 @@ def update_tasks(
 
 
 def _refuse_lacking(caller: Caller | None, operations: list[OperationIn]) -> None:
-    """Raises Problem for operations whose roles the caller has not got."""
+    """Raises Problem for operations whose roles the caller lacks."""
     lacking: dict[Role, list[str]] = {}
     for index, each in enumerate(operations):
         role = _ROLES.get(each.do, "operate")
         if not may(caller, role):
             lacking.setdefault(role, []).append(f"{index} ({each.do})")
     if lacking:
-        told = "; ".join(
+        needed = "; ".join(
             f"the role {role!r} for operations {', '.join(places[:20])}"
             for role, places in lacking.items()
         )
         roles = " ".join(f"--role {role}" for role in lacking)
-        todo = f"Ask with a token that has them, too: `zkplan serve new-token {roles}`."
-        raise Problem(403, "role-missing", f"this needs {told}: the token has not got it", todo)
+        todo = f"Use a token that has them, too: `zkplan serve new-token {roles}`."
+        raise Problem(403, "role-missing", f"the token lacks {needed}", todo)
 
 
 def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
@@ -215,26 +205,3 @@ def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
             return Decide(sent.task, sent.do, sent.expect or "", priority=sent.priority)
         case _:
             return Decide(sent.task, sent.do, sent.expect or "")
-
-
-def _refused(plan: Plan, error: UpdateRefused) -> Problem:
-    refusals = [
-        {
-            "index": each.at,
-            "task": each.task,
-            "expected": each.expected,
-            "found": each.found,
-            "why": each.why,
-            "todo": each.todo,
-        }
-        for each in error.refusals
-    ]
-    number = int(plan.number)
-    return Problem(
-        409,
-        "update-refused",
-        str(error),
-        "Do what the refusals say, and send the update again.",
-        plan=number,
-        refusals=refusals,
-    )

@@ -1,4 +1,4 @@
-"""The board of claimable tasks, kept current by watches: to wait for a task costs no request."""
+"""The tasks that programs could claim now, kept current by watches: waiting costs no request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..protocol.layout import Paths, kind_in, parse_entry, parse_plan, queue_pat
 from ..protocol.records import PlanRecord
 from ..transport import Transport
 
-#: A listing that may be outdated is repeated after so many seconds, for urgent tasks go first. So
-#: it is where all that is left waits for something that no watch tells of.
+#: A listing that may be outdated is read again after this time, since urgent tasks go first. So is
+#: one whose remaining entries wait for something that no watch reports.
 REFRESH_S = 1.0
 
 
 class Offer(NamedTuple):
-    """Entries of one queue of one plan, to be claimed while its `ready` has that version."""
+    """Entries of one queue of one plan, to be claimed while its `ready` has this version."""
 
     plan: str
     record: PlanRecord
@@ -34,7 +34,7 @@ class Offer(NamedTuple):
 
 @dataclass
 class _Listing:
-    """The entries of one queue of a plan, as they were listed, by kind."""
+    """The entries of one queue of a plan, by kind, when they were listed last."""
 
     version: int = -1
     fresh: bool = False
@@ -71,96 +71,68 @@ class _Listing:
         return taken
 
 
-class Board:
-    """The active plans and their entries of a kind. Thread-safe."""
+class Candidates:
+    """The active plans, and those of their entries that have a kind. Thread-safe."""
 
     def __init__(self, transport: Transport, paths: Paths, now_s: Callable[[], float]) -> None:
         """`now_s` is the wall clock of the server."""
         self._transport, self._paths, self._now_s = transport, paths, now_s
         self._lock = threading.Lock()
         self._fired: deque[str | None] = deque([None])
-        self._changed = threading.Condition()
-        self._changes = 0
         self._active: list[str] | None = None
         self._listings: dict[tuple[str, str], _Listing] = {}
         self._records: dict[str, PlanRecord | None] = {}
-        #: When each plan was served last: one of equal rank that has waited longer goes first.
+        #: When each plan was served last: among plans of equal rank, the one that has waited
+        #: longest goes first.
         self._served: dict[str, int] = {}
         self._turns = count(1)
-        #: Something is left that no watch tells of: look again after REFRESH_S.
+        #: Something waits that no watch reports: take again after REFRESH_S.
         self.must_look_again = False
-        #: Told, on a thread of kazoo, of each change.
+        #: Called on a thread of kazoo after each change.
         self.listeners: list[Callable[[], None]] = []
         transport.listen(self._touched)
 
     def close(self) -> None:
         self._transport.unlisten(self._touched)
 
-    # ---- waiting
-
-    @property
-    def changes(self) -> int:
-        """How many changes were heard of: read it before `take`."""
-        return self._changes
-
-    def wait(self, seen: int, seconds: float) -> None:
-        """Wait until something has changed since `changes` was `seen`."""
-        if self.must_look_again:
-            seconds = min(seconds, REFRESH_S)
-        with self._changed:
-            self._changed.wait_for(lambda: self._changes != seen, max(0.0, seconds))
-
-    def touch(self) -> None:
-        """Let everybody who waits look again."""
-        with self._changed:
-            self._changes += 1
-            self._changed.notify_all()
-        for tell in self.listeners:
-            tell()
-
     def _touched(self, path: str | None) -> None:
         """A watch fired. Called on a thread of kazoo."""
         is_plan = path is not None and path.startswith(f"{self._paths.root}/plan-")
         if path is None or path == self._paths.active or is_plan:
             self._fired.append(path)
-            self.touch()
-
-    # ---- taking
+            for notify in self.listeners:
+                notify()
 
     def take(self, queues: Sequence[str], kinds: Collection[str] | None, most: int) -> Offer | None:
-        """The next entries to claim, of the first of `queues` that has any."""
+        """The next entries to claim, from the first of `queues` that has any."""
         with self._lock:
-            self._hear()
+            self._mark_outdated()
             if self._active is None:
                 self._active = self._transport.run(list_active(self._paths, watch=True))
                 self._forget(set(self._active))
             self.must_look_again = False
             for queue in queues:
-                best: tuple[str, int, str] | None = None
-                for plan in self._active:
-                    first = self._listing(plan, queue, kinds).first(kinds)
-                    found = first[:4], self._served.get(plan, 0), plan
-                    if first and (best is None or found < best):
-                        best = found
-                if best is not None:
-                    return self._offer(best[2], queue, kinds, most)
+                firsts = [
+                    (first[:4], self._served.get(plan, 0), plan)
+                    for plan in self._active
+                    if (first := self._listing(plan, queue, kinds).first(kinds))
+                ]
+                if firsts:
+                    _, _, plan = min(firsts)
+                    self._served[plan] = next(self._turns)
+                    listing, record = self._listings[plan, queue], self._records[plan]
+                    if record is None:
+                        return None
+                    names = listing.take(kinds, most)
+                    return Offer(plan, record, queue, listing.version, names)
             return None
-
-    def _offer(
-        self, plan: str, queue: str, kinds: Collection[str] | None, most: int
-    ) -> Offer | None:
-        listing, record = self._listings[plan, queue], self._records[plan]
-        self._served[plan] = next(self._turns)
-        if record is None:
-            return None
-        return Offer(plan, record, queue, listing.version, listing.take(kinds, most))
 
     def _listing(self, plan: str, queue: str, kinds: Collection[str] | None) -> _Listing:
         listing, now = self._listings.setdefault((plan, queue), _Listing()), time.monotonic()
         if not self._may_run(plan):
             return _Listing()
         if listing.is_old(kinds, now):
-            listing.fresh = True  # a watch that fires from here on says otherwise
+            listing.fresh = True  # before the read: a watch that fires from here on resets it
             path = self._paths.plan(plan)
             try:
                 listing.update(self._transport.run(look(path, True, (queue,))), now)
@@ -185,29 +157,30 @@ class Board:
         return True
 
     def put_aside(self, offer: Offer) -> None:
-        """Some of its entries wait for a permit: they are listed again, after a moment."""
+        """Some of its entries wait for a permit: list them again after REFRESH_S."""
         with self._lock:
             listing = self._listings.get((offer.plan, offer.queue))
             if listing is not None:
                 listing.limited = True
 
     def outdated(self, offer: Offer) -> None:
-        """What was offered is not there any more, or its plan has changed."""
+        """Some of its entries are gone, or its plan has changed."""
         with self._lock:
             listing = self._listings.get((offer.plan, offer.queue))
             if listing is not None:
                 listing.by_kind.clear()
                 listing.fresh = False
 
-    def _hear(self) -> None:
+    def _mark_outdated(self) -> None:
+        """Mark what the watches that fired have reported."""
         while self._fired:
             path = self._fired.popleft()
             if path is None or path == self._paths.active:
                 self._active = None
             if path == self._paths.active:
                 continue
-            head = path[len(self._paths.root) + 1 :].partition("/")[0] if path is not None else ""
-            plan = parse_plan(head)
+            name = path[len(self._paths.root) + 1 :].partition("/")[0] if path is not None else ""
+            plan = parse_plan(name)
             for (number, _), listing in self._listings.items():
                 if path is None or number == plan:
                     listing.fresh = False
@@ -215,7 +188,8 @@ class Board:
     def _forget(self, active: set[str]) -> None:
         for plan, queue in [key for key in self._listings if key[0] not in active]:
             del self._listings[plan, queue]
-            path = self._paths.plan(plan)  # as a worker does: its watches would stay
+            path = self._paths.plan(plan)
+            # Otherwise its watches would stay.
             self._transport.unwatch((f"{path}/ready", queue_path(path, queue)))
         for plan in self._records.keys() - active:
             del self._records[plan]
