@@ -1,1 +1,1 @@
-"""Interfaces that people already use, over zkplan. Each module needs a package of its own."""
+"""Interfaces of other packages to zkplan. Each module needs its package to be installed."""

@@ -28,7 +28,7 @@ from ..values.function_codec import NAME_CHARS_MAX
 
 logger = get_logger("zkplan.plan")
 
-#: Larger data that several tasks take is a task of its own, so that it is sent once.
+#: Larger data that several tasks take becomes a task of its own, so that it is sent once.
 SHARED_BYTES = 32 * 1024
 
 
@@ -38,7 +38,7 @@ class ZkplanScheduler:
         get = ZkplanScheduler(client)
         dask.array.ones(1000, chunks=100).sum().compute(scheduler=get)
 
-    Each computation is a plan. It is removed when its results were fetched, and when a function has
+    Each computation is a plan. It is removed when its results are fetched, or a function has
     failed. The workers need Dask, and the packages that the graph uses.
     """
 
@@ -55,10 +55,10 @@ class ZkplanScheduler:
     ) -> None:
         """`attempts` to `priority` are the options of each task; see `Plan.add_task`.
 
-        With a `name`, the plan has this name and survives its author: if it is there, the next
-        computation waits for it and takes its results. Its graph must have the same keys. Only one
-        process at a time may compute under a name. With `keep_plan`, the plan stays, and its
-        results can be fetched again until it is removed.
+        With a `name`, the plan has this name and survives its author: the next computation with
+        the same keys waits for it and takes its results. Only one process at a time may compute
+        under a name. With `keep_plan`, the plan stays, and its results can be fetched again until
+        it is removed.
         """
         self._client, self._name, self._keep_plan = client, name, keep_plan
         self._options: dict[str, Any] = {
@@ -67,8 +67,8 @@ class ZkplanScheduler:
             "timeout": timeout,
             "priority": priority,
         }
-        #: Held while a plan with a name is used: two threads must not make two, and none may be
-        #: removed while another thread reads it.
+        #: Held while a plan with a name is used: two threads must not make two plans, and none may
+        #: remove it while another reads it.
         self._lock: AbstractContextManager[Any] = (
             threading.Lock() if name is not None else nullcontext()
         )
@@ -76,10 +76,10 @@ class ZkplanScheduler:
     def __call__(self, dsk: Any, keys: Any, **_: Any) -> Any:
         """Compute the values of `keys`, a key or a list of keys at any depth. Dask calls this.
 
-        A function that is out of attempts raises its own exception here. Raises KeyError for a key
-        that is not in the graph, PlanError if the plan of this name has another graph, InvalidTask
-        for a shuffle on disk, and what `Plan.add_tasks` and `Plan.wait` raise. Other keywords of
-        `compute`, such as `num_workers`, mean nothing here.
+        Raises the exception of a function that is out of attempts, KeyError for a key that is not
+        in the graph, PlanError if the plan of this name has another graph, InvalidTask for a
+        shuffle on disk, and what `Plan.add_tasks` and `Plan.wait` raise. It ignores other keywords
+        of `compute`, such as `num_workers`.
         """
         graph = _Graph(dsk, keys)
         values = graph.data()
@@ -90,11 +90,11 @@ class ZkplanScheduler:
         return nested_get(keys, {key: values[graph.source(key)] for key in graph.keys})
 
     def __deepcopy__(self, memo: object) -> ZkplanScheduler:
-        """Itself: `distributed` copies the configuration of Dask, in which this may stand."""
+        """Return itself: `distributed` copies the configuration of Dask, which may hold it."""
         return self
 
     def _attach(self, graph: _Graph) -> tuple[Plan, list[Task]] | None:
-        """The plan of this name and its tasks for the keys that are asked for, if it is there."""
+        """The plan of this name, if it exists, and its tasks for the wanted keys."""
         if self._name is None:
             return None
         try:
@@ -123,7 +123,7 @@ class ZkplanScheduler:
             tasks = dict(zip(specs, plan.add_tasks(list(specs.values())), strict=True))
             asked = [tasks[key] for key in graph.asked]
             if self._name is not None:
-                # By this task the next author knows the graph, and which results it wants.
+                # From this task the next author learns the graph, and the wanted results.
                 plan.add_task(
                     return_numbers,
                     [[task.number for task in asked]],
@@ -138,7 +138,7 @@ class ZkplanScheduler:
         return plan, asked
 
     def _results(self, plan: Plan, tasks: list[Task]) -> list[Any]:
-        has_ended = self._name is None  # nobody could find it again
+        has_ended = self._name is None  # without a name nobody could find it again
         try:
             plan.wait(fail_fast=True)
             results = plan.results(tasks)
@@ -159,10 +159,10 @@ class ZkplanScheduler:
 
 
 class _Graph:
-    """A Dask graph, reduced to what the keys that are asked for need."""
+    """A Dask graph, reduced to what the wanted keys need."""
 
     def __init__(self, dsk: Any, keys: Any) -> None:
-        """Raises KeyError and InvalidTask; RuntimeError for a circle."""
+        """Raises KeyError and InvalidTask; RuntimeError for a cycle."""
         nodes = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
         self.keys: list[Any] = list(flatten([keys]))
         for key in self.keys:
@@ -176,32 +176,30 @@ class _Graph:
         #: The keys that are tasks, each after those that it depends on.
         self.tasks = [key for key in sorted(self._nodes, key=ranks.__getitem__) if self._runs(key)]
         tasks = set(self.tasks)
-        #: The tasks whose results are asked for.
+        #: The tasks whose results are wanted.
         self.asked = list(dict.fromkeys(key for key in map(self.source, self.keys) if key in tasks))
 
     @property
     def label(self) -> str:
-        """It says whether two graphs have the same tasks and the same results."""
-        told = [*sorted(map(self._told, self.tasks)), "", *map(self._told, self.asked)]
-        digest = hashlib.blake2b("\n".join(told).encode(), digest_size=16)
+        """The same for graphs with the same tasks and the same wanted results."""
+        names = [*sorted(map(self._stable, self.tasks)), "", *map(self._stable, self.asked)]
+        digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16)
         return f"dask graph {digest.hexdigest()}"
 
-    def _told(self, key: Any) -> str:
-        """The key; for the task that joins the blocks of an array or bag, what it joins.
-
-        Dask gives that task another key in each process.
-        """
+    def _stable(self, key: Any) -> str:
+        """The key. For the task that joins the blocks of an array or bag, which has another key in
+        each process, the keys of the blocks."""
         joined = self._nodes[key].dependencies if str(key).startswith("finalize-") else ()
         return f"finalize {sorted(map(str, joined))}" if joined else str(key)
 
     def source(self, key: Any) -> Any:
-        """The key that an alias stands for, at last; any other key itself."""
+        """The key behind all aliases; any other key itself."""
         while isinstance(node := self._nodes[key], Alias):
             key = node.target
         return key
 
     def data(self) -> dict[Any, Any]:
-        """The values of the keys that are no tasks."""
+        """The values of the wanted keys that are no tasks."""
         sources = map(self.source, self.keys)
         return {
             key: self._nodes[key]() for key in sources if isinstance(self._nodes[key], DataNode)
@@ -230,12 +228,12 @@ class _Graph:
 
 
 def run_node(node: GraphNode, values: dict[Any, Any]) -> Any:
-    """The function of a task: run a node of a Dask graph with the values of its dependencies."""
+    """Run a node of a Dask graph with the values of its dependencies. A task runs this."""
     return node(values)
 
 
 def return_numbers(numbers: list[str]) -> list[str]:
-    """The function of the task that keeps the numbers of the tasks whose results are wanted."""
+    """Return the numbers of the tasks whose results are wanted. A kept task runs this."""
     return numbers
 
 
@@ -245,7 +243,7 @@ def _task_name(key: Any) -> str:
 
 
 def _functions(node: Any) -> Iterator[Any]:
-    """All functions that a node calls, also those of nodes that were fused into it."""
+    """All functions that a node calls, also those of nodes fused into it."""
     if isinstance(node, DaskTask):
         yield node.func
         for part in (*node.args, *node.kwargs.values()):
@@ -259,7 +257,8 @@ def _is_file_here(function: Any) -> bool:
 
 
 def _refuse_disk(key: Any, node: GraphNode) -> None:
-    """A shuffle on disk appends to files of one machine. A second attempt would append again."""
+    """Refuse a shuffle on disk: it appends to files of one machine, and does so again in a second
+    attempt."""
     if any(map(_is_file_here, _functions(node))):
         raise InvalidTask(
             str(key),

@@ -23,7 +23,7 @@ logger = get_logger("zkplan.plan")
 
 #: The most calls that one add carries.
 BATCH_MAX = 2000
-#: How often a cancelled executor looks for calls that were claimed and then handed back.
+#: How many seconds a cancelled executor waits between looks for calls that were handed back.
 _LOOK_S = 0.2
 
 
@@ -33,35 +33,34 @@ class Executor(futures.Executor):
         with zkplan.local() as client, zkplan.Executor(client) as executor:
             squares = list(executor.map(square, range(100)))
 
-    The calls survive the death of any worker. Their futures end with this process: use a plan where
-    the results must outlive it. `cancel` of a future cancels its task, too: a call that runs
-    already sees `current().cancelled`. `running` is never True. It is thread-safe.
+    The calls survive the death of any worker. Their futures end with this process: use a plan if
+    the results must outlive it. `cancel` of a future cancels its task, too: a running call sees
+    `current().cancelled`. `running` is never True. It is thread-safe.
 
-    The calls are tasks of a plan. When that has drained, the next call begins another plan; a plan
+    The calls are tasks of a plan. After that has drained, the next call begins another plan. A plan
     is removed when its last future is done.
     """
 
     def __init__(self, client: Client, name: str = "executor", **options: Any) -> None:
-        """`options` are those of `Client.create_plan`. A call is tried once unless `attempts` says
-        otherwise."""
+        """`options` are those of `Client.create_plan`; `attempts` is 1 by default."""
         self._client, self._name = client, name
-        # With "cascade" a call that fails is over, so that the plan drains.
+        # With "cascade" a failed call has ended, so that the plan drains.
         self._options = {"attempts": 1, **options, "keep": True, "on_failure": "cascade"}
-        #: Calls to send, tasks to cancel, and None behind the last call.
+        #: Calls to send, tasks to cancel, and None after the last call.
         self._queue: queue.SimpleQueue[_Call | Task | None] = queue.SimpleQueue()
         self._lock = threading.Condition()
-        #: Held while calls are added and noted, and while a plan is removed: it must not go with
-        #: calls that were added to it meanwhile and have ended already.
+        #: Held while calls are added and noted, and while a plan is removed: no call may be added
+        #: to a plan that is being removed.
         self._plan_lock = threading.Lock()
         self._is_shut = self._is_all_sent = False
-        #: Calls that were sent and whose futures are not done, by plan; a plan until it is removed.
+        #: The sent calls whose futures are not done, by plan, until the plan is removed.
         self._open: dict[Plan, dict[Task, _Call]] = {}
         self._plan: Plan | None = None
         self._sender = threading.Thread(target=self._send_all, name="zkplan-executor", daemon=True)
         self._sender.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        """See `concurrent.futures.Executor.submit`. What cannot travel fails the future."""
+        """See `concurrent.futures.Executor.submit`. A future fails if its call cannot be sent."""
         call = _Call(TaskSpec(fn, args, kwargs))
         with self._lock:
             if self._is_shut:
@@ -70,15 +69,15 @@ class Executor(futures.Executor):
         return call.future
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After Ctrl-C nobody waits for a call.
+        # After Ctrl-C nobody waits for the calls.
         stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
         self.shutdown(wait=not stopped, cancel_futures=stopped)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See `concurrent.futures.Executor.shutdown`.
 
-        With `cancel_futures` and without `wait`, or if Ctrl-C ends the wait, nobody waits for
-        running calls either: their futures are cancelled, and they see `current().cancelled`.
+        With `cancel_futures` and without `wait`, or after Ctrl-C, running calls are cancelled, too:
+        they see `current().cancelled`.
         """
         with self._lock:
             first, self._is_shut = not self._is_shut, True
@@ -100,7 +99,7 @@ class Executor(futures.Executor):
         if cancel_futures:
             self._give_up()
 
-    # ---- sending, in a thread of its own: calls that come together are added together
+    # ---- sending, in a thread of its own: calls that arrive together are added together
 
     def _send_all(self) -> None:
         while self._send_batch():
@@ -112,7 +111,7 @@ class Executor(futures.Executor):
             self._remove_unused(plan)
 
     def _send_batch(self) -> bool:
-        """Wait for calls and send all that are there. Returns whether more may come."""
+        """Wait for calls, and send all that have arrived. Returns whether more may come."""
         batch = [self._queue.get()]
         try:
             while len(batch) < BATCH_MAX:
@@ -122,11 +121,11 @@ class Executor(futures.Executor):
         calls = [each for each in batch if type(each) is _Call and not each.future.cancelled()]
         forgotten = [each for each in batch if isinstance(each, Task)]
         is_last = None in batch
-        batch.clear()  # a result must not live on because its future is known here
+        batch.clear()  # a reference to the future would keep its result in memory
         try:
             self._send(calls)
         except ZkplanError:
-            for call in calls:  # one that cannot travel must not fail the others
+            for call in calls:  # one bad call must not fail the others
                 try:
                     self._send([call])
                 except Exception as error:
@@ -135,7 +134,7 @@ class Executor(futures.Executor):
             for call in calls:
                 call.end(error=error)
         for task in forgotten:
-            with suppress(ZkplanError):  # it has ended meanwhile, or went with its plan
+            with suppress(ZkplanError):  # it has ended, or its plan was removed
                 task.cancel()
         return not is_last
 
@@ -150,7 +149,7 @@ class Executor(futures.Executor):
                     raise PlanDrained("", "there is no plan yet")
                 tasks = plan.add_tasks(specs)
             except (PlanDrained, PlanNotFound):
-                # It gets calls before it is ready, since an empty plan would have drained at once.
+                # Add the calls before it is ready: an empty plan would drain at once.
                 with self._client.create_plan(self._name, **self._options) as plan:
                     tasks = plan.add_tasks(specs)
                 self._plan = plan
@@ -184,8 +183,8 @@ class Executor(futures.Executor):
         return ended
 
     def _remove_unused(self, plan: Plan) -> None:
-        """Remove a plan whose calls have all ended, if it gets no further ones: it has drained, or
-        all calls were sent."""
+        """Remove a plan whose calls have all ended, and that gets no more: it has drained, or all
+        calls were sent."""
         with self._plan_lock:
             if self._open.get(plan, True):
                 return
@@ -202,9 +201,9 @@ class Executor(futures.Executor):
     # ---- cancelling
 
     def _give_up(self) -> None:
-        """Cancel everything, also what runs, and remove the plans."""
+        """Cancel all calls, also running ones, and remove the plans."""
         self._cancel_queued()
-        self._queue.put(None)  # again: it went with the calls
+        self._queue.put(None)  # again, since it was removed with the calls
         with self._plan_lock:
             for plan in list(self._open):
                 with self._lock:
@@ -215,7 +214,7 @@ class Executor(futures.Executor):
                     logger.warning("%s of an executor stays: %s", plan.path, error)
                 for call in calls:
                     call.future.cancel()
-                    call.end()  # else whoever waits for it would not hear of that
+                    call.end()  # wake up those that wait for the future
             with self._lock:
                 self._lock.notify_all()
 
@@ -228,7 +227,7 @@ class Executor(futures.Executor):
             pass
 
     def _cancel_sent(self) -> None:
-        """Let running calls end, and nothing else begin."""
+        """Let running calls end, and no other call begin."""
         with self._lock:
             plans = list(self._open)
         for plan in plans:
@@ -240,7 +239,8 @@ class Executor(futures.Executor):
                 threading.Thread(target=self._cancel_handed_back, args=(plan,), daemon=True).start()
 
     def _cancel_waiting(self, plan: Plan) -> bool:
-        """Cancel the calls of a paused plan that no worker has claimed. Returns whether one has."""
+        """Cancel the calls of a paused plan that no worker has claimed. Returns whether any are
+        claimed."""
         with self._lock:
             calls = dict(self._open.get(plan, {}))
         try:
@@ -248,17 +248,17 @@ class Executor(futures.Executor):
         except (PlanNotFound, ClientClosed):
             return False
         except ZkplanError:
-            return True  # no server answers: look again
+            return True  # no server answers: try again
         for task, call in calls.items():
-            # One that is gone has ended, and its outcome comes.
+            # A task that is gone has ended, and its outcome arrives.
             if states.get(task.number, "running") != "running":
                 call.future.cancel()
                 self._ended(plan, task)(Completed(task.number, False), None)
         return any(states.get(task.number) == "running" for task in calls)
 
     def _cancel_handed_back(self, plan: Plan) -> None:
-        """Workers hand back what they have claimed and not begun. In a paused plan that never
-        runs, and its futures would never end."""
+        """Cancel calls that workers hand back without having begun them: in a paused plan they
+        never run, and their futures would never end."""
         with self._lock:
             self._lock.wait(_LOOK_S)
         while self._cancel_waiting(plan):
@@ -267,7 +267,7 @@ class Executor(futures.Executor):
 
 
 class _Call:
-    """A call on its way: what is to be run, and the future of who submitted it."""
+    """A submitted call and its future."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self.spec = spec

@@ -16,7 +16,7 @@ NAME = "zkplan"
 
 
 def register() -> None:
-    """Make the backend known to joblib under the name "zkplan".
+    """Register the backend with joblib under the name "zkplan".
 
     register()
     with joblib.parallel_config(backend="zkplan", client=client):
@@ -26,9 +26,9 @@ def register() -> None:
 
 
 class ZkplanBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
-    """Runs the calls of `joblib.Parallel` by an `Executor`, whose plan lives as long as the call.
+    """Runs the calls of `joblib.Parallel` with an `Executor`, whose plan lives as long as the call.
 
-    joblib makes short calls into batches, so that a task takes a fifth of a second or more.
+    joblib groups short calls into batches, so that a task takes at least a fifth of a second.
     """
 
     default_n_jobs = -1
@@ -41,8 +41,8 @@ class ZkplanBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         inner_max_num_threads: int | None = None,
         **options: Any,
     ) -> None:
-        """`options` are those of `Client.create_plan`. A batch has 3 attempts, 0.1 s apart, unless
-        they say otherwise. Raises ZkplanError without a client."""
+        """`options` are those of `Client.create_plan`. By default a batch has 3 attempts, 0.1 s
+        apart. Raises ZkplanError without a client."""
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
         if client is None:
             raise ZkplanError(
@@ -54,8 +54,8 @@ class ZkplanBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         self._executor: Executor | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many batches may run at once. -1 stands for all slots of the registered workers, -2
-        for all but one, and so on. Raises ZkplanError for those if there is no worker."""
+        """How many batches may run at once. -1 means all slots of the registered workers, -2 all
+        but one, and so on; without a worker these raise ZkplanError."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None:
@@ -94,7 +94,7 @@ class ZkplanBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Let running calls end, and nothing else begin."""
+        """Let running calls end, and no other call begin."""
         self._shutdown(cancel=True)
         if ensure_ready:
             self.start_call()

@@ -32,37 +32,37 @@ logger = get_logger("zkplan.tracing")
 _W3C = TraceContextTextMapPropagator()
 #: The most links of one span: the SDK keeps 128 unless OTEL_SPAN_LINK_COUNT_LIMIT says otherwise.
 LINKS_MAX = 1000
-#: Milliseconds for which the result of a task in a process of its own waits for its spans.
+#: How many milliseconds the result of a task in a process of its own waits for its spans.
 FLUSH_MS = 5000
-#: Whether `set_up` has found the provider.
+#: Whether `set_up` has set up the provider.
 _has_set_up = False
 
 
 def instrument(tracer_provider: trace.TracerProvider | None = None) -> None:
     """Trace the tasks of this process from now on.
 
-    What workers of this process run gets a span for each attempt, and tasks that are added here
-    carry the current span to the workers. `tracer_provider` is by default the global one, also one
-    that is set later. Calling it again replaces the provider; `uninstrument` turns it off.
+    Each attempt that workers of this process run gets a span, and tasks that are added here carry
+    the current span to the workers. The default `tracer_provider` is the global one, even if it is
+    set later. Another call replaces the provider; `uninstrument` turns tracing off.
     """
     tracing.switch(_OpenTelemetry(tracer_provider))
 
 
 def uninstrument() -> None:
-    """Trace nothing any more. Spans that have begun end as they would."""
+    """Stop tracing. Spans that have begun end as usual."""
     tracing.switch(None)
 
 
 def is_set_up() -> bool:
-    """Whether this process has a provider of spans; without one they go nowhere."""
+    """Whether this process has a provider; without one, spans go nowhere."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def set_up() -> bool:
-    """Set up a provider as the variables OTEL_… say, where this process has none yet.
+    """Set up a provider from the variables OTEL_…, if this process has none yet.
 
-    That is what `opentelemetry-instrument` does, by the packages that are installed for it, such as
-    opentelemetry-distro. Returns whether there is a provider now: without one, spans go nowhere.
+    It does what `opentelemetry-instrument` does, with the packages that are installed for it, such
+    as opentelemetry-distro. Returns whether there is a provider now.
     """
     global _has_set_up
     if not is_set_up():
@@ -74,14 +74,14 @@ def set_up() -> bool:
 
 
 def in_set_up_process(traceparent: str) -> InProcess:
-    """The same in a process whose worker has called `set_up`."""
+    """InProcess, in a process whose worker has called `set_up`."""
     set_up()
     return InProcess(traceparent)
 
 
 class InProcess:
-    """See `zkplan.basics.tracing.SpanInProcess`. The worker has begun the span of the attempt, and
-    will end it. What the function makes in its process, spans and tasks, stands below it."""
+    """See `zkplan.basics.tracing.SpanInProcess`. The worker begins and ends the span of the
+    attempt. The spans and tasks that the function makes in its process are below it."""
 
     def __init__(self, traceparent: str) -> None:
         if tracing.active is None:
@@ -89,13 +89,13 @@ class InProcess:
         self._token = contexts.attach(_W3C.extract({"traceparent": traceparent}))
 
     def end(self) -> None:
-        """Hand over the spans: the process may end at any moment from now on."""
+        """Export the spans: the process may end at any moment from now on."""
         contexts.detach(self._token)
         flush = getattr(trace.get_tracer_provider(), "force_flush", None)
         try:
             if flush is not None:
                 flush(FLUSH_MS)
-        except Exception:  # of an exporter of the user: the result counts all the same
+        except Exception:  # of an exporter of the user: the result counts anyway
             logger.exception("spans of a task are lost")
 
 
@@ -106,7 +106,7 @@ class _OpenTelemetry:
         self._tracer = trace.get_tracer("zkplan", __version__, provider)
 
     def here(self) -> str:
-        return _told(contexts.get_current())
+        return _traceparent(contexts.get_current())
 
     def start(self, job: Job, bodies: Sequence[bytes]) -> _Attempt | None:
         try:
@@ -122,7 +122,7 @@ class _OpenTelemetry:
                 [*_links(bodies)],
             )
             return _Attempt(job, span)
-        except Exception:  # of a processor or sampler of the user: no task may fail by it
+        except Exception:  # of a processor or sampler of the user: it must not fail the task
             logger.exception("%s runs without a span", job.name)
             return None
 
@@ -134,29 +134,28 @@ class _Attempt:
         self._job, self._span = job, span
         here = trace.set_span_in_context(span)
         self._token = contexts.attach(here)
-        told = _told(here)
-        self.traceparent = told if span.is_recording() else ""
+        traceparent = _traceparent(here)
+        self.traceparent = traceparent if span.is_recording() else ""
         make = in_set_up_process if _has_set_up else InProcess
-        self.in_process = f"{__name__}:{make.__name__}", told
+        self.in_process = f"{__name__}:{make.__name__}", traceparent
 
     def end(self, ended: Ended) -> None:
         contexts.detach(self._token)
         try:
-            self._tell(ended)
+            self._describe(ended)
             self._span.end()
         except Exception:  # as in `start`
             logger.exception("the span of %s is lost", self._job.name)
 
-    def _tell(self, ended: Ended) -> None:
+    def _describe(self, ended: Ended) -> None:
         job, failure = self._job, ended.failure
         if failure is not None:
-            told = for_log(failure, job, ended.shown)
             event = {"exception.type": failure.kind}
             if MESSAGES.isEnabledFor(logging.INFO):  # ADR 22: it may hold arguments
                 event["exception.message"] = failure.text
                 event["exception.stacktrace"] = failure.traceback
             self._span.add_event("exception", event)
-            self._fail(failure.kind, told)
+            self._fail(failure.kind, for_log(failure, job, ended.shown))
         elif job.abandoned:
             self._fail("abandoned", "it ended after its worker had given it up")
         elif not ended.outcome:
@@ -165,20 +164,20 @@ class _Attempt:
             if ended.cannot_run:
                 self._fail(kind, ended.shown)
 
-    def _fail(self, kind: str, told: str) -> None:
+    def _fail(self, kind: str, why: str) -> None:
         self._span.set_attribute("error.type", kind)
-        self._span.set_status(Status(StatusCode.ERROR, told))
+        self._span.set_status(Status(StatusCode.ERROR, why))
 
 
 def _without_outcome(ended: Ended) -> str:
-    """Why an attempt has neither a result nor a failure; another one follows."""
+    """Why an attempt has neither a result nor a failure; another attempt follows."""
     for name in ("cannot_run", "server_full", "store_away", "needs_claim", "fenced", "not_before"):
         if getattr(ended, name):
             return name
     return "stopped"
 
 
-def _told(context: contexts.Context) -> str:
+def _traceparent(context: contexts.Context) -> str:
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context)
     return carrier.get("traceparent", "")
@@ -190,10 +189,10 @@ def _span_context(traceparent: str) -> SpanContext:
 
 
 def _links(bodies: Sequence[bytes]) -> Iterator[Link]:
-    """A link to the attempt that has made each argument, as far as that was traced."""
+    """A link to the attempt that made each argument, if that was traced."""
     for body in bodies[:LINKS_MAX]:
         found = _failed(body) if body[:1] == FAILED else trace_of(body)
-        # Whoever may write the tree may write anything here: a wrong one is no valid context.
+        # Whoever can write the tree can write anything here, so it may be invalid.
         if found and (of := _span_context(found)).is_valid:
             yield Link(of)
 
@@ -202,11 +201,11 @@ def _failed(body: bytes) -> str:
     try:
         return Failure.from_bytes(body[1:]).traceparent
     except PayloadUndecodable:
-        return ""  # the function gets it, and says so
+        return ""  # reading the argument reports it
 
 
 def _attributes(job: Job) -> dict[str, Any]:
-    """After the semantic conventions of messaging and code; what is zkplan's own begins so."""
+    """By the semantic conventions of messaging and code; the others begin with `zkplan.`."""
     claim, options = job.claim, job.options
     plan, task = int(claim.plan), int(claim.task)
     found = {

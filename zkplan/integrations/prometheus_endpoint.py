@@ -24,7 +24,8 @@ try:
     from prometheus_client import CollectorRegistry as CollectorRegistry
     from prometheus_client import Histogram as Histogram
     from prometheus_client import ProcessCollector as ProcessCollector
-    from prometheus_client import generate_latest, make_wsgi_app
+    from prometheus_client import generate_latest as generate_latest
+    from prometheus_client import make_wsgi_app as make_wsgi_app
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.core import Metric as Metric
     from prometheus_client.core import SummaryMetricFamily as SummaryMetricFamily

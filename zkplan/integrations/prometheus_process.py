@@ -184,7 +184,7 @@ _SERVER_GAUGES = {
 class ServerCollector(Collector):
     """Collects the metrics of a server, and answers /healthz and /readyz; for a registry.
 
-    `statistics` returns the ServerStatistics of zkplan.embedded.hosting, or None if the loop of the
+    `statistics` returns the ServerStatistics of zkplan.embedded, or None if the loop of the
     server does not turn.
     """
 

@@ -144,7 +144,7 @@ def _http_problem(error: Exception) -> Problem:
 
 def _input_problem(found: Any) -> Problem:
     """What is wrong with a request, place by place, without the values that were sent."""
-    told = [
+    places = [
         f"{'.'.join(str(part)[:60] for part in each['loc'][:8])}: {each['msg'][:200]}"
         for each in found[:10]
     ]
@@ -153,7 +153,7 @@ def _input_problem(found: Any) -> Problem:
     return Problem(
         400 if is_body else 422,
         "not-json" if is_body else "invalid-request",
-        "; ".join(told) + more,
+        "; ".join(places) + more,
         "Change what the detail names. The contract is at /v1/openapi.json.",
     )
 

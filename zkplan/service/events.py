@@ -11,12 +11,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response, StreamingResponse
 
 from ..basics.log import get_logger
 from ..errors import ZkplanError
@@ -342,60 +342,40 @@ _STREAM: dict[str, Any] = {
 }
 
 
+async def _listen_to_plan(request: Request, plan: PlanOf) -> AsyncIterator[Listener]:
+    async with request.app.state.watcher.listening(plan.number, request.state.key) as listener:
+        yield listener
+
+
+async def _listen_to_root(request: Request) -> AsyncIterator[Listener]:
+    async with request.app.state.watcher.listening(ROOT, request.state.key) as listener:
+        yield listener
+
+
 @router.get("/plans/{plan}/events", **_STREAM)
-async def plan_events(request: Request, plan: PlanOf) -> Response:
-    return EventStream(request.app.state.watcher, plan.number)
+async def plan_events(listener: Annotated[Listener, Depends(_listen_to_plan)]) -> Response:
+    return _stream(listener)
 
 
 @router.get("/events", **_STREAM)
-async def root_events(request: Request) -> Response:
-    return EventStream(request.app.state.watcher, ROOT)
+async def root_events(listener: Annotated[Listener, Depends(_listen_to_root)]) -> Response:
+    return _stream(listener)
 
 
-class EventStream(Response):
-    """Sends the events of a listener until it goes, is cut off, or the service stops."""
-
-    def __init__(self, watcher: Watcher, key: str) -> None:
-        super().__init__(media_type="text/event-stream")
-        self._watcher, self._key = watcher, key
-        del self.headers["content-length"]
-        self.headers["Cache-Control"] = "no-store"
-        self.headers["X-Accel-Buffering"] = "no"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._watcher.listening(self._key, scope["state"]["key"]) as listener:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            sending = asyncio.create_task(_send_events(listener, send))
-            leaving = asyncio.create_task(_left(receive))
-            both = (sending, leaving)
-            try:
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in both:
-                    each.cancel()
-                await asyncio.gather(*both, return_exceptions=True)
+def _stream(listener: Listener) -> Response:
+    """Send the events of a listener until it goes, is cut off, or the service stops. Sending waits
+    while the buffers to the listener are full, until `Patience` ends the connection."""
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_frames(listener), headers=headers, media_type="text/event-stream")
 
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _send_events(listener: Listener, send: Send) -> None:
-    number = 0
-    while True:
+async def _frames(listener: Listener) -> AsyncIterator[str]:
+    for number in count(1):
         try:
             event = await listener.next(BEAT_S)
         except asyncio.TimeoutError:
             event = Event("beat", {"when": time.time()})
         if event is None:
-            await _send(send, b"", more=False)
             return
-        number += 1
         data = json.dumps(event.facts, separators=(",", ":"))
-        await _send(send, f"id: {number}\nevent: {event.name}\ndata: {data}\n\n".encode())
-
-
-async def _send(send: Send, body: bytes, more: bool = True) -> None:
-    # It waits while the buffers to the listener are full, until `Patience` ends the connection.
-    await send({"type": "http.response.body", "body": body, "more_body": more})
+        yield f"id: {number}\nevent: {event.name}\ndata: {data}\n\n"

@@ -227,15 +227,15 @@ class Updater:
 
 
 def _refusal(refused: Sequence[RefusalOut], count: int) -> UpdateRefused:
-    told = f"{len(refused)} of {count} operations do not fit, and nothing was written"
+    many = f"{len(refused)} of {count} operations do not fit, and nothing was written"
     in_order = sorted(refused, key=lambda each: each.index)
-    return UpdateRefused(f"{told}: {refused[0].why}", in_order)
+    return UpdateRefused(f"{many}: {refused[0].why}", in_order)
 
 
 def _repeated(applied: Applied, body: str) -> Updated:
     if applied.body != body:
-        told = "another update with this key was applied"
-        raise InvalidTask("", f"{told}: give each update a key of its own")
+        why = "another update with this key was applied: give each update a key of its own"
+        raise InvalidTask("", why)
     return Updated([*map(int, applied.numbers)], [True] * len(applied.numbers), True)
 
 
@@ -276,8 +276,8 @@ class _Wanted:
             return
         claim = end.job.claim
         if claim.plan != plan.number:
-            told = f"{text} is a claim of plan {int(claim.plan)}, not of this one"
-            raise InvalidTask("", f"operations[{index}]: {told}")
+            why = f"{text} is a claim of plan {int(claim.plan)}, not of this one"
+            raise InvalidTask("", f"operations[{index}]: {why}")
         part = updater.part(end)
         if part is None:
             why = "the task has ended without it, or its deadline has passed"
@@ -292,8 +292,8 @@ class _Wanted:
         named += [(f"key {new.key}", i) for new, i in zip(self.adds, self.add_of, strict=True)]
         for name, index in named:
             if name != "key " and name in seen:
-                told = f"it is about the task of operations[{seen[name]}] again"
-                raise InvalidTask("", f"operations[{index}]: {told}: one update does one thing")
+                why = f"it is about the task of operations[{seen[name]}] again"
+                raise InvalidTask("", f"operations[{index}]: {why}: one update does one thing")
             seen[name] = index
 
 

@@ -34,7 +34,7 @@ from .lease_records import (
     why_lost,
 )
 from .lease_settlement import ServiceRegistration, Settler
-from .lease_updates import OPERATIONS_MAX, Complete, Operation, Updated, Updater
+from .lease_updates import Complete, Operation, Updated, Updater
 
 T = TypeVar("T")
 #: The most bytes of one log entry, as JSON.
@@ -99,10 +99,10 @@ class Leases:
         a service lets nobody else settle it (`is_held_by`). Raises InvalidTask for a name that no
         queue or kind may have, ZooKeeperUnavailable, ServerFull.
         """
-        for names, told in ((queues, f"a queue: {QUEUE_NAMES}"), (kinds or (), KIND_NAMES)):
+        for names, rule in ((queues, f"a queue: {QUEUE_NAMES}"), (kinds or (), KIND_NAMES)):
             for name in names:
                 if parse_queue(name) is None:
-                    raise InvalidTask("", f"{told}, unlike {name!r:.60}")
+                    raise InvalidTask("", f"{rule}, unlike {name!r:.60}")
         return self._claimer.claim(queues, kinds, count, int(lease_s * 1000), holder)
 
     def renew(self, ids: Sequence[str]) -> list[RenewalOut]:
@@ -146,9 +146,6 @@ class Leases:
         UpdateRefused with everything that does not fit, UpdateTooLarge, InvalidTask, and what
         adding tasks raises.
         """
-        if not 1 <= len(operations) <= OPERATIONS_MAX:
-            told = f"an update takes 1 to {OPERATIONS_MAX} operations, not {len(operations)}"
-            raise InvalidTask("", told)
         given = {each.id: each.value for each in operations if isinstance(each, Complete)}
         if len(given) < sum(isinstance(each, Complete) for each in operations):
             raise InvalidTask("", "an update completes each claim once")
