@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from ..basics.log import get_logger
 from ..errors import ZkplanError, ZooKeeperUnavailable
@@ -50,7 +49,7 @@ class RootCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, as prometheus_client asks for them. Never raises ZkplanError."""
         for root in self._roots:
-            root.last.start()
+            root.start()
         until = time.monotonic() + SCRAPE_S
         yield from _merged((root.name, root.collected(until)) for root in self._roots)
 
@@ -68,32 +67,72 @@ class RootCollector(Collector):
 
 
 class _Root:
-    """One root, and its latest counts."""
+    """One root. It is counted on request, one count at a time, on a thread of its own.
+
+    So a scrape is answered in time: with a slow ZooKeeper a count takes longer than Prometheus
+    waits, and the metrics would be missing just when they are needed. Thread-safe.
+    """
 
     def __init__(self, client: Connection) -> None:
         self._client, self.name = client, client.root
-        self._ended: dict[str, str] = {}
-        self.last = LastCount(client.root, self._counted)
+        #: The states of plans that have ended for good, by number.
+        self._ended_plans: dict[str, str] = {}
+        self._lock = threading.Lock()
+        #: The latest families, and when their count began; None before the first count.
+        self._families: list[Metric] = []
+        self._began: float | None = None
+        self._ended = float("-inf")
+        #: Set while no count runs.
+        self._idle = threading.Event()
+        self._idle.set()
+        #: Why the last count failed; empty if it did not.
+        self._error = ""
+
+    def start(self) -> None:
+        """Begin a count, unless the last one has just ended or one runs."""
+        with self._lock:
+            if not self._idle.is_set() or time.monotonic() - self._ended < FRESH_S:
+                return
+            self._idle.clear()
+        threading.Thread(target=self._run, name="zkplan-count", daemon=True).start()
 
     def collected(self, until: float) -> list[Metric]:
-        found = self.last.get(until)
-        families = [_up(found.is_up), *found.families]
-        if found.age_s is not None:
+        """The latest families, also those of a running count if it ends before `until`."""
+        self._idle.wait(max(0.0, until - time.monotonic()))
+        with self._lock:
+            families, began = [_up(not self._error), *self._families], self._began
+        if began is not None:
             text = "Seconds since the counts of this scrape were begun."
-            families.append(gauge("zkplan_root_count_age_seconds", text, found.age_s))
+            age_s = time.monotonic() - began
+            families.append(gauge("zkplan_root_count_age_seconds", text, age_s))
         return families
 
     def latency(self) -> float | None:
         return latency_s(self._client.transport, self.name)
 
     def wrong(self) -> str:
-        return _SILENT if self.latency() is None else self.last.error
+        return _SILENT if self.latency() is None else self._error
 
-    def _counted(self) -> list[Metric]:
-        latency = self.latency()
-        if latency is None:  # otherwise the count would wait for as long as a command may
-            raise ZooKeeperUnavailable(_SILENT)
-        return self.count(latency)
+    def _run(self) -> None:
+        found, failed, began = list[Metric](), "", time.monotonic()
+        try:
+            latency = self.latency()
+            if latency is None:  # otherwise the count would wait for as long as a command may
+                raise ZooKeeperUnavailable(_SILENT)
+            found = self.count(latency)
+        except ZkplanError as error:
+            failed = str(error)
+            if failed != self._error:  # once, not with every scrape
+                logger.warning("the metrics of %s cannot be read: %s", self.name, error)
+        except BaseException as error:
+            failed = f"a count failed: {error!r}"
+            raise
+        finally:
+            with self._lock:
+                if not failed:
+                    self._families, self._began = found, began
+                self._error, self._ended = failed, time.monotonic()
+                self._idle.set()
 
     def count(self, latency: float | None) -> list[Metric]:
         """The families of one count. Raises ZkplanError."""
@@ -118,7 +157,7 @@ class _Root:
 
     def _read(self) -> Step[tuple[RootCounts, list[ScheduleTime]]]:
         paths = self._client.paths
-        counts = yield from count_root(paths, self._ended)
+        counts = yield from count_root(paths, self._ended_plans)
         return counts, (yield from read_schedules(paths))
 
 
@@ -203,64 +242,3 @@ def _of_schedules(schedules: list[ScheduleTime]) -> Iterator[Metric]:
     text = "When the schedule made its last plan, in seconds since 1970."
     fired = {each.name: each.fired for each in schedules if each.fired is not None}
     yield gauges("zkplan_schedule_last_fired_timestamp_seconds", text, ["schedule"], fired)
-
-
-class Found(NamedTuple):
-    """The result of a count, and its age in seconds; None before the first has ended."""
-
-    families: list[Metric]
-    age_s: float | None
-    is_up: bool
-
-
-class LastCount:
-    """Counts on request, one count at a time, on a thread of its own. Thread-safe.
-
-    So a scrape is answered in time: with a slow ZooKeeper a count takes longer than Prometheus
-    waits, and the metrics would be missing just when they are needed. `count` raises ZkplanError.
-    """
-
-    def __init__(self, name: str, count: Callable[[], list[Metric]]) -> None:
-        self._name, self._count = name, count
-        self._lock = threading.Lock()
-        self._families: list[Metric] = []
-        self._at: float | None = None
-        self._ended = float("-inf")
-        #: Set while no count runs.
-        self._idle = threading.Event()
-        self._idle.set()
-        #: Why the last count failed; empty if it did not.
-        self.error = ""
-
-    def start(self) -> None:
-        """Begin a count, unless the last one has just ended or one runs."""
-        with self._lock:
-            if not self._idle.is_set() or time.monotonic() - self._ended < FRESH_S:
-                return
-            self._idle.clear()
-        threading.Thread(target=self._run, name="zkplan-count", daemon=True).start()
-
-    def get(self, until: float) -> Found:
-        """The latest result, also that of a running count if it ends before `until`."""
-        self._idle.wait(max(0.0, until - time.monotonic()))
-        with self._lock:
-            age = None if self._at is None else time.monotonic() - self._at
-            return Found(self._families, age, not self.error)
-
-    def _run(self) -> None:
-        found, failed, started = list[Metric](), "", time.monotonic()
-        try:
-            found = self._count()
-        except ZkplanError as error:
-            failed = str(error)
-            if failed != self.error:  # once, not with every scrape
-                logger.warning("the metrics of %s cannot be read: %s", self._name, error)
-        except BaseException as error:
-            failed = f"a count failed: {error!r}"
-            raise
-        finally:
-            with self._lock:
-                if not failed:
-                    self._families, self._at = found, started
-                self.error, self._ended = failed, time.monotonic()
-                self._idle.set()

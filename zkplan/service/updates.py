@@ -20,6 +20,7 @@ from .parameters import (
     Priority,
     Strict,
     check_held,
+    given_in,
     idempotency_key_header,
     may,
 )
@@ -194,14 +195,8 @@ def _refuse_lacking(caller: Caller | None, operations: list[OperationIn]) -> Non
 
 def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
     """`specs` are those of the tasks to add, in order."""
-    match sent:
-        case AddIn():
-            return Add(next(specs))
-        case UpdateCompleteIn():
-            return Complete(sent.id, sent.value)
-        case UpdateSkipIn():
-            return Decide(sent.task, sent.do, sent.expect or "", sent.value)
-        case MoveIn():
-            return Decide(sent.task, sent.do, sent.expect or "", priority=sent.priority)
-        case _:
-            return Decide(sent.task, sent.do, sent.expect or "")
+    if isinstance(sent, AddIn):
+        return Add(next(specs))
+    given = given_in(sent)
+    verb = given.pop("do")
+    return Complete(**given) if verb == "complete" else Decide(verb=verb, **given)
