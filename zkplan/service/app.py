@@ -198,11 +198,12 @@ class Contract:
             names = methods.get(request.method)
             if names is None or not pattern.match(request.url.path):
                 continue
-            for name in request.query_params.keys() - names:
+            unknown = [name for name in request.query_params if name not in names]
+            if unknown:
                 raise Problem(
                     422,
                     "unknown-parameter",
-                    f"the query has no parameter {name[:60]!r}",
+                    f"the query has no parameter {unknown[0][:60]!r}",
                     f"It may have: {', '.join(sorted(names)) or 'none'}.",
                 )
             return
