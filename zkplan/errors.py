@@ -93,7 +93,8 @@ class PlanNotFound(PlanError):
 
 
 class PlanExists(PlanError):
-    """A plan has the key already, and `create_plan` was told to raise then. `plan` is its path."""
+    """A plan has the key already, and `create_plan` was called with if_exists="raise". `plan` is
+    its path."""
 
 
 class PlanDrained(PlanError):
@@ -299,7 +300,7 @@ class ServerRolledBack(ZooKeeperError):
     """
 
 
-#: The errors that say that ZooKeeper cannot be used at all, whatever was asked of it.
+#: The errors of any request while ZooKeeper cannot be used at all.
 UNREACHABLE = (ZooKeeperUnavailable, ClientClosed, ServerRolledBack)
 
 

@@ -54,7 +54,7 @@ def find_twin(paths: Paths, uid: str) -> Step[str | None]:
 def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
     """Create a plan that is marked as half imported. Returns its number and its data, the mark.
 
-    It gets its key with its name, at the end. Raises PlanExists if another plan has the key now.
+    `fill` gives it its name and its key at the end. Raises PlanExists if another plan has the key.
     """
     held = (yield from find_key(paths, record.key)) if record.key else None
     if held is not None:
@@ -213,8 +213,8 @@ class Packer:
             try:
                 view = memoryview(self._values.blob(self._plan_path, reference))
             except (StoredValueLost, PayloadUndecodable) as error:
-                told = f"{self._plan_path} cannot be exported: {znode.path}: {error}"
-                raise type(error)(told) from None
+                what = f"{self._plan_path} cannot be exported: {znode.path}"
+                raise type(error)(f"{what}: {error}") from None
             for start in range(0, len(view), PIECE_BYTES):
                 yield Piece(reference.name, bytes(view[start : start + PIECE_BYTES]))
 
@@ -247,8 +247,8 @@ class Complete:
 
 
 class Unpacker:
-    """Writes the blobs of a file into the store, before the znodes that refer to them are given.
-    The references say that store from then on."""
+    """Writes the blobs of a file into the store, before it yields the znodes that refer to them.
+    From then on the references name that store."""
 
     def __init__(self, store: Store | None, plan_path: str, uid: str, created_ms: int) -> None:
         """`uid` is that of the plan's record, `created_ms` the time of creation of its znode."""

@@ -1,8 +1,8 @@
 """Take a consistent snapshot of a plan while none of its tasks is claimed.
 
 Everything is read twice, the second time only the structure. No part of a plan ever returns to an
-earlier state: numbers grow, and names never come back. So whatever is equal in both readings did
-not change between them, and the picture shows one moment.
+earlier state: numbers grow, and names are never used again. So what is equal in both readings did
+not change between them, and the snapshot shows one moment.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class _Walk:
                 raise PlanError(
                     self.path,
                     f"{task} of {self.path} is still being defined: wait for its author to end "
-                    "(`zkplan plan check` tells more), then export again",
+                    "(`zkplan plan check` says more), then export again",
                 )
             if ADDS in names:
                 raise PlanError(
@@ -278,7 +278,7 @@ class _Walk:
         for queue in self.queues:
             self.sink(Znode(f"{QUEUES}/{queue}"))
         if self.has_history:
-            # It begins anew with the import, whose tasks it does not tell of.
+            # It begins anew with the import, and has no events of the imported tasks.
             self.sink(Znode(HISTORY, Cut(imported=True).to_bytes()))
         entries = list(self.entries.items())
         for start in range(0, len(entries), READS_PER_REQUEST):
@@ -302,7 +302,7 @@ class _Walk:
 
 
 def delayed_of(path: str, plan: str) -> Delayed | None:
-    """The delayed entry that `delayed/DUE-ENTRY` of a picture stands for, in the plan of that
+    """The delayed entry that `delayed/DUE-ENTRY` of a snapshot stands for, in the plan of that
     number.
 
     >>> delayed_of("delayed/0000000001000-5000-0000000012.1.1", "0000000003").entry.task
@@ -312,7 +312,7 @@ def delayed_of(path: str, plan: str) -> Delayed | None:
 
 
 def retire(path: str, seen: Stand) -> Step[None]:
-    """Cancel a plan if it is still as the picture shows it, so that it never runs again here.
+    """Cancel a plan if it is still as in the snapshot, so that it never runs again here.
 
     Raises PlanError if it has changed since: a task that was added later would be lost.
     """
@@ -326,7 +326,7 @@ def retire(path: str, seen: Stand) -> Step[None]:
     ops = [end, Delete(f"{path}/add-count", seen.adds)] if seen.adds >= 0 else [end]
     if seen.state == "done":
         ops.append(Check(f"{path}/done"))  # it may be retried
-    # Whoever makes an entry after this read raises the version of `ready`.
+    # An entry that is made after this read raises the version of `ready`.
     if (yield ReadData(active_entry(path))) is not None:
         ops.append(Delete(active_entry(path)))
     answer = yield Multi(ops)

@@ -1,16 +1,14 @@
 """Remove finished plans, and bound how many a root keeps.
 
-Workers do it by themselves where a retention is over (`collector`). Only what has ended for good is
-removed, so any number of them may do this at once. A failed plan could be retried, so it is proved
-once more that nothing of it can run, and cancelled in one transaction that is refused if anything
-has changed since.
+Workers remove plans whose retention is over. Any number of them may do so at once, because only
+plans that have ended for good are removed. A failed plan could be retried: so this proves once more
+that nothing of it can run, and cancels it in a transaction that any change since then refuses.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..basics.log import get_logger
@@ -55,8 +53,8 @@ class Expired(NamedTuple):
 
     `reason` says why it goes. `outcome` is empty before the removal, then `removed`, or why the
     plan is still there. `znodes` is None unless they were counted. `archived` is the name of its
-    archive in the store, if it was asked for. `holds`: it has failed and not ended, since its dead
-    tasks hold back those that wait for them.
+    archive in the store, if one was made. `holds`: it has failed and not ended, since its dead
+    tasks hold back those that wait for them. `end` is which end that is: see `remove_plan.remove`.
     """
 
     path: str
@@ -68,35 +66,31 @@ class Expired(NamedTuple):
     outcome: str = ""
     archived: str = ""
     holds: bool = False
-    #: Which end that is: see `remove_plan.remove`.
     end: int = 0
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What may go. A plan goes if each rule that is given lets it go; without any, none goes but by
-    its retention. Times are in seconds."""
+def expired(
+    client: Connection,
+    *,
+    older_than: float | None = None,
+    keep: int | None = None,
+    max_znodes: int | None = None,
+    states: Collection[str] = ("done", "cancelled"),
+) -> list[Expired]:
+    """The plans that these rules (see `Client.gc`) and their retention let go, oldest end first.
 
-    older_than: float | None = None
-    keep: int | None = None
-    max_znodes: int | None = None
-    states: Collection[str] = ("done", "cancelled")
-
-    def __post_init__(self) -> None:
-        for name in ("older_than", "keep", "max_znodes"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0:  # NaN, too
-                raise ZkplanError(f"{name} must be 0 or more, not {value!r}")
-        if isinstance(self.states, str) or not set(self.states) <= set(STATES):
-            raise ZkplanError(f"states are some of {', '.join(STATES)}, not {self.states!r}")
-
-
-def expired(client: Connection, rules: Rules) -> list[Expired]:
-    """The plans that these rules and their retention let go, oldest end first."""
+    Times are in seconds. Raises ZkplanError for a wrong rule.
+    """
+    rules = {"older_than": older_than, "keep": keep, "max_znodes": max_znodes}
+    for name, value in rules.items():
+        if value is not None and not value >= 0:  # NaN, too
+            raise ZkplanError(f"{name} must be 0 or more, not {value!r}")
+    if isinstance(states, str) or not set(states) <= set(STATES):
+        raise ZkplanError(f"states are some of {', '.join(STATES)}, not {states!r}")
     default = client.transport.run(read_bounds(client.paths)).retention
     now = server_now(client)
     found, theirs = list[Expired](), list[Expired]()
-    for plan, own in _ended_plans(client, rules.states):
+    for plan, own in _ended_plans(client, states):
         retention = default if own is None else own
         # A plan that holds dead tasks stays until somebody asks for it by a rule.
         if now - plan.ended >= retention and (own is not None or not plan.holds):
@@ -106,7 +100,7 @@ def expired(client: Connection, rules: Rules) -> list[Expired]:
         elif own is None:
             found.append(plan)
     found.sort(key=lambda plan: (plan.ended, plan.path))
-    going = [*theirs, *_by_rules(client, rules, found, now)]
+    going = [*theirs, *_by_rules(client, found, now, older_than, keep, max_znodes)]
     return sorted(going, key=lambda plan: (plan.ended, plan.path))
 
 
@@ -118,22 +112,27 @@ def server_now(client: Connection) -> float:
 
 
 def _by_rules(
-    client: Connection, rules: Rules, found: Sequence[Expired], now: float
+    client: Connection,
+    found: Sequence[Expired],
+    now: float,
+    older_than: float | None,
+    keep: int | None,
+    max_znodes: int | None,
 ) -> list[Expired]:
     """Those of `found`, oldest first, that each rule lets go."""
     reasons = []
     going = list(found)
-    if rules.older_than is not None:
-        going = [plan for plan in going if now - plan.ended >= rules.older_than]
-        reasons.append(f"it ended more than {age(rules.older_than).removesuffix(' ago')} ago")
-    if rules.keep is not None:
-        newest = {plan.path for plan in found[max(0, len(found) - rules.keep) :]}
+    if older_than is not None:
+        going = [plan for plan in going if now - plan.ended >= older_than]
+        reasons.append(f"it ended more than {age(older_than).removesuffix(' ago')} ago")
+    if keep is not None:
+        newest = {plan.path for plan in found[max(0, len(found) - keep) :]}
         going = [plan for plan in going if plan.path not in newest]
-        reasons.append(f"it is not among the newest {rules.keep:,}")
-    if rules.max_znodes is not None:
+        reasons.append(f"it is not among the newest {keep:,}")
+    if max_znodes is not None:
         sizes = {plan.path: client.transport.run(znodes_of(plan.path)) for plan in found}
-        going = _over_budget(going, sizes, rules.max_znodes)
-        reasons.append(f"finished plans have more than {count(rules.max_znodes, 'znode')}")
+        going = _over_budget(going, sizes, max_znodes)
+        reasons.append(f"finished plans have more than {count(max_znodes, 'znode')}")
     return [plan._replace(reason="; ".join(reasons)) for plan in going] if reasons else []
 
 
@@ -232,7 +231,7 @@ def remove_expired(
 
 
 def _cancel_failed(client: Connection, path: str) -> str:
-    """Cancel a failed plan if nothing of it can run. Whatever lets it run again refuses that.
+    """Cancel a failed plan if nothing of it can run. Any change that lets it run refuses that.
 
     Returns why it is not cancelled; empty if it is.
     """
@@ -278,7 +277,7 @@ class Bounded(Connection):
         A plan goes if each rule that is given lets it go: it ended more than `older_than` seconds
         ago; it is not among the `keep` plans that ended last; it is one of the oldest, which have
         to go so that finished plans have at most `max_znodes` znodes. A plan with a `retention` of
-        its own goes when that is over, and not before, whatever the rules say; any other goes when
+        its own goes when that is over, and not before: the rules do not count. Any other goes when
         that of its root is over, too. Without any rule only such plans go. `states` says which
         plans count as finished; "failed" must be asked for. With `dry_run` nothing is removed. With
         `archive` each plan is archived in the store first, and kept where that fails.
@@ -287,7 +286,13 @@ class Bounded(Connection):
         once. It does not promise exact ages where the clocks of servers differ. Raises ZkplanError
         for a wrong rule.
         """
-        found = expired(self, Rules(in_seconds(older_than), keep, max_znodes, states))
+        found = expired(
+            self,
+            older_than=in_seconds(older_than),
+            keep=keep,
+            max_znodes=max_znodes,
+            states=states,
+        )
         return found if dry_run else self.remove_finished(found, archive=archive)
 
     def remove_finished(self, plans: Sequence[Expired], *, archive: bool = False) -> list[Expired]:

@@ -38,7 +38,7 @@ async def in_thread(wait: Callable[[threading.Event], R]) -> R:
     given_up = threading.Event()
     context = contextvars.copy_context()
 
-    def tell(result: R | None, error: BaseException | None) -> None:
+    def end(result: R | None, error: BaseException | None) -> None:
         if future.done():
             return
         if error is not None:
@@ -54,9 +54,9 @@ async def in_thread(wait: Callable[[threading.Event], R]) -> R:
         except BaseException as error:
             failed = error
         try:
-            loop.call_soon_threadsafe(tell, result, failed)
+            loop.call_soon_threadsafe(end, result, failed)
         except RuntimeError:
-            if not loop.is_closed():  # nobody is left to tell
+            if not loop.is_closed():  # else nobody waits any more
                 raise
 
     threading.Thread(target=run, name="zkplan-wait", daemon=True).start()
@@ -88,7 +88,7 @@ def _watch_dead(client: Connection, plan_path: str) -> None:
 def end_if_drained(client: Connection, plan_path: str) -> bool:
     """End the plan if no task is left that may run. Returns whether it is done.
 
-    Who can only read (ed25519-public) leaves that to others.
+    A client that can only read (ed25519-public) leaves that to others.
     """
     if client.keys and not client.keys[0].can_seal:
         return False
@@ -128,11 +128,11 @@ def wait_for_plan(
                 dead = f", {status.dead} dead" if status.dead else ""
                 show(status.finished, status.added, f"{status.runnable} runnable{dead}")
             if fail_fast and status.dead and status.ended is None:
-                told = f"{count(status.dead, 'task')} of {plan_path} failed"
-                raise failed(client, plan_path, f"{told}; the others go on")
+                what = f"{count(status.dead, 'task')} of {plan_path} failed"
+                raise failed(client, plan_path, f"{what}; the others go on")
             if status.ended is not None and status.dead:
-                told = f"{plan_path} has ended; {count(status.dead, 'task')} failed"
-                raise failed(client, plan_path, told)
+                what = f"{plan_path} has ended; {count(status.dead, 'task')} failed"
+                raise failed(client, plan_path, what)
             # Where failures cascade, it may end with tasks that have failed.
             is_left = status.state == "running" and status.tasks == status.dead
             if is_left and end_if_drained(client, plan_path):
@@ -171,8 +171,8 @@ class EventStream(Iterator[Event]):
             return
         follower = Follower(self._values, self._plan_path)
         try:
-            while told := await in_thread(lambda _: follower.read_on()):
-                for event in told:
+            while found := await in_thread(lambda _: follower.read_on()):
+                for event in found:
                     yield event
         finally:
             follower.close()  # its thread ends, too, where the coroutine was cancelled

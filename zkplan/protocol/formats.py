@@ -45,7 +45,7 @@ def require_magic(data: bytes, magic: bytes) -> None:
 def _other(written: int | None, known: int) -> OtherFormat:
     is_older = written is not None and written < known
     which, advice = ("an older", "use that one") if is_older else ("a newer", "upgrade this one")
-    told = "unknown" if written is None else written
+    number = "unknown" if written is None else written
     return OtherFormat(
-        f"written by {which} zkplan (format {told}; this one reads {known}): {advice}"
+        f"written by {which} zkplan (format {number}; this one reads {known}): {advice}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple
 
 from ..errors import PayloadUndecodable, PlanCancelled
@@ -42,16 +42,15 @@ _FAILURE_HEAD = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """The data of a plan, which never change. `uid` tells a repeated creation from another plan.
+    """The data of a plan, which never change.
 
-    `retention` is how long it stays after its end, in seconds, infinite for ever; with None that of
-    its root counts.
-    `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
-    it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
-    it, `due` is the time for which it did, in the schedule's `timezone`.
-    `serializer` is what the tasks are written as that are added to it. `weight` is what the plan
-    begins with: see `Share`. `max_running` is the size of its own limit, 0 without one.
-    `history`: what happens to it is kept below it, from its creation on.
+    `uid` distinguishes a repeated creation from another plan. `retention` is how long the plan
+    stays after its end: seconds, infinite for ever, None as the root says. `key` names this plan
+    alone. No task is claimed before `not_before`, and the plan is cancelled at its `deadline`:
+    wall-clock seconds since 1970, by the server's clock. Where a `schedule` made it, `due` is the
+    time for which it did, in the schedule's `timezone`. `serializer` is how its tasks are written.
+    The plan starts with `weight`: see `Share`. `max_running` is the size of its own limit, 0
+    without one. With `history`, what happens to it is kept below it.
     """
 
     name: str
@@ -73,21 +72,15 @@ class PlanRecord:
     history: bool = True
 
     def to_bytes(self) -> bytes:
-        value = asdict(self)
+        named = {each.name: getattr(self, each.name) for each in fields(self)}
+        value = {
+            name: each
+            for name, each in named.items()
+            if name in _ALWAYS_WRITTEN or each != _PLAN_DEFAULTS[name]
+        }
         value["defaults"] = json.loads(self.defaults.to_json())
-        for name in ("retention", "key", "not_before", "deadline", "schedule", "due", "timezone"):
-            if not value[name] and value[name] != 0:
-                del value[name]
         if self.retention is not None:
             value["retention"] = lasting_to_json(self.retention)
-        if not self.max_running:
-            del value["max_running"]
-        if self.history:
-            del value["history"]
-        if self.serializer == "pickle":
-            del value["serializer"]
-        if self.weight == 1:
-            del value["weight"]
         return to_json(value)
 
     @classmethod
@@ -114,6 +107,10 @@ class PlanRecord:
             max_running=max(0, as_whole(value.get("max_running", 0), "a plan record")),
             history=value.get("history") is not False,
         )
+
+
+_ALWAYS_WRITTEN = ("name", "uid", "created", "defaults", "on_failure", "format")
+_PLAN_DEFAULTS = {each.name: each.default for each in fields(PlanRecord)}
 
 
 class TaskRecord(NamedTuple):
@@ -165,12 +162,12 @@ OPERATOR = "operator-"
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed. `exception` is encoded, or empty if it cannot be. `traceparent` is the
-    span of the attempt, empty where it was not traced. `stale` names modules whose files had
-    changed since the worker imported them.
+    """Why an attempt failed.
 
-    Down a cascade, `root` is the number of the task that failed first, and `depth` how many edges
-    lie between. The rest is what is known of that root cause; `message` is its summary.
+    `exception` is encoded, or empty if it cannot be. `traceparent` is the span of the attempt,
+    empty where it was not traced. `stale` names modules whose files had changed since the worker
+    imported them. Down a cascade, `root` is the number of the task that failed first, `depth` how
+    many edges lie between, `message` the summary of that root cause, and the rest describes it.
     """
 
     kind: str
@@ -192,10 +189,8 @@ class Failure(NamedTuple):
 
     def to_bytes(self) -> bytes:
         value = self._asdict() | {"exception": None}
-        for name in ("traceparent", "stale", "root", "depth"):
-            if not value[name]:
-                del value[name]
-        facts = to_json(value)
+        rare = ("traceparent", "stale", "root", "depth")
+        facts = to_json({name: each for name, each in value.items() if each or name not in rare})
         return _FAILURE_HEAD.pack(len(facts)) + facts + self.exception
 
     @classmethod
@@ -248,8 +243,8 @@ class Dead(NamedTuple):
     """The data of `dead/TASK`: enough to show the failure and to retry the task.
 
     `n` is the number of the last claim, `a` the number of attempts used up. The last claim counts
-    as an attempt, even if its function did not run, unless losses of workers had used up all
-    attempts before.
+    as an attempt, even if its function did not run, unless lost workers had used up all attempts
+    before. `undelivered`: the failure cascades and cannot be delivered, since an edge is damaged.
     """
 
     rank: str
@@ -259,21 +254,16 @@ class Dead(NamedTuple):
     error: str
     worker: str
     queue: str = DEFAULT_QUEUE
-    #: Its failure cascades, and cannot be delivered: an edge of it is damaged.
     undelivered: bool = False
 
     def to_bytes(self) -> bytes:
-        value = self._asdict()
-        if self.queue == DEFAULT_QUEUE:
-            del value["queue"]
-        if not self.undelivered:
-            del value["undelivered"]
-        return to_json(value)
+        defaults = self._field_defaults
+        value = self._asdict().items()
+        return to_json({name: each for name, each in value if each != defaults.get(name)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Dead:
-        """Never raises, because one damaged dead letter must not hide the others. Its `n` is then
-        -1."""
+        """Never raises: one damaged dead letter must not hide the others. Its `n` is then -1."""
         try:
             value = from_json(data, "a dead letter")
             n = as_whole(value.get("n", 0), "a dead letter")
@@ -310,8 +300,8 @@ def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:
 
 
 def count_from_bytes(data: bytes) -> int:
-    """K, the number of edges that a task's `ready` holds; -1 where it holds none."""
-    # Ten digits, because int() refuses numbers of thousands of digits.
+    """K, the number of edges, from a task's `ready`; -1 where it holds none."""
+    # At most ten digits: int() refuses numbers of thousands of digits.
     digits = data.partition(b" ")[0]
     return int(digits) if digits.isdigit() and len(digits) <= 10 else -1
 
@@ -322,10 +312,10 @@ def queue_from_bytes(data: bytes) -> str:
 
 
 class Share(NamedTuple):
-    """What a plan gets of the workers, as its `ready` says since somebody has changed it.
+    """What a plan gets of the workers, as its `ready` says once it was changed.
 
-    None: as its record says. The priority counts in place of that of the plan's defaults. `retried`
-    is how often the plan has run again after its end.
+    None: as its record says. The priority replaces that of the plan's defaults. `retried` is how
+    often the plan has run again after its end.
     """
 
     weight: int | None = None
@@ -339,7 +329,7 @@ UNCHANGED = Share()
 def share_from_bytes(data: bytes) -> Share:
     """The share in a plan's `ready`. Never raises: what is damaged changes nothing."""
     if b'","' not in data:
-        return UNCHANGED  # nearly always: the state alone. It is asked for with each look
+        return UNCHANGED  # nearly always: it holds the state alone, and is read with each look
     try:
         value = from_json(data, "a control record")
     except PayloadUndecodable:
@@ -362,7 +352,7 @@ def control_to_bytes(state: State, reason: str = "", share: Share = UNCHANGED) -
 
 
 def control_reason(data: bytes) -> str:
-    """Why the plan is in its state, for people; empty where nobody has said so."""
+    """Why the plan is in its state, for people; empty where no reason was given."""
     try:
         return as_text(from_json(data, "a control record").get("reason"))[:200] if data else ""
     except PayloadUndecodable:
@@ -370,7 +360,7 @@ def control_reason(data: bytes) -> str:
 
 
 def was_cancelled(plan_path: str, data: bytes) -> PlanCancelled:
-    """What an author gets whose plan was cancelled; `data` are those of its `ready`."""
+    """What the author of a cancelled plan gets. `data` are those of its `ready`."""
     reason = control_reason(data)
     why = f": {reason}" if reason else ""
     return PlanCancelled(plan_path, f"{plan_path} was cancelled{why}; create a new plan")
@@ -387,20 +377,18 @@ def control_from_bytes(data: bytes) -> State:
         state = from_json(data, "a control record").get("state")
     except PayloadUndecodable:
         return "paused"
-    if state == "running":
-        return "running"
-    return "cancelled" if state == "cancelled" else "paused"
+    return state if state in ("running", "cancelled") else "paused"
 
 
 def is_starting(data: bytes) -> bool:
-    """Whether that is the first version of a `ready`, whose state has not followed yet."""
+    """Whether `data` are the first version of a `ready`: its state follows with the next one."""
     return b'"starts"' in data
 
 
 def starting_control(data: bytes) -> bytes:
-    """What the first version of a `ready` holds where keys are used: a plan that does not run yet.
+    """The first version of a `ready` where keys are used: the plan does not run yet.
 
-    The state that it was made for, `data`, follows with the next version.
+    The next version holds the state that it was made for, `data`.
     """
     if control_from_bytes(data) != "running":
         return data
