@@ -66,9 +66,8 @@ if TYPE_CHECKING:
     from .author.futures import as_completed, wait
     from .author.task_specs import TaskSpec
     from .backoff import Backoff
-    from .client import Client, connect
+    from .client import Client, add_task, connect, create_plan, mark_ready, plan_completed
     from .errors import Failure
-    from .functional import add_task, create_plan, mark_ready, plan_completed
     from .gates import When, when
     from .integrations.executor import Executor
     from .local_run import local
@@ -89,54 +88,41 @@ if TYPE_CHECKING:
     from .views.why_facts import Cause, Why
     from .worker import Worker
 
-#: The module of each public name that is not imported above.
-_MODULES = {
-    "Backoff": "backoff",
-    "Client": "client",
-    "connect": "client",
-    "Failure": "errors",
-    "add_task": "functional",
-    "create_plan": "functional",
-    "mark_ready": "functional",
-    "plan_completed": "functional",
-    "task": "author.functions",
-    "kind": "author.functions",
-    "When": "gates",
-    "when": "gates",
-    "Event": "views.history",
-    "TaskLog": "views.task_logs",
-    "PlanProgress": "views.task_lists",
-    "QueueStatus": "views.queues",
-    "TaskInfo": "views.task_info",
-    "Cause": "views.why_facts",
-    "Why": "views.why_facts",
-    "Executor": "integrations.executor",
-    "local": "local_run",
-    "Plan": "plan",
-    "PlanStatus": "protocol.core.plan_life",
-    "LimitStatus": "protocol.features.limits",
-    "Permit": "protocol.features.limits",
-    "WorkerRecord": "protocol.core.workers",
-    "Context": "runtime.context",
-    "current": "runtime.context",
-    "Statistics": "runtime.statistics",
-    "Schedule": "schedules",
-    "ScheduleInfo": "schedules",
-    "ShellCommand": "runtime.shell",
-    "ShellResult": "runtime.shell",
-    "shell": "runtime.shell",
-    "Task": "tasks",
-    "TaskSpec": "author.task_specs",
-    "as_completed": "author.futures",
-    "wait": "author.futures",
-    "Worker": "worker",
+#: The public names that are not imported above, by module.
+_NAMES = {
+    "author.functions": "task kind",
+    "author.futures": "as_completed wait",
+    "author.task_specs": "TaskSpec",
+    "backoff": "Backoff",
+    "client": "Client connect create_plan add_task mark_ready plan_completed",
+    "errors": "Failure",
+    "gates": "When when",
+    "integrations.executor": "Executor",
+    "local_run": "local",
+    "plan": "Plan",
+    "protocol.core.plan_life": "PlanStatus",
+    "protocol.core.workers": "WorkerRecord",
+    "protocol.features.limits": "LimitStatus Permit",
+    "runtime.context": "Context current",
+    "runtime.shell": "ShellCommand ShellResult shell",
+    "runtime.statistics": "Statistics",
+    "schedules": "Schedule ScheduleInfo",
+    "tasks": "Task",
+    "views.history": "Event",
+    "views.queues": "QueueStatus",
+    "views.task_info": "TaskInfo",
+    "views.task_lists": "PlanProgress",
+    "views.task_logs": "TaskLog",
+    "views.why_facts": "Cause Why",
+    "worker": "Worker",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 if not TYPE_CHECKING:  # a type checker would believe that zkplan has any name
 
     def __getattr__(name: str) -> Any:
-        """Import what is asked for the first time: who uses a part of zkplan waits for that only.
+        """Import a public name at its first use, so that a program loads only what it uses.
 
         A module right below is found as well, as if all of them were imported.
         """

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .author.archives import read_back
+from .author.new_plans import IfExists, check_if_exists, new_record, plan_defaults
 from .author.operator_actions import QueuesAndLimits, WorkerOrders
-from .author.options import (
-    IfExists,
-    Moment,
-    as_names,
-    as_options,
-    check_if_exists,
-    memory_bytes,
-    new_record,
-)
+from .author.options import Moment
 from .author.retention import Bounded
-from .author.schedules import Wanted, new_schedule
-from .basics.public_calls import Duration, in_seconds, takes_attempts, told_to_caller
+from .author.task_specs import PlanDefaults, shows
+from .basics.public_calls import Duration, in_seconds, told_to_caller
 from .basics.settings import Settings, resolve, with_password
 from .errors import PlanExists
 from .plan import Plan
 from .protocol.core.plans_and_queues import plan_records
-from .protocol.features.author import create_plan, ensure_root
+from .protocol.features import author
 from .protocol.features.schedules import CatchUp, Overlap
-from .protocol.layout import DEFAULT_QUEUE
 from .protocol.records import OnFailure, PlanRecord, Serializer
-from .protocol.task_options import TaskOptions
-from .schedules import Schedule, find, find_all
+from .protocol.task_options import DEFAULT_OPTIONS
+from .schedules import Schedule, find, find_all, new_schedule
+from .tasks import Task
 from .transport import open_transport
 from .transport.access import access_options
 from .transport.addresses import ServerAddress, folder_of, is_embedded, server_at
@@ -42,6 +36,7 @@ from .views.root_access import warn_if_open
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+    from typing_extensions import Unpack
 
     from .author.export import Exported
 
@@ -49,77 +44,66 @@ if TYPE_CHECKING:
 class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
-    Do not use it in a signal handler. The handler may interrupt a request of the same thread, and
-    would then wait for that request for ever. A handler may raise, or set an event that another
-    thread waits for.
+    Do not use it in a signal handler, which may interrupt a request of the same thread and would
+    then wait for it for ever. A handler may raise, or set an event that another thread waits for.
     """
 
     #: The server that `close` releases.
     _server: ServerAddress | None = None
 
     @told_to_caller
-    @takes_attempts
+    @shows(PlanDefaults, **asdict(DEFAULT_OPTIONS))
     def create_plan(
         self,
         name: str | None = None,
         *,
-        attempts: int = 3,
-        retry_delay: Duration = 1.0,
-        timeout: Duration | None = None,
-        priority: int = 0,
-        keep: bool | None = None,
-        pure: bool = False,
-        queue: str = DEFAULT_QUEUE,
+        key: str | None = None,
+        if_exists: IfExists = "return",
         on_failure: OnFailure = "hold",
         retention: Duration | None = None,
         weight: int = 1,
-        isolation: Literal["thread", "process"] | None = None,
-        memory_limit: str | int | None = None,
-        key: str | None = None,
-        if_exists: IfExists = "return",
+        max_running: int | None = None,
         not_before: Moment | None = None,
         deadline: Moment | None = None,
-        fatal: Any = (),
-        retry_if: Any = (),
-        limits: Sequence[str] = (),
-        max_running: int | None = None,
         history: bool = True,
+        **options: Unpack[PlanDefaults],
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
         `on_failure` says what happens when a task is out of attempts. With "hold" the task is kept
         as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
         dependents fail too, and the plan ends as `failed`: `retry` runs them again. Workers remove
-        it `retention` seconds after it ended: by default when `set_retention` says, or after 30
+        a plan `retention` seconds after its end: by default as `set_retention` says, or after 30
         days; never with `math.inf`. A plan of `weight` 3 gets three times the slots of one of
         weight 1 while both have work of the same priority (1 to 1000). At most `max_running` of its
         tasks run at a time. Its history is kept, unless `history` is False.
 
-        A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
-        "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
-        with "replace_finished" a plan that is done or cancelled loses the key to the new one, and
-        stays. A plan that is not marked ready, and whose author is gone, always loses it, and is
-        cancelled: an author is there while the handle that this call returned to him lives, and the
-        session of its client. Tasks added to a plan that was found need keys of their own, so that
-        no two authors add them twice. The key is free again when its plan is removed.
+        At most one plan has a `key`. If one has it already, `if_exists` decides: "return" returns a
+        handle on that one, whose `is_new` is False; "raise" raises PlanExists; with
+        "replace_finished" a plan that is done or cancelled loses the key to the new one, and stays.
+        A plan that is not marked ready, and whose author is gone, always loses it, and is
+        cancelled. An author is gone when the handle that this call returned is gone, or the session
+        of its client. Tasks added to a plan that was found need keys of their own, so that no two
+        authors add them twice. The key is free again when its plan is removed.
 
         Workers do not begin before `not_before`, and cancel the plan at its `deadline`, by the
         server's clock: a datetime with a zone, or a delay from now, in seconds or as a timedelta.
         Raises InvalidTask for an option, a name or a key out of range, and BudgetSpent.
         """
         check_if_exists(if_exists, key)
-        label, is_json = "the plan's defaults", self.codec.is_json_only
-        limit, retention = memory_bytes(memory_limit, label), in_seconds(retention)
-        defaults = TaskOptions(
-            *("", attempts, in_seconds(retry_delay), in_seconds(timeout), priority, keep),
-            *(pure, queue, isolation, limit),
-            **as_options({"fatal": fatal, "retry_if": retry_if}, label, is_json),
-            limits=as_names(limits),
+        record = new_record(
+            name,
+            defaults=plan_defaults(options, self.codec.is_json_only),
+            on_failure=on_failure,
+            retention=retention,
+            key=key,
+            not_before=not_before,
+            deadline=deadline,
+            serializer=self.codec.serializer,
+            weight=weight,
+            max_running=max_running,
+            history=history,
         )
-        more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
-        more |= {"weight": weight, "max_running": max_running, "serializer": self.codec.serializer}
-        more |= {"retention": retention, "history": history}
-        record = new_record(name, defaults, on_failure, **more)
         number, is_new = self._create(record, key, if_exists)
         path = self.paths.plan(number)
         if not is_new and if_exists == "raise":
@@ -134,7 +118,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         """Create it, or find the plan with its key: its number, and whether it is new."""
         is_new = True
         if key is None:
-            number = self.transport.run(create_plan(self.paths, record, tell=self._warn))
+            number = self.transport.run(author.create_plan(self.paths, record, tell=self._warn))
         else:
             replaces = if_exists == "replace_finished"
             number, is_new = self.authors.create(self.paths, record, replaces, self._warn)
@@ -187,16 +171,26 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         `overlap` says what follows if the plan before has not ended: "skip" this due time, "queue"
         it behind that plan, "cancel_previous", or "allow" both. `catch_up` says what follows if no
         worker was there: only the "latest" due time counts, "all" of them do, or "none" that is
-        more than a minute old. `jitter` shifts each due time by up to so many seconds, by chance.
+        more than a minute old. `jitter` shifts each due time by a random time of at most that many
+        seconds.
         `on_failure` and `retention` are those of the plans.
 
         Raises InvalidTask for what is wrong, NotSerialisable and PayloadTooLarge for the builder.
         """
-        wanted = Wanted(
-            *(name, cron, timezone, overlap, catch_up, in_seconds(jitter), on_failure),
-            in_seconds(retention),
+        new_schedule(
+            self,
+            name,
+            cron,
+            builder,
+            args,
+            kwargs,
+            timezone=timezone,
+            overlap=overlap,
+            catch_up=catch_up,
+            jitter=in_seconds(jitter),
+            on_failure=on_failure,
+            retention=retention,
         )
-        new_schedule(self, wanted, builder, args, kwargs)
         return Schedule(self, name)
 
     def schedules(self) -> list[Schedule]:
@@ -247,7 +241,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
 
     def prepare(self) -> None:
         """Create the root and its fixed children if they are missing."""
-        self.transport.run(ensure_root(self.paths))
+        self.transport.run(author.ensure_root(self.paths))
 
     def close(self) -> None:
         """Close the connection. The last client of an embedded server in a folder also stops the
@@ -263,6 +257,32 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# ---- The functional API: four plain functions, as zk-plan had them.
+
+
+def create_plan(client: Client, name: str | None = None, **defaults: Any) -> Plan:
+    """Create an empty plan. See `Client.create_plan`."""
+    return client.create_plan(name, **defaults)
+
+
+def add_task(plan: Plan, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Task:
+    """Add a task that calls `fn(*args, **kwargs)`. An argument that is a task becomes an edge."""
+    return plan.add_task(fn, args, kwargs)
+
+
+def mark_ready(plan: Plan) -> None:
+    """Let the plan run. See `Plan.mark_ready`."""
+    plan.mark_ready()
+
+
+def plan_completed(plan: Plan) -> bool:
+    """Whether every task of the plan has finished. See `Plan.is_drained`."""
+    return plan.is_drained()
+
+
+# ---- Connect.
 
 
 #: Options of kazoo that prove who this client is.

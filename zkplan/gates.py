@@ -7,8 +7,8 @@ from typing import Any
 from .basics.public_calls import Duration, in_seconds
 from .errors import GateTimeout, InvalidTask, PayloadUndecodable, ZkplanError
 from .protocol.features.gates import PATH_CHARS_MAX, Condition, Kind, Seen, is_path
+from .protocol.task_options import NAME_CHARS_MAX
 from .values.codec import GATE, Codec
-from .values.function_codec import NAME_CHARS_MAX
 
 #: The longest value of a znode that a gate hands on: it shares a transaction with its opening.
 VALUE_BYTES_MAX = 512 * 1024
@@ -44,8 +44,8 @@ def when(
     children: int | None = None,
     timeout: Duration | None = None,
 ) -> When:
-    """Wait for a znode: until it exists (the default), is `absent`, holds `value`, or has so many
-    `children` or more.
+    """Wait for a znode: until it exists (the default), is `absent`, holds `value`, or has at least
+    that many `children`.
 
     `path` is absolute, below the chroot of the connection, inside or outside the root (with keys,
     inside only what zkplan has sealed). A worker watches it; no slot is taken meanwhile. As an

@@ -136,12 +136,15 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             raise _not_started()
         return self._client
 
+    def _started_server(self) -> Lease:
+        if self._server is None:
+            raise _not_started()
+        return self._server
+
     @property
     def hosts(self) -> str:
         """The address of the server, for other programs. Raises as `client` does."""
-        if self._server is None:
-            raise _not_started()
-        return self._server.find()
+        return self._started_server().find()
 
     @property
     def login(self) -> str:
@@ -149,30 +152,23 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
 
         Keep it secret. zkplan's own programs of the same user find it by themselves.
         """
-        if self._server is None:
-            raise _not_started()
-        return self._server.login()
+        return self._started_server().login()
 
     @property
     def secret(self) -> str:
         """The secret that signs payloads. Keep it secret. Raises as `client` does."""
-        if self._server is None:
-            raise _not_started()
-        return os.fsdecode(self._given or self._server.secret)
+        return os.fsdecode(self._given or self._started_server().secret)
 
     @property
     def store(self) -> str:
         """Where large values lie, for other programs (ZKPLAN_STORE). Raises as `client` does."""
-        if self._server is None:
-            raise _not_started()
-        return self._store or self._server.store
+        return self._store or self._started_server().store
 
     @property
     def page(self) -> str:
         """The address of the page, with a token: keep it secret. Empty without `page=True`. Raises
         as `client` does."""
-        if self._server is None:
-            raise _not_started()
+        self._started_server()
         return self._page
 
     def start(self) -> Client:
@@ -237,12 +233,12 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         )
 
     def _crew(self, server: ServerAddress, stack: ExitStack) -> Crew:
-        # Imported here: who only wants a client does not load it.
+        # Imported here: a program that only needs a client does not load it.
         from .processes import Relay, append, drop, show
         from .processes.crew import Crew, SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
-        # Whoever reads this output is the author of the tasks.
+        # The author of the tasks reads this output.
         more = ["--quiet", "--log-messages", "--isolation", self._isolation]
         if self._memory_limit is not None:
             more += ["--memory-limit", str(self._memory_limit)]
@@ -299,7 +295,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
 def _running(crew: Crew, grace_s: float) -> Iterator[None]:
     """All have registered before the block begins, are looked after in it, and drain after it.
 
-    After Ctrl-C only shortly. Whatever interrupts that, no process outlives it.
+    After Ctrl-C the drain is short. No process outlives the block, even if the drain is
+    interrupted.
     """
     leaving = threading.Event()
 

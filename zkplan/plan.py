@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from .author.definition import define_all
+from .author.definition import Definer
 from .author.functions import open_plans
-from .author.futures import Watcher
+from .author.new_plans import check_share
 from .author.operator_actions import select
-from .author.options import Moment, check_share
-from .author.task_specs import RunIf, TaskSpec, specs_for
-from .author.waiting import EventStream
-from .author.watched_plan import WatchedPlan
+from .author.plan_reader import PlanReader
+from .author.task_specs import AddOptions, TaskSpec, shows, specs_for
 from .basics import tracing
-from .basics.public_calls import Duration, takes_attempts, told_to_caller
+from .basics.public_calls import told_to_caller
 from .errors import InvalidTask, PlanError, PlanExists
 from .gates import When
 from .protocol.core import plan_life
@@ -27,23 +24,28 @@ from .protocol.core.plan_life import change_share
 from .protocol.features.author import Author
 from .protocol.features.gates import ensure_gates
 from .protocol.features.limits import missing_limits
+from .protocol.features.plan_check import Report, check
 from .protocol.layout import OWN_LIMIT, limits_in
 from .protocol.records import PlanRecord, Share
 from .tasks import MapResults, Task
+from .values.check_blobs import check_blobs
+from .values.check_seals import find_unsealed
 from .values.connection import Connection
+from .values.guard import reported
 from .values.store_maintenance import remove
 from .views.deadlock import retry_all, retry_task
 from .views.find import find_task
-from .views.history import Event, read
 from .views.why_facts import LOOKED_AT, log_code_notes, notes_before_retry
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: A `with` block sends its adds when this many tasks have been kept back.
 FLUSH_TASKS = 2000
 
 
-class Plan(WatchedPlan):
-    """A handle on a plan. Any process may have one, and it is thread-safe. What only looks at the
-    plan is inherited.
+class Plan(PlanReader):
+    """A handle on a plan. Any process may have one, and it is thread-safe.
 
     A `with` block sends the adds in batches and marks the plan ready at its end. If the block
     raises, a plan that `create_plan` has just made is removed. A plan that `create_plan` has found
@@ -56,6 +58,8 @@ class Plan(WatchedPlan):
         super().__init__(client, path, record)
         #: Whether `create_plan` has made it, and not found it by its key.
         self.is_new = new
+        #: The thread that is inside its `with` block.
+        self._opened_by = 0
         #: `create_plan` has found it by its key: its tasks may be there already.
         self._found = False
         self._has_added = False
@@ -63,7 +67,6 @@ class Plan(WatchedPlan):
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
         self._new = new
-        self._watcher = Watcher[Task]()
         #: Limits that exist, as far as this handle knows.
         self._limits: set[str] = set()
 
@@ -97,31 +100,13 @@ class Plan(WatchedPlan):
     # ---- defining
 
     @told_to_caller
-    @takes_attempts
+    @shows(AddOptions, after=())
     def add_task(
         self,
         fn: Callable[..., Any] | When,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        attempts: int | None = None,
-        retry_delay: Duration | None = None,
-        timeout: Duration | None = None,
-        priority: int | None = None,
-        keep: bool | None = None,
-        pure: bool | None = None,
-        queue: str | None = None,
-        after: Sequence[Task | When] = (),
-        isolation: Literal["thread", "process"] | None = None,
-        memory_limit: str | int | None = None,
-        key: str | None = None,
-        not_before: Moment | None = None,
-        deadline: Moment | None = None,
-        limits: Sequence[str] | None = None,
-        run_if: RunIf | None = None,
-        fatal: Any = None,
-        retry_if: Any = None,
+        **options: Unpack[AddOptions],
     ) -> Task:
         """Add one task.
 
@@ -162,12 +147,7 @@ class Plan(WatchedPlan):
         limit), ForeignTask, NotSerialisable and PayloadTooLarge before anything is written; and
         PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept if a result that it takes is gone.
         """
-        spec = TaskSpec(
-            *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
-            *(queue, after, isolation, memory_limit, key, not_before, deadline),
-            *(run_if, fatal, retry_if, limits),
-        )
-        return self.add_tasks([spec])[0]
+        return self.add_tasks([TaskSpec(fn, args, kwargs, **options)])[0]
 
     @told_to_caller
     def add_tasks(self, specs: Sequence[TaskSpec]) -> list[Task]:
@@ -209,21 +189,27 @@ class Plan(WatchedPlan):
         defaults = record.defaults
         if author := tracing.author():
             defaults = replace(defaults, traceparent=author)
-        made, gates = define_all(
-            *(specs, self.path, self._client.values, defaults, as_json),
+        definer = Definer(
+            self.path,
+            self._client.values,
+            defaults=defaults,
+            as_json=as_json,
             own_limit=record.max_running > 0,
         )
+        made = [definer.define(spec) for spec in specs]
+        gates = definer.gates
         self._check_limits(made)
         if gates or any(new.gate for new in made):
             self._client.transport.run(ensure_gates(self._client.root))
         return gates, made
 
+    @shows(AddOptions, after=())
     def map(
         self,
         fn: Callable[..., Any],
         *iterables: Iterable[Any],
         chunksize: int | Literal["auto"] = "auto",
-        **options: Any,
+        **options: Unpack[AddOptions],
     ) -> MapResults:
         """Add calls of `fn` with the items of the iterables, as `map` would call it. Returns the
         sequence of results.
@@ -294,32 +280,19 @@ class Plan(WatchedPlan):
             if self._new:  # the block or its adds have failed
                 self.remove()
 
-    # ---- history
+    def _refuse_to_wait_inside(self) -> None:
+        """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
 
-    def history(
-        self, task: Task | str | int | None = None, since: datetime | float | None = None
-    ) -> list[Event]:
-        """What happened, in the order in which ZooKeeper applied it, of one task or of all.
-
-        `since` is a datetime with a zone, or seconds since 1970. A history is bounded: the oldest
-        events of a plan with many tasks go to the store, or are let go where workers have none.
-        Raises HistoryNotKept, PayloadUndecodable.
+        Another thread may wait: this one will end the block.
         """
-        after = since.timestamp() if isinstance(since, datetime) else since or 0.0
-        found = read(self._client.values, self.path)[0]
-        number = ""
-        if task is not None:
-            number = task.number if isinstance(task, Task) else self.task(task).number
-        return [each for each in found if each.when >= after and number in ("", each.task)]
-
-    def events(self, *, follow: bool = True) -> EventStream:
-        """Iterate over the events from the first on, with `for` or `async for`; with `follow` also
-        over those to come, until the plan has ended.
-
-        It waits for the next one by a watch. Iterating raises as `history`.
-        """
-        read = None if follow else self.history
-        return EventStream(self._client.values, self.path, read)
+        if self._opened_by != threading.get_ident():
+            return
+        if self._client.transport.run(plan_life.status(self.path)).state == "defining":
+            raise PlanError(
+                self.path,
+                f"{self.path} is marked ready at the end of its `with` block, and its tasks run "
+                "only after it: wait for them below the block",
+            )
 
     # ---- control
 
@@ -366,6 +339,20 @@ class Plan(WatchedPlan):
         """
         check_share(weight, priority)
         self._client.transport.run(change_share(self.path, Share(weight, priority)))
+
+    def check(self, repair: bool = True) -> Report:
+        """Check the whole plan against the invariants, and its values in the store: up to 1 GiB of
+        them are read, to find damaged ones. With keys, read all that is sealed, and report what is
+        not sealed for its place. With `repair`, repair what may be repaired, and delete values that
+        nothing needs. Raises StoreUnavailable."""
+        client = self._client
+        with reported(self.path):
+            report = client.transport.run(check(client.paths, self.number, repair))
+            if client.guard is not None:
+                unsealed = find_unsealed(client.guard, client.paths, self.number)
+                report.problems += client.transport.run(unsealed)
+            check_blobs(client.transport, client.paths, client.values, self.number, repair, report)
+        return report
 
     def remove(self) -> int:
         """Cancel and delete it, also its values in the store. Returns how many tasks were left."""

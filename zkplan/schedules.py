@@ -1,35 +1,60 @@
-"""A handle on one schedule: show, pause, resume, trigger or remove it."""
+"""Schedules, which make plans by the server's clock: create or change one, and its handle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from .author.schedules import retried, server_time
+from .author.definition import Definer
+from .author.new_plans import new_record
+from .author.task_specs import TaskSpec
 from .basics.cron import Cron
-from .errors import PayloadUndecodable, ScheduleNotFound, ZkplanError
+from .basics.public_calls import Duration
+from .errors import (
+    InvalidTask,
+    PayloadUndecodable,
+    ScheduleNotFound,
+    TransactionRejected,
+    ZkplanError,
+)
 from .plan import Plan
 from .protocol.core.plan_life import status
 from .protocol.features.schedules import (
+    CATCH_UPS,
+    OVERLAPS,
     CatchUp,
+    Definition,
     Firing,
     Overlap,
     Upcoming,
+    ensure_schedules,
     fire,
     list_schedules,
     next_ms,
+    put_schedule,
     read_schedule,
     record_of,
     remove_schedule,
     set_next,
 )
 from .protocol.features.schedules import Schedule as Found
+from .protocol.records import OnFailure, TaskRecord
+from .protocol.transactions import REFUSALS_MAX, REQUEST_BYTES_MAX
+from .transport.server_clock import ServerClock
+from .values.codec import TASK
 from .values.connection import Connection, together
+from .values.function_codec import describe_function
+from .values.plan_values import Values
 
+T = TypeVar("T")
 #: As `worker`, where a person has triggered it.
 BY_HAND = "hand"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+JITTER_MAX_S = 24 * 3600.0
 
 
 class ScheduleInfo(NamedTuple):
@@ -174,3 +199,112 @@ def find_all(client: Connection) -> list[Schedule]:
 
 def _cron(found: Found) -> Cron:
     return Cron(found.definition.cron, found.definition.timezone)
+
+
+# ---- Add a schedule, or change it. All is checked before anything is written.
+
+
+def new_schedule(
+    client: Connection,
+    name: str,
+    cron: str,
+    builder: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    *,
+    timezone: str,
+    overlap: Overlap,
+    catch_up: CatchUp,
+    jitter: float,
+    on_failure: OnFailure,
+    retention: Duration | None,
+) -> None:
+    """See Client.schedule."""
+    times = _checked(name, cron, timezone, overlap, catch_up, jitter)
+    record = new_record(
+        name, on_failure=on_failure, retention=retention, serializer=client.codec.serializer
+    )
+    # A store has folders for plans only, so the builder and its arguments lie in the tree.
+    inline = Values(client.transport, client.codec)
+    definer = Definer(client.paths.root, inline, as_json=client.codec.is_json_only)
+    task = definer.define(TaskSpec(builder, args, kwargs, name=name))
+    if definer.gates or task.gate:
+        raise InvalidTask(
+            "",
+            f"the builder of {name} takes no gate (zkplan.when): let it add tasks that wait for "
+            "one",
+        )
+    if len(task.record) > REQUEST_BYTES_MAX // 2:
+        raise InvalidTask("", f"the builder of {name} and its arguments are too large")
+    body = TaskRecord.from_bytes(client.codec.open(TASK, task.record)[1])
+    definition = Definition(
+        name=name,
+        uid=os.urandom(6).hex(),
+        cron=cron,
+        timezone=timezone,
+        overlap=overlap,
+        catch_up=catch_up,
+        jitter=float(jitter),
+        plan=record,
+        task=task.record,
+        rank=task.rank,
+        builder=describe_function(body.function),
+    )
+    due_ms = next_ms(times, int(1000 * server_time(client)))
+    retried(name, lambda: _put(client, definition, due_ms))
+
+
+def _checked(
+    name: str, cron: str, timezone: str, overlap: str, catch_up: str, jitter: float
+) -> Cron:
+    """The times of a schedule. Raises InvalidTask."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidTask(
+            "",
+            "the name of a schedule has 1 to 80 letters, digits, dots, dashes and underscores, "
+            f"unlike {name!r:.100}",
+        )
+    if overlap not in OVERLAPS:
+        raise InvalidTask("", f"overlap is one of {', '.join(OVERLAPS)}, not {overlap!r}")
+    if catch_up not in CATCH_UPS:
+        raise InvalidTask("", f"catch_up is one of {', '.join(CATCH_UPS)}, not {catch_up!r}")
+    is_number = isinstance(jitter, (int, float)) and not isinstance(jitter, bool)
+    if not is_number or not 0 <= jitter <= JITTER_MAX_S:
+        raise InvalidTask("", f"jitter is 0 to {JITTER_MAX_S:g} seconds, not {jitter!r}")
+    try:
+        return Cron(cron, timezone)
+    except ValueError as error:
+        raise InvalidTask("", str(error)) from None
+
+
+def _put(client: Connection, definition: Definition, due_ms: int) -> bool:
+    old: Found | None = None
+    try:
+        old = client.transport.run(read_schedule(client.paths, definition.name))
+        was = old.definition
+        if (was.cron, was.timezone) == (definition.cron, definition.timezone):
+            due_ms = old.next.due_ms  # one that has just come is not lost
+    except ScheduleNotFound:
+        pass
+    return client.transport.run(put_schedule(client.paths, definition, due_ms, old))
+
+
+def server_time(client: Connection) -> float:
+    """Wall-clock seconds of the server, from a write: the clock here may be wrong by hours."""
+    path = client.paths.schedules
+    client.transport.run(ensure_schedules(client.paths))
+    clock = ServerClock()
+    client.transport.run(clock.ask(path))
+    return clock.now()
+
+
+def retried(name: str, attempt: Callable[[], T | None]) -> T:
+    """What `attempt` gives, tried again where somebody else has changed the schedule meanwhile.
+
+    Raises TransactionRejected.
+    """
+    for _ in range(REFUSALS_MAX):
+        found = attempt()
+        if found:
+            return found
+    raise TransactionRejected(f"the schedule {name} is changed by others all the time; try again")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import takewhile
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from .author.futures import Callback, Watcher, completion
-from .author.operator_actions import DecidedPlan, Decisions
+from .author.futures import completion
+from .author.handles import TaskHandle
+from .author.operator_actions import Decisions
+from .author.plan_reader import PlanReader
 from .author.results import (
     failure_in,
     has_completed,
@@ -18,16 +20,11 @@ from .author.results import (
     wait_for_outcome,
     with_reads,
 )
-from .author.task_specs import TaskHandle
 from .author.waiting import in_thread
 from .basics.notebook_html import Picture, readable, task_picture
 from .basics.public_calls import Duration, told_to_caller
 from .basics.text import count
-from .errors import (
-    NotSerialisable,
-    PlanError,
-    ResultNotKept,
-)
+from .errors import NotSerialisable, PlanError, ResultNotKept
 from .protocol.core.add import NewTask
 from .values import codec as codecs
 from .values.blobs import Read
@@ -38,18 +35,11 @@ from .views.task_logs import TaskLog, follow_logs, read_logs
 from .views.why import why_task
 from .views.why_facts import Why
 
-#: Iterating reads the outcomes of so many tasks ahead, but no more than so many bytes.
+if TYPE_CHECKING:
+    from .author.handles import Callback
+
+#: The most tasks, and the most bytes, that iterating over results reads ahead.
 AHEAD, AHEAD_BYTES = 100, 8 * 1024 * 1024
-
-
-class PlanOfTask(DecidedPlan, Protocol):
-    """What the handle of a task needs from its plan. Plan implements it."""
-
-    @property
-    def _watcher(self) -> Watcher[Task]: ...
-
-    def flush(self) -> None: ...
-    def _refuse_to_wait_inside(self) -> None: ...
 
 
 class Task(TaskHandle):
@@ -68,7 +58,7 @@ class Task(TaskHandle):
     )
 
     def __init__(
-        self, plan: PlanOfTask, number: str = "", name: str = "", new: NewTask | None = None
+        self, plan: PlanReader, number: str = "", name: str = "", new: NewTask | None = None
     ) -> None:
         self._plan = plan
         self.name = name
@@ -105,8 +95,8 @@ class Task(TaskHandle):
 
     @property
     def is_new(self) -> bool:
-        """Whether this handle is from the add that made the task, and not from one that found it by
-        its key. Inside a `with` block this sends the adds made so far."""
+        """Whether the add that this handle is from made the task, and did not find it by its key.
+        Inside a `with` block this sends the adds made so far."""
         return bool(self.number) and self._defined
 
     @property
@@ -195,7 +185,6 @@ class Task(TaskHandle):
         return wait_for_outcome(client, plan_path, number, self, timeout, value)
 
     def _waited_for(self) -> tuple[Connection, str, str]:
-        """Client, path of the plan, and number. Raises PlanError where a wait would never end."""
         self._plan._refuse_to_wait_inside()
         self._refuse_unsent()
         return self._plan.client, self._plan.path, self.number
@@ -209,11 +198,9 @@ class Task(TaskHandle):
             )
 
     def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
-        """Keep an outcome that was read together with others, until `result` takes it."""
         self._outcome, self._reads = outcome, read
 
     def _is_taken(self) -> bool:
-        """Whether no outcome is held here: none has come, or it was handed out."""
         return self._outcome is None
 
     def _watch(self, callback: Callback) -> Callable[[], None]:
@@ -221,7 +208,6 @@ class Task(TaskHandle):
         return lambda: self._plan._watcher.discard(self, callback)
 
     def _is_kept(self) -> bool | None:
-        """Whether the result will be kept, as far as this handle knows; None if it does not."""
         if self._feeds or (self._new is not None and self._new.feeds):
             return bool(self._keep) if self._defined else None
         return self._keep is not False if self._defined else None
@@ -249,8 +235,8 @@ class Task(TaskHandle):
         return why_task(*self._waited_for())
 
     def logs(self, *, follow: bool = False) -> Iterator[TaskLog]:
-        """What its attempts have printed and logged, as far as that is kept with the history of the
-        plan: the last of each attempt, and what it has printed so far while it runs.
+        """What its attempts have printed and logged, as far as the history of the plan keeps it:
+        the last output of each attempt, also of one that runs.
 
         With `follow` also what is to come, until the task has ended or is dead. Raises
         HistoryNotKept, PlanNotFound, PayloadUndecodable.
@@ -264,10 +250,10 @@ class Task(TaskHandle):
     def skip(self, value: Any = None) -> bool:
         """Let the task not run: those that take its result get `value`.
 
-        It returns when that is certain: no attempt of this task that began before can give a
-        result any more. A worker then delivers the value, also while it lasts that others run.
-        `task.result()` returns the value, too. A running function sees `current().cancelled`.
-        Returns False if the task has finished, or was skipped or cancelled before.
+        It returns when no earlier attempt of this task can give a result any more. A worker then
+        delivers the value, even if a function that was running goes on. `task.result()` returns the
+        value, too. A running function sees `current().cancelled`. Returns False if the task has
+        finished, or was skipped or cancelled before.
 
         A task that waits is cut from those it waits for, 1 500 at most. The value does not go to
         the store. Raises PlanCancelled, PlanNotFound, InvalidTask, NotSerialisable,
@@ -279,9 +265,9 @@ class Task(TaskHandle):
     def cancel(self) -> bool:
         """Let the task fail for good with TaskCancelled, whether it runs, waits, or has failed.
 
-        What follows is what `on_failure` of the plan says of any task that fails for good. With
+        `on_failure` of the plan decides what follows, as for any task that fails for good. With
         "hold" it is dead, and may be retried, unless it still waited for others. It returns when
-        no attempt that began before can give a result any more. A running function sees
+        no earlier attempt can give a result any more. A running function sees
         `current().cancelled`. Returns False if the task has finished, is dead, or was skipped or
         cancelled before. Raises as `skip`.
         """
@@ -299,9 +285,10 @@ class Task(TaskHandle):
 
     @told_to_caller
     def set_priority(self, priority: int) -> bool:
-        """Let a task that waits, is runnable or delayed be claimed by this priority (see
-        `Plan.add_task`). Returns False if it is claimed, gated, dead or finished. Raises as
-        `skip`."""
+        """Set the priority (see `Plan.add_task`) of a task that waits, is runnable or delayed.
+
+        Returns False if it is claimed, gated, dead or finished. Raises as `skip`.
+        """
         return bool(self._decisions().set_priority(self.number, priority))
 
     def _decisions(self) -> Decisions:
@@ -309,8 +296,7 @@ class Task(TaskHandle):
         return Decisions(self._plan)
 
     def _taken(self) -> str | NewTask:
-        """What an edge to this task refers to: its number, or its definition if it has no number
-        yet. Another task takes the result then."""
+        # Its number, or its definition if it has no number yet.
         self._feeds = True
         if self._new is not None and not self._new.number:
             return self._new

@@ -133,7 +133,7 @@ def test_one_failure_is_delivered_to_many(zkplan_client: Client, here: Here) -> 
 
 def test_what_run_if_cannot_be_is_refused(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan("refuses")
-    with pytest.raises(zkplan.InvalidTask, match="run_if must be one of"):
+    with pytest.raises(zkplan.InvalidTask, match='run_if must be "all_succeeded"'):
         plan.add_task(int, run_if="one_failed")  # type: ignore[arg-type]
     with pytest.raises(zkplan.InvalidTask, match="a pure task runs only on results"):
         plan.add_task(int, pure=True, run_if="all_finished")

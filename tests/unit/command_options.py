@@ -1,5 +1,5 @@
-"""The table of the options of all commands in docs/start/reference.md: `python3 dev.py docs` writes
-it."""
+"""The tables of options in docs/start/reference.md, of commands and of tasks: `python3 dev.py docs`
+writes them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ from pathlib import Path
 import click
 
 from zkplan.cli import cli
+from zkplan.protocol.task_options import DEFAULT_OPTIONS, OPTIONS, At
 
 PAGE = Path(__file__).parents[2] / "docs" / "start" / "reference.md"
 BEGIN, END = "<!-- options -->\n", "<!-- end of options -->"
+TASK_BEGIN, TASK_END = "<!-- options of tasks -->\n", "<!-- end of options of tasks -->"
+#: How the reference calls the places where an option of tasks may be given.
+PLACES = {
+    At.TASK: "`add_task`, `map`, `TaskSpec`",
+    At.FUNCTION: "`@task`",
+    At.PLAN: "`create_plan`, `[plan]`",
+    At.FILE: "`[tasks.NAME]`",
+    At.HTTP: "HTTP",
+    At.GATE: "gates",
+}
 #: Options with the same text in so many commands are listed once.
 SHARED = 5
 
@@ -29,6 +40,19 @@ def with_options(page: str) -> str:
     for command, (option, text) in rows:
         lines.append(f"| {command} | `{_cell(option)}` | {_cell(text)} |")
     return "\n".join([before + BEGIN, *lines, "", END]) + rest.partition(END)[2]
+
+
+def with_task_options(page: str) -> str:
+    """The page with the table of the options of tasks between its two marks."""
+    before, _, rest = page.partition(TASK_BEGIN)
+    lines = ["| Option | Default | What it is | What it means | Where |", "|" + " --- |" * 5]
+    for name, (values, given, means) in OPTIONS.items():
+        places = ", ".join(text for place, text in PLACES.items() if given & place)
+        if places:
+            default = f"`{getattr(DEFAULT_OPTIONS, name)!r}`"
+            must_be = _cell(values.must_be)
+            lines.append(f"| `{name}` | {default} | {must_be} | {_cell(means)} | {places} |")
+    return "\n".join([before + TASK_BEGIN, *lines, "", TASK_END]) + rest.partition(TASK_END)[2]
 
 
 def _options(
@@ -52,4 +76,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_options(PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(with_task_options(with_options(PAGE.read_text("utf-8"))), "utf-8")

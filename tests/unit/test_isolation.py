@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import zkplan
+from zkplan.author.definition import Checker
 from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import InvalidTask, ZkplanError
 from zkplan.protocol.core.add import NewTask
@@ -144,9 +145,7 @@ async def coroutine() -> None:
 
 
 def options_of(fn: Any, defaults: TaskOptions = DEFAULT_OPTIONS, **options: Any) -> TaskOptions:
-    from zkplan.author.definition import Checked, check_spec
-
-    return check_spec(TaskSpec(fn, **options), defaults, Checked())
+    return Checker(defaults).check(TaskSpec(fn, **options))
 
 
 def test_a_memory_limit_is_a_size_and_means_a_process() -> None:

@@ -62,7 +62,7 @@ T = '[tasks.t]\nshell = "echo {x}"\nargs = [1]\n'
         (f"[plan]\nquota = 'a'\n{T}", "[plan] quota: there is no such key"),
         (f"[plan]\nname = ''\n{T}", "[plan]: the name of a plan has 1 to 200"),
         (f"[plan]\nattempts = 0\n{T}", "[plan]: the defaults of its tasks: attempts must be 1 to"),
-        (f"[plan]\non_failure = 'x'\n{T}", '[plan] on_failure: it is "hold" or "cascade"'),
+        (f"[plan]\non_failure = 'x'\n{T}", '[plan]: on_failure must be "hold" or "cascade"'),
         (f"[plan]\nattempts = true\n{T}", "[plan] attempts: it is a whole number, not true"),
         (f"[params]\na = []\n{T}", "[params] a: a default is a text"),
         ("[tasks]\nt = 1", "[tasks.t]: a task is a table"),

@@ -38,7 +38,7 @@ from zkplan.protocol.records import (
     queue_from_bytes,
     ready_to_bytes,
 )
-from zkplan.protocol.task_options import DEFAULT_OPTIONS, TaskOptions
+from zkplan.protocol.task_options import DEFAULT_OPTIONS, DELAY_MAX_S, TaskOptions
 from zkplan.protocol.transactions import (
     Claim,
     Dependent,
@@ -61,7 +61,7 @@ OPTIONS = st.builds(
     TaskOptions,
     name=TEXT,
     attempts=st.integers(1, 1000),
-    retry_delay=SECONDS,
+    retry_delay=st.floats(0, DELAY_MAX_S),
     timeout=st.none() | st.floats(0.1, 1e6),
     priority=st.integers(-4999, 5000),
     keep=st.none() | st.booleans(),

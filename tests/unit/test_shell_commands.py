@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 import zkplan
 from tests.tools.support import wait_until
-from zkplan.author.definition import define
+from zkplan.author.definition import Definer
 from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import InvalidTask, ShellFailed
 from zkplan.protocol.records import TaskRecord
-from zkplan.protocol.task_options import DEFAULT_OPTIONS
 from zkplan.runtime import output as stderr_log
 from zkplan.runtime import shell as command
 from zkplan.runtime import shell_process as process
@@ -231,11 +230,11 @@ def test_a_task_of_a_command_refers_to_a_function_that_workers_import() -> None:
     values = Values(None, Codec())  # type: ignore[arg-type]
     decorated = zkplan.task(attempts=9)(shell("echo {x}"))
     for fn, attempts in ((shell("echo {x}"), 3), (decorated, 9)):
-        made = define(TaskSpec(fn, ["a"]), "/zkplan/plan-0000000001", values, DEFAULT_OPTIONS, {})
+        made = Definer("/zkplan/plan-0000000001", values).define(TaskSpec(fn, ["a"]))
         record = TaskRecord.from_bytes(values.codec.open(TASK, made.record)[1])
         assert describe_function(record.function) == f"{command.__name__}.run_command"
         assert record.arguments[:1] == b"P", "builtin data alone, which any version of Python reads"
         options = task_options(record)
         assert (options.name, options.attempts) == ("echo {x}", attempts)
     with pytest.raises(InvalidTask, match="do not fit"):
-        define(TaskSpec(shell("echo {x}"), []), "/p", values, DEFAULT_OPTIONS, {})
+        Definer("/p", values).define(TaskSpec(shell("echo {x}"), []))

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.author.definition import EDGES_MAX, RECORD_BYTES_MAX, define
-from zkplan.author.options import DELAY_MAX_S
+from zkplan.author.definition import EDGES_MAX, RECORD_BYTES_MAX, Definer
 from zkplan.author.task_specs import TaskSpec
 from zkplan.errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge
 from zkplan.plan import Plan
 from zkplan.protocol.core.add import NewTask
 from zkplan.protocol.layout import rank_of
 from zkplan.protocol.records import TaskRecord
-from zkplan.protocol.task_options import DEFAULT_OPTIONS, TaskOptions
+from zkplan.protocol.task_options import DEFAULT_OPTIONS, DELAY_MAX_S, TaskOptions
 from zkplan.tasks import Task
 from zkplan.transport import Transport
 from zkplan.values import codec as codecs
@@ -45,6 +44,10 @@ def task(number: int, path: str = PATH) -> Task:
     return Task(cast("Plan", Somewhere(path)), f"{number:010d}")
 
 
+def definer(defaults: TaskOptions = DEFAULT_OPTIONS) -> Definer:
+    return Definer(PATH, VALUES, defaults=defaults)
+
+
 def made(
     fn: Callable[..., Any],
     args: Any = (),
@@ -52,7 +55,7 @@ def made(
     defaults: TaskOptions = DEFAULT_OPTIONS,
     **options: Any,
 ) -> NewTask:
-    return define(TaskSpec(fn, args, kwargs, **options), PATH, VALUES, defaults, {})
+    return definer(defaults).define(TaskSpec(fn, args, kwargs, **options))
 
 
 def record(new: NewTask) -> TaskRecord:
@@ -128,9 +131,9 @@ def test_in_any_shape_each_task_is_replaced_by_its_result(args: list[Any]) -> No
 
 
 def test_an_earlier_task_of_the_same_call_may_be_an_argument() -> None:
-    first = TaskSpec(math.sqrt, (4,))
-    before = define(first, PATH, VALUES, DEFAULT_OPTIONS, {})
-    assert made(math.sqrt, (first,)).deps == [before]
+    one_call, first = definer(), TaskSpec(math.sqrt, (4,))
+    before = one_call.define(first)
+    assert one_call.define(TaskSpec(math.sqrt, (first,))).deps == [before]
 
 
 def test_a_later_task_of_the_same_call_may_not() -> None:
@@ -266,13 +269,11 @@ def test_too_many_edges_are_refused_with_the_way_out() -> None:
 
 
 def test_a_function_met_before_is_serialised_once() -> None:
-    functions: dict[int, bytes] = {}
-    spec = TaskSpec(lambda: 1)
-    define(spec, PATH, VALUES, DEFAULT_OPTIONS, functions)
-    (known,) = functions
-    functions[known] = b"Rmath:sqrt"
-    again = define(TaskSpec(spec.fn), PATH, VALUES, DEFAULT_OPTIONS, functions)
-    assert record(again).function == b"Rmath:sqrt"
+    one_call, spec = definer(), TaskSpec(lambda: 1)
+    one_call.define(spec)
+    (known,) = one_call._functions
+    one_call._functions[known] = b"Rmath:sqrt"
+    assert record(one_call.define(TaskSpec(spec.fn))).function == b"Rmath:sqrt"
 
 
 def test_errors_name_a_task_without_a_name_by_its_function() -> None:

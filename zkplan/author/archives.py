@@ -26,7 +26,7 @@ from ..protocol.core.plan_life import status
 from ..protocol.fields import as_moment, as_text
 from ..values.connection import Connection
 from ..values.store import CHUNK_BYTES, Store
-from .watched_plan import WatchedPlan
+from .plan_reader import PlanReader
 
 #: Where archives lie in the store. A plan's folder begins with `plan-`.
 FOLDER = "archive"
@@ -68,7 +68,7 @@ def archive_plan(client: Connection, plan_path: str) -> str:
     if not _stands(store, name):
         with TemporaryDirectory(prefix="zkplan-archive-") as folder:
             file = Path(folder) / name
-            export_plan(WatchedPlan(client, plan_path), file)
+            export_plan(PlanReader(client, plan_path), file)
             if not _stands(store, name):
                 store.write(FOLDER, name, _chunks(file))
     with read_back(client, name) as copy:

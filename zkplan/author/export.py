@@ -36,7 +36,7 @@ from ..values.store_maintenance import remove as remove_plan
 from .export_file import ArchiveWriter, FileSeals, Header, open_archive
 from .export_restore import Complete, Packer, Piece, Unpacker, begin, fill, find_twin
 from .export_snapshot import Survey, Znode, read_plan, retire, survey
-from .watched_plan import WatchedPlan
+from .plan_reader import PlanReader
 
 logger = get_logger("zkplan.archive")
 
@@ -59,7 +59,7 @@ class Exported(NamedTuple):
 
 
 def export_plan(
-    plan: WatchedPlan,
+    plan: PlanReader,
     file: str | Path,
     *,
     pause: bool = False,
@@ -77,7 +77,7 @@ def export_plan(
     claimed, PlanNotFound, OtherFormat, and ZkplanError if the file exists or cannot be written. An
     error leaves no file.
     """
-    if not isinstance(plan, WatchedPlan):
+    if not isinstance(plan, PlanReader):
         raise ZkplanError(
             f"export_plan takes a handle on a plan, and then a file, not {plan!r:.100}: "
             "client.export_plan(client.plan(4), file)"
@@ -117,7 +117,7 @@ def export_plan(
     return written
 
 
-def _wait_for_claims(plan: WatchedPlan, wait: float) -> Survey:
+def _wait_for_claims(plan: PlanReader, wait: float) -> Survey:
     """Wait until no task of the plan is claimed. Release what vanished workers have left
     claimed."""
     client: Connection = plan.client
@@ -153,7 +153,7 @@ def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
         yield from clear_claims(paths, worker)
 
 
-def _write(plan: WatchedPlan, record: PlanRecord, found: Survey, target: Path) -> Exported | None:
+def _write(plan: PlanReader, record: PlanRecord, found: Survey, target: Path) -> Exported | None:
     """Write the file. Returns None, and writes no file, if the plan changed while it was read."""
     client: Connection = plan.client
     run, paths, number = client.transport.run, client.paths, plan.number
@@ -194,7 +194,7 @@ def import_plan(
     one all the same, without the key), and ZkplanError if the file cannot be read. Raises
     PayloadUndecodable if the file is damaged, not an exported plan, of a newer format, or sealed
     with another secret. `any_secret` does not check that: what is in the file is then sealed with
-    the keys of this client, whoever has written it.
+    the keys of this client, no matter who wrote it.
     """
     source = Path(file)
     store = client.values.store

@@ -8,16 +8,19 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Literal, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
-from ..basics.public_calls import Duration, refuse_other_names
+from ..basics.public_calls import refuse_other_names
 from ..basics.text import summary_of
 from ..errors import InvalidTask
 from ..protocol.layout import parse_queue
 from ..values.function_codec import function_name
 from ..values.functions_by_name import NAME_BYTES_MAX, Name, register, why_unfit
 from ..values.json_values import JSON
-from .task_specs import RunIf
+from .task_specs import FunctionOptions, shows
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class PlanOpen(Protocol):
@@ -67,23 +70,8 @@ class TaskFunction:
 @overload
 def task(fn: Callable[..., Any], /) -> TaskFunction: ...
 @overload
-def task(
-    *,
-    name: str | None = None,
-    attempts: int | None = None,
-    retry_delay: Duration | None = None,
-    timeout: Duration | None = None,
-    priority: int | None = None,
-    keep: bool | None = None,
-    pure: bool | None = None,
-    queue: str | None = None,
-    isolation: Literal["thread", "process"] | None = None,
-    memory_limit: str | int | None = None,
-    limits: Sequence[str] | None = None,
-    run_if: RunIf | None = None,
-    fatal: Any = None,
-    retry_if: Any = None,
-) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+def task(**options: Unpack[FunctionOptions]) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+@shows(FunctionOptions)
 def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function whose calls in the `with` block of a plan add tasks.
 
@@ -101,7 +89,7 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     option.
     """
     refuse_other_names(options)
-    unknown = set(options) - set(OPTIONS)
+    unknown = options.keys() - FunctionOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"@zkplan.task has no option {', '.join(sorted(unknown))}")
     if fn is not None and not callable(fn):
@@ -111,12 +99,6 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         return TaskFunction(fn, options)
 
     return decorate if fn is None else decorate(fn)
-
-
-OPTIONS = (
-    *("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure", "queue"),
-    *("isolation", "memory_limit", "limits", "run_if", "fatal", "retry_if"),
-)
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
@@ -131,7 +113,7 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: What an error says of the names of kinds.
+#: How errors describe the names of kinds.
 KIND_NAMES = "the name of a kind has 1 to 40 of the characters a-z 0-9 . _ -"
 _ANY = inspect.Parameter
 
@@ -140,7 +122,7 @@ class Kind:
     """A name that stands for a function: of this program, of a worker, or of another language.
 
     As a decorator it says that tasks of the kind run that function in workers of this process.
-    `Plan.add_task(kind, args)` adds a task of the kind, whoever runs it.
+    `Plan.add_task(kind, args)` adds a task of the kind, no matter what runs it.
     """
 
     __signature__ = inspect.Signature(
@@ -189,7 +171,7 @@ def task_kind(fn: object) -> str:
     return found if type(found) is str else ""
 
 
-# ---- A function that is given by its name alone, and not imported: another machine has it.
+# ---- A function that is given by its name alone: another machine has it.
 
 
 #: What stands in place of a module where a function is known by its kind.
@@ -200,7 +182,7 @@ _KIND = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 class NamedFunction:
     """Stands for the function MODULE:NAME in a task of a plan with serializer json.
 
-    Whether there is such a function, and whether the arguments fit it, only a worker can say.
+    Only a worker can find out whether there is such a function, and whether the arguments fit it.
     """
 
     #: The kind that it names, which its entries have, too; see `kinds`.

@@ -6,38 +6,36 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from ..basics.log import get_logger
 from ..basics.public_calls import Duration
 from ..errors import WaitTimeout, ZkplanError
-from ..values.blobs import Read
 from ..values.codec import FAILURE
 from ..values.connection import Connection
-from .completion import Completed, Group, Waited, tasks_in
+from .completion import Completed, Group, tasks_in
+from .handles import HandleT, TaskHandle
 from .patience import checked_timeout
 from .results import with_outcomes, with_reads
 
 if TYPE_CHECKING:
     import asyncio
 
+    from .handles import Callback
+
 logger = get_logger("zkplan.plan")
 
-WatchedT = TypeVar("WatchedT", bound=Waited)
-#: Gets what has completed, and the sealed outcome of it if that is kept. It must not block.
-Callback = Callable[[Completed, "bytes | None"], None]
 
-
-class Watcher(Generic[WatchedT]):
+class Watcher:
     """Waits for tasks in a thread of its own, and calls back from there. It is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._group: Group[WatchedT] | None = None
-        self._fresh: list[WatchedT] = []
+        self._group: Group[TaskHandle] | None = None
+        self._fresh: list[TaskHandle] = []
         self._callbacks: dict[str, list[Callback]] = {}
 
-    def add(self, task: WatchedT, callback: Callback) -> None:
+    def add(self, task: TaskHandle, callback: Callback) -> None:
         """Call back once when `task` completes, at once if it has. Raises PlanError where a
         wait for it would never end."""
         _, _, number = task._waited_for()
@@ -52,7 +50,7 @@ class Watcher(Generic[WatchedT]):
             target=self._run, args=[self._group], name="zkplan-watcher", daemon=True
         ).start()
 
-    def discard(self, task: WatchedT, callback: Callback) -> None:
+    def discard(self, task: TaskHandle, callback: Callback) -> None:
         """Do not call back any more. Does nothing if it was called already."""
         _, _, number = task._waited_for()
         with self._lock:
@@ -64,7 +62,7 @@ class Watcher(Generic[WatchedT]):
             if self._group is not None:
                 self._group.woken.set()
 
-    def _run(self, group: Group[WatchedT]) -> None:
+    def _run(self, group: Group[TaskHandle]) -> None:
         with group:
             while True:
                 with self._lock:
@@ -76,50 +74,33 @@ class Watcher(Generic[WatchedT]):
                 try:
                     group.add(fresh)
                     for (_, completed), outcome in with_outcomes(group.look()):
-                        self._tell(completed, outcome)
+                        self._complete(completed, outcome)
                 except Exception as error:
-                    self._tell_all(error)
+                    self._complete_all(error)
                     continue
                 group.pause()
 
-    def _tell(self, completed: Completed, outcome: bytes | None) -> None:
+    def _complete(self, completed: Completed, outcome: bytes | None) -> None:
         with self._lock:
             waiting = self._callbacks.pop(completed.number, [])
         for callback in waiting:
             try:
                 callback(completed, outcome)
-            except BaseException:  # SystemExit, too: the others still wait to be told
+            except BaseException:  # SystemExit, too: the others still wait for their call
                 logger.exception("a callback for task-%s failed", completed.number)
 
-    def _tell_all(self, error: Exception) -> None:
-        """ZooKeeper cannot be asked, so nobody would ever be told."""
+    def _complete_all(self, error: Exception) -> None:
+        """End all waits: ZooKeeper does not answer."""
         with self._lock:
             numbers = list(self._callbacks)
         for number in numbers:
-            self._tell(Completed(number, False, error), None)
+            self._complete(Completed(number, False, error), None)
 
 
 # ---- Tasks as they complete, with the meanings of `concurrent.futures`; in coroutines, too.
 
 
-class Future(Waited, Protocol):
-    """What these functions need of a task. Task implements it."""
-
-    def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
-        """Keep the sealed outcome for the next call of `result` or `exception`; `read` gives the
-        blob of its value."""
-
-    def _is_taken(self) -> bool:
-        """Whether `result` has taken what was brought."""
-
-    def _watch(self, callback: Callback) -> Callable[[], None]:
-        """Call back once when it completes. Returns what takes that back."""
-
-
-FutureT = TypeVar("FutureT", bound=Future)
-
-
-def as_completed(tasks: Iterable[FutureT], timeout: Duration | None = None) -> AsCompleted[FutureT]:
+def as_completed(tasks: Iterable[HandleT], timeout: Duration | None = None) -> AsCompleted[HandleT]:
     """Iterate over tasks as they complete, with `for` or `async for`. `timeout` is in seconds.
 
     A task has completed when it has finished, is out of attempts, or can never finish because its
@@ -134,20 +115,20 @@ def as_completed(tasks: Iterable[FutureT], timeout: Duration | None = None) -> A
     return AsCompleted(tasks, timeout)
 
 
-class AsCompleted(Generic[FutureT]):
+class AsCompleted(Generic[HandleT]):
     """What `as_completed` returns: iterate over it once."""
 
-    def __init__(self, tasks: Iterable[FutureT], timeout: Duration | None) -> None:
+    def __init__(self, tasks: Iterable[HandleT], timeout: Duration | None) -> None:
         timeout = checked_timeout(timeout)
         #: By client, too: plans of two roots or servers may have the same path.
         self._tasks = {_identity(task): task for task in tasks_in(tasks, "as_completed")}
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
-    def __iter__(self) -> Iterator[FutureT]:
-        # Large values are not read for who takes none.
+    def __iter__(self) -> Iterator[HandleT]:
+        # Large values are read only while the caller takes results.
         are_taken = threading.Event()
-        with Group[FutureT]() as group:
+        with Group[HandleT]() as group:
             group.add(self._tasks.values())
             while group.open:
                 found = group.wait(self._deadline)
@@ -162,13 +143,13 @@ class AsCompleted(Generic[FutureT]):
                     elif read is not None:
                         are_taken.clear()
 
-    async def __aiter__(self) -> AsyncIterator[FutureT]:
+    async def __aiter__(self) -> AsyncIterator[HandleT]:
         import asyncio  # here: most programs have no coroutines
 
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[tuple[FutureT, bytes | None]] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[HandleT, bytes | None]] = asyncio.Queue()
 
-        def watch(task: FutureT) -> Callable[[], None]:
+        def watch(task: HandleT) -> Callable[[], None]:
             return task._watch(
                 lambda _, outcome: _call_soon(loop, queue.put_nowait, (task, outcome))
             )
@@ -194,11 +175,11 @@ class AsCompleted(Generic[FutureT]):
         )
 
 
-def _place_of(pair: tuple[Future, Completed]) -> tuple[Connection, str]:
+def _place_of(pair: tuple[TaskHandle, Completed]) -> tuple[Connection, str]:
     return pair[0]._waited_for()[:2]
 
 
-def _identity(task: Future) -> tuple[int, str, str]:
+def _identity(task: TaskHandle) -> tuple[int, str, str]:
     client, plan_path, number = task._waited_for()
     return id(client), plan_path, number
 
@@ -207,28 +188,28 @@ def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *ar
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
-        if not loop.is_closed():  # nobody is left to tell
+        if not loop.is_closed():  # else nobody waits any more
             raise
 
 
-class DoneAndNotDone(tuple[set[FutureT], set[FutureT]], Generic[FutureT]):
+class DoneAndNotDone(tuple[set[HandleT], set[HandleT]], Generic[HandleT]):
     """What `wait` returns: `done, not_done`."""
 
     # No NamedTuple: before Python 3.11 that cannot be generic.
     __slots__ = ()
 
     @property
-    def done(self) -> set[FutureT]:
+    def done(self) -> set[HandleT]:
         return self[0]
 
     @property
-    def not_done(self) -> set[FutureT]:
+    def not_done(self) -> set[HandleT]:
         return self[1]
 
 
 def wait(
-    tasks: Iterable[FutureT], timeout: Duration | None = None, return_when: str = ALL_COMPLETED
-) -> DoneAndNotDone[FutureT]:
+    tasks: Iterable[HandleT], timeout: Duration | None = None, return_when: str = ALL_COMPLETED
+) -> DoneAndNotDone[HandleT]:
     """Wait for tasks, of one plan or several. `timeout` is in seconds; when it is over, return.
 
     `return_when` is `ALL_COMPLETED`, `FIRST_COMPLETED` or `FIRST_EXCEPTION`, as in
@@ -243,8 +224,8 @@ def wait(
             f"{return_when!r}"
         )
     deadline = None if timeout is None else time.monotonic() + timeout
-    done: set[FutureT] = set()
-    with Group[FutureT]() as group:
+    done: set[HandleT] = set()
+    with Group[HandleT]() as group:
         group.add(tasks_in(tasks, "wait"))
         while group.open:
             found = group.wait(deadline)
@@ -265,18 +246,18 @@ def _is_failure(outcome: bytes | None) -> bool:
     return outcome is not None and outcome[2:3] == FAILURE
 
 
-async def completion(task: Future) -> tuple[Completed, bytes | None]:
+async def completion(task: TaskHandle) -> tuple[Completed, bytes | None]:
     """Wait in a coroutine until a task has completed; see `as_completed`."""
     import asyncio  # here: most programs have no coroutines
 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Completed, bytes | None]] = loop.create_future()
 
-    def complete(told: tuple[Completed, bytes | None]) -> None:
+    def complete(found: tuple[Completed, bytes | None]) -> None:
         if not future.done():  # it may have been cancelled meanwhile
-            future.set_result(told)
+            future.set_result(found)
 
-    unwatch = task._watch(lambda *told: _call_soon(loop, complete, told))
+    unwatch = task._watch(lambda *found: _call_soon(loop, complete, found))
     try:
         return await future
     finally:

@@ -9,37 +9,27 @@ from ..gates import When, passed, sealed_condition
 from ..protocol.core.add import NewTask
 from ..protocol.layout import rank_of
 from ..protocol.records import TaskRecord
-from ..protocol.task_options import TaskOptions
+from ..protocol.task_options import At, TaskOptions, options_at
 from ..values import codec as codecs
 from ..values.function_codec import dump_function
 from ..values.plan_values import Values
 from .task_specs import TaskSpec
 
 #: Options that say something about a gate; `key` is not one that its record holds.
-_OPTIONS = ("name", "priority", "keep", "queue")
-_OTHERS = (
-    *("attempts", "retry_delay", "timeout", "pure", "isolation", "memory_limit"),
-    *("not_before", "deadline", "limits", "run_if", "fatal", "retry_if"),
-)
+_OPTIONS = options_at(At.GATE)
+_OTHERS = [name for name in options_at(At.TASK) if name not in _OPTIONS]
 
 
 class Gates:
     """The gates of one call of `Plan.add_tasks`: one for each `When`, however many tasks wait."""
 
     def __init__(
-        self,
-        plan_path: str,
-        values: Values,
-        defaults: TaskOptions,
-        as_json: bool = False,
-        own_limit: bool = False,
+        self, plan_path: str, values: Values, defaults: TaskOptions, as_json: bool
     ) -> None:
-        self._plan_path, self._values = plan_path, values
-        #: How its tasks are written, and whether the plan has a limit of its own.
-        self.as_json, self.own_limit = as_json, own_limit
+        self._plan_path, self._values, self._as_json = plan_path, values, as_json
         # What a gate runs only hands on a value: it needs no process, no deadline and no permit.
         self._defaults = replace(
-            *(defaults,),
+            defaults,
             name="",
             timeout=None,
             pure=False,
@@ -58,21 +48,23 @@ class Gates:
         return list(self._made.values())
 
     def of(
-        self, when: When, spec: TaskSpec, of: TaskOptions, position: int, *, take: bool
+        self, when: When, spec: TaskSpec, taker: TaskOptions, position: int, *, take: bool
     ) -> NewTask:
         """The gate of an argument at that position, or, without `take`, of what only orders.
 
-        It has the rank and the queue `of` the first task that waits for it: whoever runs that one
-        can run the gate. It has a key if that task has one, so that both are added once.
+        It has the rank and the queue of `taker`, the first task that waits for it: a worker that
+        can run that task can run the gate. It has a key if that task has one, so that both are
+        added once.
         """
         known = id(when), take
         if known not in self._made:
-            options = replace(self._defaults, **when.zkplan_options, queue=of.queue)
-            rank = rank_of(of.priority)
-            gate = self._define(f"the gate {when!r}", when, options, rank, take=take)
-            gate.implied = True
+            options = replace(self._defaults, **when.zkplan_options, queue=taker.queue)
             # No author can give such a key: it is not printable.
-            gate.key = f"{spec.key}\n{position}" if spec.key else ""
+            key = f"{spec.key}\n{position}" if spec.key else ""
+            gate = self._define(
+                f"the gate {when!r}", when, options, rank_of(taker.priority), key, take=take
+            )
+            gate.implied = True
             self._made[known] = gate
         return self._made[known]
 
@@ -84,20 +76,18 @@ class Gates:
             raise InvalidTask(
                 spec.label,
                 f"{when!r} takes no {wrong[0]}: a gate has {', '.join(_OPTIONS)}, key, and its "
-                "timeout is that of `when`; what must run before it, or a time, cannot hold it "
-                "back: give that to the task that takes it",
+                "timeout is that of `when`. Give what holds a task back to the task that takes the "
+                "gate",
             )
         given = {name: each for name in _OPTIONS if (each := getattr(spec, name)) is not None}
         options = replace(self._defaults, **{**when.zkplan_options, **given})
         rank = rank_of(options.priority)
-        gate = self._define(spec.label, when, options, rank, take=True)
-        gate.key = spec.key or ""
-        return gate
+        return self._define(spec.label, when, options, rank, spec.key or "", take=True)
 
     def _define(
-        self, label: str, when: When, options: TaskOptions, rank: str, *, take: bool
+        self, label: str, when: When, options: TaskOptions, rank: str, key: str, *, take: bool
     ) -> NewTask:
-        if self.as_json:
+        if self._as_json:
             raise InvalidTask(
                 label,
                 f"{label}: a plan with serializer json takes no gate, because the data of a znode "
@@ -107,15 +97,14 @@ class Gates:
         arguments = codecs.dump_call([when], {}, lambda value: 0 if value is when else None)
         body = TaskRecord(1, options.to_json(), function, arguments).to_bytes()
         codec = self._values.codec
-        gate = sealed_condition(codec, when.condition._replace(take=take))
-        record = codec.seal(codecs.TASK, body)
         return NewTask(
-            label,
-            rank,
-            record,
-            [],
+            label=label,
+            rank=rank,
+            record=codec.seal(codecs.TASK, body),
+            deps=[],
             keep=options.keep,
             queue=options.queue,
-            gate=gate,
+            key=key,
+            gate=sealed_condition(codec, when.condition._replace(take=take)),
             name=options.name or repr(when),
         )

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from ..basics.public_calls import Duration, in_seconds, told_to_caller
 from ..errors import (
@@ -32,7 +32,7 @@ from ..protocol.features.limits import (
 from ..protocol.features.retry import run_now
 from ..protocol.features.task_place import Place, find_place, placed
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
-from ..protocol.records import OPERATOR, Failure, PlanRecord
+from ..protocol.records import OPERATOR, Failure
 from ..protocol.requests import ReadData
 from ..protocol.transactions import REQUEST_BYTES_MAX
 from ..values.codec import FAILURE, JSON_ONLY
@@ -43,6 +43,7 @@ from ..views.queues import QueueStatus, queue_statuses
 from ..views.task_info import require_task
 from ..views.why_facts import LOOKED_AT, CodeNote, log_code_notes, notes_before_retry
 from ..views.workers import keys_fit, living_workers
+from .plan_reader import PlanReader
 
 #: The most bytes of the value of a skipped task. It does not go to the store.
 VALUE_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -61,20 +62,11 @@ def select(
 def check_priority(priority: int, task: str, where: str = "") -> None:
     """Raises InvalidTask."""
     if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        told = f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.50}"
-        raise InvalidTask(task, f"task {task}{where}: {told}")
-
-
-class DecidedPlan(Protocol):
-    """What decisions need from the plan of their tasks. Plan implements it."""
-
-    path: str
-
-    @property
-    def client(self) -> Any: ...
-
-    @property
-    def record(self) -> PlanRecord: ...
+        raise InvalidTask(
+            task,
+            f"task {task}{where}: priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not "
+            f"{priority!r:.50}",
+        )
 
 
 class Decisions:
@@ -85,12 +77,12 @@ class Decisions:
     places of all of them together first.
     """
 
-    def __init__(self, plan: DecidedPlan) -> None:
+    def __init__(self, plan: PlanReader) -> None:
         self._of, self._path, self._plan = plan, plan.path, number_of(plan.path)
         self._client: Connection = plan.client
         self._places: dict[str, Place] = {}
-        #: What was said of the code of retried tasks, of the first of them.
-        self._told: set[CodeNote] = set()
+        #: The logged notes on the code of retried tasks. Only the first tasks are examined.
+        self._logged: set[CodeNote] = set()
         self._retries = 0
 
     def look(self) -> None:
@@ -146,8 +138,8 @@ class Decisions:
         notes = {*notes_before_retry(self._client, self._path, first)}
         stood = self._retry(task)
         if stood:
-            log_code_notes(notes - self._told)
-            self._told |= notes
+            log_code_notes(notes - self._logged)
+            self._logged |= notes
         return stood
 
     def _retry(self, task: str) -> str:
@@ -170,7 +162,7 @@ class Decisions:
 # ---- Drain, pause and resume workers from another machine.
 
 
-#: How often somebody who waits for a worker looks, in seconds.
+#: Seconds between two looks at workers that are waited for.
 LOOK_S = 0.2
 _NAMED = 10
 
@@ -183,8 +175,11 @@ def find_worker(client: Connection, which: str) -> WorkerRecord:
     if len(found) == 1:
         return found[0]
     if found:
-        told = f"{len(found)} workers have an ID that begins with {which!r}: {_named(found)}"
-        raise WorkerNotFound(which, f"{told}; give more of it")
+        raise WorkerNotFound(
+            which,
+            f"{len(found)} workers have an ID that begins with {which!r}: {_named(found)}; give "
+            "more of it",
+        )
     raise WorkerNotFound(which, f"there is no worker {which!r:.100}; {_there(client, living)}")
 
 
@@ -194,14 +189,18 @@ def workers_of(client: Connection, host: str) -> list[WorkerRecord]:
     found = [each for each in living if host in (each.host, each.host.partition(".")[0])]
     if not found:
         hosts = ", ".join(sorted({each.host for each in living})) or "none"
-        told = f"there is no worker on host {host!r:.100}; there are workers on: {hosts}"
-        raise WorkerNotFound(host, told)
+        raise WorkerNotFound(
+            host, f"there is no worker on host {host!r:.100}; there are workers on: {hosts}"
+        )
     return found
 
 
-def tell_worker(client: Connection, which: str, state: WorkerState) -> WorkerRecord:
-    """Tell it, and return it as it was before. Raises as `find_worker` and `order`, and ZkplanError
-    if it has other keys than this client: it would not hear."""
+def order_worker(client: Connection, which: str, state: WorkerState) -> WorkerRecord:
+    """Send it the order, and return it as it was before.
+
+    Raises as `find_worker` and `order`, and ZkplanError if it has other keys than this client: it
+    would ignore the order.
+    """
     worker = find_worker(client, which)
     if not keys_fit(client, worker):
         ours = client.keys[0].name if client.keys else "none"
@@ -218,11 +217,11 @@ def wait_until_gone(
     client: Connection,
     workers: list[str],
     timeout_s: float | None,
-    tell: Callable[[int, int], None] = lambda workers, tasks: None,
+    report: Callable[[int, int], None] = lambda workers, tasks: None,
 ) -> None:
-    """Wait until these workers have signed off; `tell` gets how many are left, and their tasks.
+    """Wait until these workers have signed off. Raises WaitTimeout.
 
-    Raises WaitTimeout, which says the same.
+    `report` gets how many workers are left, and how many tasks they have.
     """
     end = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
@@ -230,7 +229,7 @@ def wait_until_gone(
         if not left:
             return
         tasks = sum(each.claims for each in left)
-        tell(len(left), tasks)
+        report(len(left), tasks)
         if end is not None and time.monotonic() >= end:
             raise WaitTimeout(
                 f"after {timeout_s:g} s these workers still drain, with {tasks} tasks: "
@@ -268,7 +267,7 @@ class WorkerOrders(Connection):
         that, in seconds. Doing it twice does no harm. Returns the worker as it was before. Raises
         WorkerNotFound, AccessDenied and WaitTimeout.
         """
-        found = tell_worker(self, worker, "draining")
+        found = order_worker(self, worker, "draining")
         if wait:
             wait_until_gone(self, [found.id], in_seconds(timeout))
         return found
@@ -279,12 +278,12 @@ class WorkerOrders(Connection):
 
         Otherwise as `drain_worker`. Raises ZkplanError if it drains.
         """
-        return tell_worker(self, worker, "paused")
+        return order_worker(self, worker, "paused")
 
     @told_to_caller
     def resume_worker(self, worker: str) -> WorkerRecord:
         """Let a paused worker claim again. Otherwise as `pause_worker`."""
-        return tell_worker(self, worker, "running")
+        return order_worker(self, worker, "running")
 
 
 # ---- What tasks wait for besides their arguments: see the queues, see and set the limits.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ..basics.log import get_logger
 from ..basics.public_calls import Duration
@@ -34,26 +34,17 @@ from ..values.codec import FAILURE, VALUE, Codec, task_options
 from ..values.connection import Connection
 from ..values.plan_values import Values
 from ..views.task_lists import outcome_nodes
-from .completion import Completed, Group, Waited
+from .completion import Completed, Group
+from .handles import HandleT, TaskHandle
 from .patience import Patience, checked_timeout
 from .waiting import wait_for_plan
-
-
-class Keeps(Protocol):
-    """What is needed of a task. Task implements it."""
-
-    name: str
-
-    def _is_kept(self) -> bool | None:
-        """Whether its result will be kept, None if the handle does not know."""
-
 
 #: Definitions that are read at once to find a task that keeps its result.
 TASKS_PER_BATCH = 300
 
 
 def refuse_unkept(
-    client: Connection, plan_path: str, tasks: Mapping[str, Keeps], if_any: bool = True
+    client: Connection, plan_path: str, tasks: Mapping[str, TaskHandle], if_any: bool = True
 ) -> None:
     """Raise ResultNotKept for tasks that have no outcome yet and will not keep their results, as
     far as it can be known now: if it is so of any, or else only if it is so of all. `tasks` is by
@@ -84,7 +75,7 @@ def refuse_if_nothing_is_kept(client: Connection, plan_path: str) -> None:
     if status.outcomes or status.state not in ("running", "paused"):
         return
     names = sorted(name for name in ask(ReadChildren(plan_path)) or () if parse_task(name))
-    # The last tasks of a plan are mostly those that nobody takes, so one batch tells.
+    # The last tasks of a plan are mostly those whose results nobody takes: one batch is enough.
     for end in range(len(names), 0, -TASKS_PER_BATCH):
         paths = [f"{plan_path}/{name}" for name in names[max(0, end - TASKS_PER_BATCH) : end]]
         reads = [read for path in paths for read in (ReadData(path), ReadChildren(path))]
@@ -102,7 +93,7 @@ def refuse_if_nothing_is_kept(client: Connection, plan_path: str) -> None:
     )
 
 
-def is_kept(codec: Codec, task: Keeps, definition: bytes, names: Iterable[str]) -> bool | None:
+def is_kept(codec: Codec, task: TaskHandle, definition: bytes, names: Iterable[str]) -> bool | None:
     """Whether the result of an unfinished task will be kept. None if that cannot be known here.
 
     `definition` is the data of its znode, `names` are the children.
@@ -119,7 +110,7 @@ def _keeps(codec: Codec, definition: bytes, names: Iterable[str]) -> bool | None
     return keep or (keep is None and not any(name.startswith("prov-") for name in names))
 
 
-def will_not_be_kept(number: str, task: Keeps, more: int = 0) -> ResultNotKept:
+def will_not_be_kept(number: str, task: TaskHandle, more: int = 0) -> ResultNotKept:
     others = f" (and {more} more)" if more else ""
     return ResultNotKept(
         task.name or number,
@@ -138,7 +129,7 @@ def wait_for_outcome(
     client: Connection,
     plan_path: str,
     number: str,
-    task: Keeps,
+    task: TaskHandle,
     timeout: Duration | None,
     value: bool,
 ) -> bytes:
@@ -206,8 +197,9 @@ def open_outcome(
         try:
             return values.load(path.rpartition("/")[0], body, read)
         except StoredValueLost as error:
-            told = f"the result of {label_of(path, name)} is gone: {error}. Restore the file"
-            raise StoredValueLost(told) from None
+            raise StoredValueLost(
+                f"the result of {label_of(path, name)} is gone: {error}. Restore the file"
+            ) from None
     raise failure_in(values.codec, body, path, name)
 
 
@@ -251,7 +243,6 @@ def has_completed(client: Connection, plan_path: str, number: str) -> bool:
 # ---- Read kept outcomes in bulk, and those of their values that are stored side by side.
 
 
-WaitedT = TypeVar("WaitedT", bound=Waited)
 Each = TypeVar("Each")
 
 
@@ -268,10 +259,10 @@ def read_outcomes(
 
 
 def with_outcomes(
-    found: list[tuple[WaitedT, Completed]],
-) -> Iterator[tuple[tuple[WaitedT, Completed], bytes | None]]:
+    found: list[tuple[HandleT, Completed]],
+) -> Iterator[tuple[tuple[HandleT, Completed], bytes | None]]:
     """Add the sealed outcome to each task that has one. It reads as it goes on."""
-    by_plan: dict[tuple[int, str], list[tuple[WaitedT, Completed]]] = {}
+    by_plan: dict[tuple[int, str], list[tuple[HandleT, Completed]]] = {}
     places: dict[tuple[int, str], Connection] = {}
     for pair in found:
         client, plan_path, _ = pair[0]._waited_for()
@@ -311,20 +302,10 @@ def with_reads(
 # ---- The results of many tasks of one plan, read in batches while the plan runs.
 
 
-class Asked(Waited, Keeps, Protocol):
-    """What `results_of` needs of a task. Task implements it."""
-
-    @property
-    def plan(self) -> Any: ...
-
-
-AskedT = TypeVar("AskedT", bound=Asked)
-
-
 def results_of(
     client: Connection,
     plan_path: str,
-    tasks: Sequence[AskedT],
+    tasks: Sequence[HandleT],
     timeout: Duration | None,
     raises: bool,
 ) -> list[Any]:
@@ -332,13 +313,14 @@ def results_of(
     timeout = checked_timeout(timeout)
     for task in tasks:
         if task.plan.path != plan_path:
-            told = f"{task!r} is not of {plan_path}: ask its own plan for its result"
-            raise ForeignTask(task.name, told)
+            raise ForeignTask(
+                task.name, f"{task!r} is not of {plan_path}: ask its own plan for its result"
+            )
     deadline = None if timeout is None else time.monotonic() + timeout
     values: dict[str, Any] = {}
     numbers = [task._waited_for()[2] for task in tasks]
     refuse_unkept(client, plan_path, dict(zip(numbers, tasks, strict=True)), if_any=raises)
-    with Group[AskedT]() as group:
+    with Group[HandleT]() as group:
         group.add(tasks)
         while group.open:
             found = group.wait(deadline)

@@ -1,38 +1,84 @@
-"""Describe a task with TaskSpec, and the calls of Plan.map as few tasks."""
+"""Describe tasks: the options that authors may give, TaskSpec, and the calls of Plan.map."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, TypeVar
 
 from ..basics.public_calls import Duration, refuse_other_names
 from ..errors import ZkplanError
 from ..gates import When
-from ..protocol.core.add import NewTask
 from ..values.function_codec import function_name
+from .handles import TaskHandle
+from .options import Moment
 
 #: When a task runs, by how those ended that it waits for.
 RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-class TaskHandle:
-    """What becomes an edge where it is an argument of a task. Task is the only one."""
+# ---- The options of tasks as authors give them. `protocol.task_options` has the table.
 
-    __slots__ = ()
 
-    @property
-    def plan(self) -> Any:
-        """The plan of the task."""
-        raise NotImplementedError
+class PlanDefaults(TypedDict, total=False):
+    """What `Client.create_plan` takes as the defaults for the tasks of a plan."""
 
-    def _taken(self) -> str | NewTask:
-        """What an edge to the task refers to. The handle notes that another task takes it."""
-        raise NotImplementedError
+    attempts: int | None
+    retry_delay: Duration | None
+    timeout: Duration | None
+    priority: int | None
+    keep: bool | None
+    pure: bool | None
+    queue: str | None
+    isolation: Literal["thread", "process"] | None
+    memory_limit: str | int | None
+    limits: Sequence[str] | None
+    fatal: Any
+    retry_if: Any
+
+
+class FunctionOptions(PlanDefaults, total=False):
+    """What `@zkplan.task` takes."""
+
+    name: str | None
+    run_if: RunIf | None
+
+
+class AddOptions(FunctionOptions, total=False):
+    """What `Plan.add_task` takes."""
+
+    after: Sequence[TaskHandle | TaskSpec | When]
+    key: str | None
+    not_before: Moment | None
+    deadline: Moment | None
+
+
+def shows(options: type, **defaults: Any) -> Callable[[FunctionT], FunctionT]:
+    """Have editors and help() show the options one by one, where a function takes `**options`."""
+
+    def decorate(function: FunctionT) -> FunctionT:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name),
+                annotation=getattr(kind, "__forward_arg__", kind),
+            )
+            for name, kind in options.__annotations__.items()
+        ]
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*own, *more]
+        )
+        return function
+
+    return decorate
 
 
 @dataclass(eq=False)
@@ -58,13 +104,12 @@ class TaskSpec:
     isolation: str | None = None
     memory_limit: str | int | None = None
     key: str | None = None
-    not_before: datetime | timedelta | float | None = None
-    deadline: datetime | timedelta | float | None = None
+    not_before: Moment | None = None
+    deadline: Moment | None = None
     run_if: RunIf | None = None
     fatal: Any = None
     retry_if: Any = None
     limits: Sequence[str] | None = None
-    _new: NewTask | None = field(default=None, init=False, repr=False)
 
     def __new__(cls, *_: Any, **options: Any) -> TaskSpec:
         refuse_other_names(options)
@@ -86,9 +131,9 @@ class TaskSpec:
 # ---- `Plan.map`: many calls of one function as few tasks.
 
 
-#: With chunksize="auto" the calls make at most so many tasks.
+#: With chunksize="auto" the calls make at most this many tasks.
 TASKS_MAX = 500
-#: At most so many calls: more are most likely an iterable without an end, which fills the memory.
+#: The most calls of a map. More are most likely an iterable without an end, which fills the memory.
 CALLS_MAX = 5_000_000
 
 
@@ -111,12 +156,12 @@ def specs_for(
     fn: Callable[..., Any],
     iterables: Sequence[Iterable[Any]],
     chunksize: int | str,
-    options: dict[str, Any],
+    given: Mapping[str, Any],
 ) -> tuple[list[TaskSpec], int, int]:
     """The tasks, the number of calls in each, and the number of calls. Raises ZkplanError."""
     if chunksize != "auto" and not (type(chunksize) is int and chunksize >= 1):
         raise ZkplanError(f'chunksize must be "auto" or a number from 1 on, not {chunksize!r}')
-    if "key" in options:
+    if "key" in given:
         raise ZkplanError("a map has many tasks, and a key names one: give each add_task its key")
     calls = list(islice(zip(*iterables, strict=False), CALLS_MAX + 1))
     if len(calls) > CALLS_MAX:
@@ -125,7 +170,7 @@ def specs_for(
             "of them (itertools.islice), or several maps"
         )
     size = -(-len(calls) // TASKS_MAX) or 1 if chunksize == "auto" else int(chunksize)
-    options = {**getattr(fn, "zkplan_options", {}), **options, "keep": True}
+    options = {**getattr(fn, "zkplan_options", {}), **given, "keep": True}
     if size == 1:
         return [TaskSpec(fn, args, **options) for args in calls], 1, len(calls)
     name = options.pop("name", None) or function_name(fn)

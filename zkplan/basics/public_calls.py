@@ -45,17 +45,6 @@ def refuse_other_names(options: Mapping[str, Any]) -> None:
         )
 
 
-def takes_attempts(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Of a function with the options of tasks: refuse other names for them, and say so."""
-
-    @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        refuse_other_names(kwargs)
-        return function(*args, **kwargs)
-
-    return call
-
-
 # ---- Shorten tracebacks of errors in a user's call to the user's lines, without those of zkplan.
 
 

@@ -12,17 +12,10 @@ from typing import Any, NoReturn
 
 import click
 
-from ..author.definition import Checked, check_spec
+from ..author.definition import Checker
 from ..author.functions import function_at
-from ..author.options import (
-    as_names,
-    as_options,
-    check_max_running,
-    check_options,
-    check_plan_name,
-    check_retention,
-    check_share,
-)
+from ..author.new_plans import check_plan, check_share
+from ..author.options import with_options
 from ..author.task_specs import TaskSpec
 from ..basics.settings import Settings
 from ..basics.text import count
@@ -30,7 +23,7 @@ from ..client import Client
 from ..errors import InvalidPlanFile, InvalidTask
 from ..gates import When, when
 from ..plan import Plan
-from ..protocol.task_options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.task_options import DEFAULT_OPTIONS, OPTIONS, At, options_at
 from ..runtime.shell import ShellCommand, shell, words
 from .common import (
     connection_options,
@@ -50,36 +43,22 @@ else:
     import tomli as tomllib
 
 _NUMBER = (int, float)
-_TASK_OPTIONS: dict[str, tuple[type, ...]] = {
-    "attempts": (int,),
-    "retry_delay": _NUMBER,
-    "timeout": _NUMBER,
-    "priority": (int,),
-    "keep": (bool,),
-    "pure": (bool,),
-    "queue": (str,),
-    "isolation": (str,),
-    "memory_limit": (str, int),
-    "limits": (list,),
-}
-_RULES: dict[str, tuple[type, ...]] = {"fatal": (str, list), "retry_if": (str, list)}
+_PLAN_OPTIONS = {name: OPTIONS[name].values.toml for name in options_at(At.PLAN)}
+_TASK_OPTIONS = {name: OPTIONS[name].values.toml for name in options_at(At.FILE)}
 _PLAN_KEYS = {
     "name": (str,),
     "on_failure": (str,),
     "weight": (int,),
     "max_running": (int,),
     "retention": _NUMBER,
-    **_TASK_OPTIONS,
-    **_RULES,
+    **_PLAN_OPTIONS,
 }
 _CALL_KEYS: dict[str, tuple[type, ...]] = {
     "args": (list,),
     "kwargs": (dict,),
     "after": (list,),
     "when": (dict, list),
-    "run_if": (str,),
     **_TASK_OPTIONS,
-    **_RULES,
 }
 _SHELL_KEYS: dict[str, tuple[type, ...]] = {
     "cwd": (str,),
@@ -197,7 +176,7 @@ def _task(file: PlanFile, name: str, table: Any) -> TaskTable:
         table.get("kwargs", {}),
         table.get("after", []),
         _gates(file, f"{where} when", table.get("when", [])),
-        {key: table[key] for key in (*_TASK_OPTIONS, *_RULES, "run_if") if key in table},
+        {key: table[key] for key in _TASK_OPTIONS if key in table},
     )
 
 
@@ -227,8 +206,6 @@ def _check_keys(
 # ---- Make the tasks of a plan file: references, order and functions checked, nothing written.
 
 
-#: Options of a plan that are no defaults of its tasks.
-_OF_PLAN = ("on_failure", "weight", "max_running", "retention")
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -263,18 +240,19 @@ def create(client: Client, file: PlanFile, tasks: list[TaskSpec], name: str | No
 
 
 def _check_plan(file: PlanFile) -> None:
-    options = {key: value for key, value in file.options.items() if key not in _OF_PLAN}
+    given = file.options
     try:
-        check_plan_name(file.name)
-        check_share(file.options.get("weight"), None)
-        check_max_running(file.options.get("max_running"))
-        check_retention(file.options.get("retention"))
-        label, limits = "the defaults of its tasks", as_names(options.pop("limits", ()))
-        check_options(TaskOptions(**as_options(options, label), limits=limits), label)
+        check_plan(
+            file.name,
+            given.get("on_failure", "hold"),
+            given.get("retention"),
+            given.get("max_running"),
+        )
+        check_share(given.get("weight"), None)
+        options = {key: value for key, value in given.items() if key in _PLAN_OPTIONS}
+        with_options(DEFAULT_OPTIONS, options, "the defaults of its tasks")
     except InvalidTask as error:
         file.refuse("[plan]", str(error))
-    if file.options.get("on_failure", "hold") not in ("hold", "cascade"):
-        file.refuse("[plan] on_failure", 'it is "hold" or "cascade"')
 
 
 def _params(file: PlanFile, given: Mapping[str, str]) -> dict[str, Any]:
@@ -361,7 +339,7 @@ def _spec(
             **table.options,
             after=[*(specs[name] for name in table.after), *(gate(each) for each in table.when)],
         )
-        check_spec(spec, DEFAULT_OPTIONS, Checked())
+        Checker().check(spec)
         if isinstance(spec.fn, ShellCommand):
             _check_words(spec, spec.fn)
     except (InvalidTask, TypeError, ValueError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..author.operator_actions import find_worker, tell_worker, wait_until_gone, workers_of
+from ..author.operator_actions import find_worker, order_worker, wait_until_gone, workers_of
 from ..basics.settings import Settings
 from ..basics.text import count, date_time, duration
 from ..protocol.core.workers import WorkerRecord, WorkerState
@@ -155,7 +155,7 @@ def _tell(
     with open_client(settings) as client:
         found = workers_of(client, host) if host else [find_worker(client, worker or "")]
         for each in found:
-            tell_worker(client, each.id, state)
+            order_worker(client, each.id, state)
     rows = ({"id": w.id, "host": w.host, "told": state, "tasks": w.claims} for w in found)
     print_rows(rows, output, _COLUMNS_ORDERED)
     return found

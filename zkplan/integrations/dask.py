@@ -23,8 +23,8 @@ from ..client import Client
 from ..errors import InvalidTask, PlanError, PlanFailed, PlanNotFound, ZkplanError
 from ..plan import Plan
 from ..protocol.layout import PRIORITY_MAX
+from ..protocol.task_options import NAME_CHARS_MAX
 from ..tasks import Task
-from ..values.function_codec import NAME_CHARS_MAX
 
 logger = get_logger("zkplan.plan")
 

@@ -1,47 +1,232 @@
-"""The options of a task, from its record and the defaults of its plan."""
+"""The options of a task: one table of what they are, and their values as records hold them.
+
+A new option is one row in `TaskOptions`, one line in each of the types that authors see
+(`author.task_specs`), and the code that acts on it. `tests/unit/test_task_options.py` compares the
+places where options are named with this table.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from enum import Flag, auto
+from typing import Any, NamedTuple, TypeVar
 
+from ..basics.text import size
 from ..errors import PayloadUndecodable
-from .fields import NUMBER_MAX, as_text, from_json, to_json
-from .layout import DEFAULT_QUEUE, parse_queue
+from .fields import as_text, from_json, to_json
+from .layout import DEFAULT_QUEUE, OWN_LIMIT, PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue
 
+#: The longest name of a task.
+NAME_CHARS_MAX = 200
+#: The longest delay and the longest time-out.
+DELAY_MAX_S = 30 * 24 * 3600.0
+#: The tree has room for times up to the year 2286.
+LATEST_S = 9_999_999_999.0
+#: The bounds of a memory limit: a process needs some for Python itself.
+MEMORY_MIN, MEMORY_MAX = 64 * 1024 * 1024, 2**50
+#: How many limits a task may name. With the limit of its plan there are eight.
+LIMITS_MAX = 7
 #: The length of a W3C traceparent of version 00, such as 00-TRACE-SPAN-01.
 TRACEPARENT_CHARS = 55
 RUN_IF = ("all_succeeded", "all_finished", "any_failed")
 
 
+class At(Flag):
+    """Where an option may be given."""
+
+    #: `Plan.add_task`, `Plan.map` and `TaskSpec`.
+    TASK = auto()
+    #: `@zkplan.task`.
+    FUNCTION = auto()
+    #: As the default for the tasks of a plan: `Client.create_plan`, and `[plan]` of a plan file.
+    PLAN = auto()
+    #: `[tasks.NAME]` of a plan file.
+    FILE = auto()
+    #: The HTTP service, for a task.
+    HTTP = auto()
+    #: A task that is a gate (`zkplan.when`).
+    GATE = auto()
+    #: Nowhere: zkplan sets it.
+    NOWHERE = 0
+    USUAL = TASK | FUNCTION | PLAN | FILE | HTTP
+
+
+class Values(NamedTuple):
+    """What values an option may have, from an author and in a record."""
+
+    fits: Callable[[Any], bool]
+    #: What an error says that the value must be.
+    must_be: str
+    #: The types of such a value in a plan file.
+    toml: tuple[type, ...] = ()
+
+
+class Option(NamedTuple):
+    """A row of the table, beside the name, the type and the default, which are those of a field of
+    TaskOptions."""
+
+    values: Values
+    given: At
+    #: For the table in docs/start/reference.md.
+    means: str
+
+
+def _whole(least: int, most: int) -> Values:
+    return Values(
+        lambda value: type(value) is int and least <= value <= most, f"{least} to {most}", (int,)
+    )
+
+
+def _seconds(most: float, *, from_zero: bool) -> Values:
+    def fits(value: Any) -> bool:
+        # True is a number in Python, but no number of seconds.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (value >= 0 if from_zero else value > 0) and value <= most
+
+    bounds = f"0 to {most:.0f} seconds" if from_zero else f"above 0, at most {most:.0f} seconds"
+    return Values(fits, bounds, (int, float))
+
+
+def _one_of(*words: str) -> Values:
+    *most, last = (f'"{word}"' for word in words)
+    must_be = f"{', '.join(most)} or {last}"
+    return Values(lambda value: type(value) is str and value in words, must_be, (str,))
+
+
+def _optional(values: Values) -> Values:
+    return values._replace(fits=lambda value: value is None or values.fits(value))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= NAME_CHARS_MAX and value.isprintable()
+
+
+def _are_limits(value: Any) -> bool:
+    return (
+        type(value) is tuple
+        and len(value) <= LIMITS_MAX
+        and all(type(each) is str and parse_queue(each) and each != OWN_LIMIT for each in value)
+    )
+
+
+def _are_texts(value: Any) -> bool:
+    return type(value) is tuple and all(type(each) is str for each in value)
+
+
+_NAME = Values(_is_name, f"at most {NAME_CHARS_MAX} printable characters")
+_YES_OR_NO = Values(lambda value: type(value) is bool, "True or False", (bool,))
+_QUEUE = Values(
+    lambda value: type(value) is str and parse_queue(value) is not None,
+    f"a name: {QUEUE_NAMES}",
+    (str,),
+)
+_MEMORY = _whole(MEMORY_MIN, MEMORY_MAX)._replace(
+    must_be=f"{size(MEMORY_MIN)} to {size(MEMORY_MAX)}", toml=(str, int)
+)
+_MOMENT = _optional(_seconds(LATEST_S, from_zero=True))._replace(
+    must_be="a moment between 1970 and 2286"
+)
+_LIMITS = Values(
+    _are_limits,
+    f"a list of at most {LIMITS_MAX} names, without `{OWN_LIMIT}`: {QUEUE_NAMES}",
+    (list,),
+)
+_EXCEPTIONS = Values(_are_texts, "classes of exceptions, or their names", (str, list))
+_EXCEPTIONS_OR_FUNCTION = Values(
+    lambda value: type(value) is str or _are_texts(value),
+    "a function, or classes of exceptions",
+    (str, list),
+)
+_TRACEPARENT = Values(
+    lambda value: type(value) is str and len(value) in (0, TRACEPARENT_CHARS), "a traceparent"
+)
+
+T = TypeVar("T")
+
+
+def _row(default: T, values: Values, means: str, given: At = At.USUAL) -> T:
+    made: T = field(default=default, metadata={"option": Option(values, given, means)})
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How a task is run. Times are in seconds. With `keep` None, a result that no task takes is
-    kept. `pure` promises the same result for the same arguments, and no other effect. With
-    `isolation` None the worker decides. `memory_limit` is in bytes. `not_before` and `deadline` are
-    wall-clock seconds since 1970."""
+    """How a task is run. Each field is a row of the table.
 
-    name: str = ""
-    attempts: int = 3
-    retry_delay: float = 1.0
-    timeout: float | None = None
-    priority: int = 0
-    keep: bool | None = None
-    pure: bool = False
-    queue: str = DEFAULT_QUEUE
-    isolation: str | None = None
-    memory_limit: int | None = None
-    not_before: float | None = None
-    deadline: float | None = None
-    limits: tuple[str, ...] = ()
-    #: `all_succeeded`, `all_finished` or `any_failed`.
-    run_if: str = "all_succeeded"
-    #: Names `module:class` of exceptions that are not retried.
-    fatal: tuple[str, ...] = ()
-    #: Names of exceptions that alone are retried, or a dumped function in base64.
-    retry_if: tuple[str, ...] | str = ()
-    #: The span of its author, as a W3C traceparent; empty where nobody traces.
-    traceparent: str = ""
+    Times are in seconds, moments in wall-clock seconds since 1970, memory in bytes. In `retry_if` a
+    function is dumped, in base64.
+    """
+
+    name: str = _row(
+        "",
+        _NAME,
+        "how views and errors call the task; by default the name of its function",
+        At.TASK | At.FUNCTION | At.HTTP | At.GATE,
+    )
+    attempts: int = _row(3, _whole(1, 1000), "how often the task may run, with the first run")
+    retry_delay: float = _row(
+        1.0,
+        _seconds(DELAY_MAX_S, from_zero=True),
+        "the delay before the second attempt; it doubles with each failure",
+    )
+    timeout: float | None = _row(
+        None, _optional(_seconds(DELAY_MAX_S, from_zero=False)), "how long one attempt may take"
+    )
+    priority: int = _row(
+        0,
+        _whole(PRIORITY_MIN, PRIORITY_MAX),
+        "a task with a higher priority runs earlier",
+        At.USUAL | At.GATE,
+    )
+    keep: bool | None = _row(
+        None,
+        _optional(_YES_OR_NO)._replace(must_be="True, False or None"),
+        "whether the result is kept; None: if no other task takes it",
+        At.USUAL | At.GATE,
+    )
+    pure: bool = _row(
+        False,
+        _YES_OR_NO,
+        "promises the same result for the same arguments, and no other effect",
+    )
+    queue: str = _row(
+        DEFAULT_QUEUE, _QUEUE, "only workers that serve it run the task", At.USUAL | At.GATE
+    )
+    isolation: str | None = _row(
+        None,
+        _optional(_one_of("thread", "process")),
+        "whether it runs in a process of its own; None: as the worker says",
+        At.USUAL & ~At.HTTP,
+    )
+    memory_limit: int | None = _row(
+        None,
+        _optional(_MEMORY),
+        "the memory of its process, in bytes or as a text (`2GB`)",
+        At.USUAL & ~At.HTTP,
+    )
+    not_before: float | None = _row(
+        None, _MOMENT, "the task does not run before this moment", At.TASK | At.HTTP
+    )
+    deadline: float | None = _row(
+        None, _MOMENT, "if it has not ended by this moment, it fails for good", At.TASK | At.HTTP
+    )
+    limits: tuple[str, ...] = _row(
+        (), _LIMITS, "limits that bound how many such tasks run at a time, or start in a period"
+    )
+    run_if: str = _row(
+        RUN_IF[0],
+        _one_of(*RUN_IF),
+        "when it runs, by how the tasks ended that it waits for",
+        At.USUAL & ~At.PLAN,
+    )
+    fatal: tuple[str, ...] = _row((), _EXCEPTIONS, "exceptions that use up all attempts at once")
+    retry_if: tuple[str, ...] | str = _row(
+        (), _EXCEPTIONS_OR_FUNCTION, "the only exceptions after which it is tried again"
+    )
+    traceparent: str = _row(
+        "", _TRACEPARENT, "the span of its author, as a W3C traceparent", At.NOWHERE
+    )
 
     @property
     def is_isolated(self) -> bool:
@@ -52,10 +237,10 @@ class TaskOptions:
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
-        if self is DEFAULT_OPTIONS or self == DEFAULT_OPTIONS:
+        if self is DEFAULT_OPTIONS:
             return b"{}"
-        default = asdict(DEFAULT_OPTIONS)
-        return to_json({key: value for key, value in asdict(self).items() if value != default[key]})
+        values = ((name, getattr(self, name)) for name in OPTIONS)
+        return to_json({name: value for name, value in values if value != _DEFAULTS[name]})
 
     @classmethod
     def from_json(cls, data: bytes) -> TaskOptions:
@@ -65,58 +250,30 @@ class TaskOptions:
 
     @classmethod
     def from_value(cls, value: Any) -> TaskOptions:
-        """Read options from parsed JSON. Raises PayloadUndecodable for values that make no
-        sense."""
+        """Read options from parsed JSON; those that are unknown here are passed over.
+
+        Raises PayloadUndecodable for values that make no sense: anybody may write a record, and a
+        wrong type would break the worker far from here.
+        """
         if not isinstance(value, dict):
             raise PayloadUndecodable("the options of a task are not a JSON object")
-        given: dict[str, Any] = {key: item for key, item in value.items() if key in _NAMES}
-        for key, item in given.items():
-            if isinstance(item, list):
-                given[key] = tuple(item)
-        options = cls(**given)
-        if not options._plausible():
-            # Anybody may write a record; a wrong type would break the worker far from here.
-            raise PayloadUndecodable("the options of a task make no sense")
-        name = as_text(options.name)
-        return options if name == options.name else replace(options, name=name)
-
-    def _plausible(self) -> bool:
-        def number(value: Any, least: float) -> bool:
-            # Bounded, because whole numbers beyond the range of a float break what reckons with it.
-            return type(value) in (int, float) and least <= value < NUMBER_MAX
-
-        return (
-            type(self.name) is str
-            and type(self.attempts) is int
-            and number(self.attempts, 0)
-            and type(self.priority) is int
-            and number(self.priority, -NUMBER_MAX)
-            and number(self.retry_delay, 0)
-            and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
-            and (self.keep is None or type(self.keep) is bool)
-            and type(self.pure) is bool
-            and type(self.queue) is str
-            and parse_queue(self.queue) is not None
-            and (self.not_before is None or number(self.not_before, 0))
-            and (self.deadline is None or number(self.deadline, 0))
-            and type(self.limits) is tuple
-            and all(type(name) is str and parse_queue(name) for name in self.limits)
-            and self.isolation in (None, "thread", "process")
-            and (
-                self.memory_limit is None
-                or (type(self.memory_limit) is int and 0 < self.memory_limit < NUMBER_MAX)
-            )
-            and self.run_if in RUN_IF
-            and _are_texts(self.fatal)
-            and (type(self.retry_if) is str or _are_texts(self.retry_if))
-            and type(self.traceparent) is str
-            and len(self.traceparent) in (0, TRACEPARENT_CHARS)
-        )
+        given: dict[str, Any] = {}
+        for name in filter(OPTIONS.__contains__, value):
+            item = tuple(value[name]) if type(value[name]) is list else value[name]
+            # Which characters are printable depends on the version of Python.
+            fits = type(item) is str if name == "name" else OPTIONS[name].values.fits(item)
+            if not fits:
+                raise PayloadUndecodable(f"the options of a task make no sense: {name}")
+            given[name] = as_text(item) if name == "name" else item
+        return cls(**given)
 
 
-def _are_texts(value: Any) -> bool:
-    return type(value) is tuple and all(type(each) is str for each in value)
-
-
+#: The table: its rows by the names of the options, in the order of records.
+OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(TaskOptions)}
 DEFAULT_OPTIONS = TaskOptions()
-_NAMES = frozenset(field.name for field in fields(TaskOptions))
+_DEFAULTS: dict[str, Any] = {name: getattr(DEFAULT_OPTIONS, name) for name in OPTIONS}
+
+
+def options_at(place: At) -> tuple[str, ...]:
+    """The names of the options that may be given at a place."""
+    return tuple(name for name, option in OPTIONS.items() if option.given & place)

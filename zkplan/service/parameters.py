@@ -5,21 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Header, Path, Request, Security
 from fastapi.security import HTTPBearer
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from ..author.options import DELAY_MAX_S, LIMITS_MAX
 from ..client import Client
 from ..errors import ClientClosed, InvalidTask, PayloadUndecodable, ServerRolledBack
 from ..plan import Plan
 from ..protocol.features.keys import LEASE_MS
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN
 from ..protocol.records import PlanRecord
-from ..values.function_codec import NAME_CHARS_MAX
+from ..protocol.task_options import DELAY_MAX_S, LIMITS_MAX, NAME_CHARS_MAX
 from ..views.task_info import require_task
 from .answers import NumberOrNull, Out, Problem
 from .lease_records import is_held_by
@@ -183,7 +182,6 @@ Errors = Annotated[
     list[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$", max_length=200)]],
     Field(max_length=50, description="Classes of exceptions, as MODULE:CLASS."),
 ]
-RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
 
 
 class Strict(BaseModel):

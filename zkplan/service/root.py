@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from ..author.operator_actions import find_worker, tell_worker
+from ..author.operator_actions import find_worker, order_worker
 from ..client import Client
 from ..protocol.core.workers import WorkerState
 from ..protocol.features.limits import PERIODS_S, SIZE_MAX
@@ -298,7 +298,7 @@ def resume_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
 
 
 def _ordered(client: Client, worker: str, state: WorkerState) -> WorkerOut:
-    return WorkerOut.model_validate(tell_worker(client, worker, state)._replace(state=state))
+    return WorkerOut.model_validate(order_worker(client, worker, state)._replace(state=state))
 
 
 caller_router = APIRouter(tags=["root"], responses=documented())

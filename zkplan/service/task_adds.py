@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from ..author.functions import NamedFunction
-from ..author.task_specs import TaskSpec
+from ..author.task_specs import RunIf, TaskSpec
 from ..errors import InvalidTask
 from ..plan import Plan
+from ..protocol.task_options import At, options_at
 from ..tasks import Task
 from ..values.json_values import DEPTH_MAX
 from .answers import documented
@@ -20,7 +21,6 @@ from .parameters import (
     Label,
     MomentIn,
     PlanOf,
-    RunIf,
     Strict,
     TaskOptionsIn,
     idempotency_key_header,
@@ -125,7 +125,7 @@ def add_tasks(
 
 #: The key of an object in arguments that stands for the result of a task.
 TASK = "$task"
-_OPTIONS = (*TaskOptionsIn.model_fields, "name", "key", "not_before", "deadline", "run_if")
+_OPTIONS = (*options_at(At.HTTP), "key")
 _REF = f'{{"{TASK}": REF}}, where REF is the number of a task, or the id of one before it'
 
 

@@ -12,13 +12,11 @@ import dill
 
 from ..basics.text import summary_of
 from ..errors import PayloadUndecodable
-from ..protocol.task_options import TRACEPARENT_CHARS
+from ..protocol.task_options import NAME_CHARS_MAX, TRACEPARENT_CHARS
 from .functions_by_name import EACH, kind_of_function, load_by_name, note_imports
 from .json_values import JSON
 from .pickle_by_value import dump_by_value
 
-#: The longest name of a task.
-NAME_CHARS_MAX = 200
 #: The version of Python that functions by value are bound to.
 HERE = bytes(sys.version_info[:2])
 #: The first byte of what may precede a value: a trace, the mark of a skip, a name.

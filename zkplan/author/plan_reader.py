@@ -1,8 +1,7 @@
-"""The half of a Plan that only looks: its state, its tasks, its results, and its end."""
+"""Read one plan: its state, tasks, results, history and end. Nothing here changes it."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Literal
@@ -10,19 +9,17 @@ from typing import Any, Literal
 from ..basics.cron import zone_of
 from ..basics.notebook_html import Picture, plan_picture, readable
 from ..basics.public_calls import Duration, told_to_caller
-from ..errors import PlanError, ZkplanError
+from ..errors import ZkplanError
 from ..protocol.core import plan_life
 from ..protocol.core.plan_life import PlanStatus
 from ..protocol.core.plans_and_queues import plan_record
-from ..protocol.features.plan_check import Report, check
 from ..protocol.layout import number_of
 from ..protocol.records import Dead, PlanRecord
-from ..values.check_blobs import check_blobs
-from ..values.check_seals import find_unsealed
 from ..values.connection import Connection
-from ..values.guard import reported
 from ..views.deadlock import dead_letters, status_of
+from ..views.find import find_task
 from ..views.graph import PlanGraph, plan_graph
+from ..views.history import Event, read
 from ..views.notebook import graph_svg, show_live
 from ..views.task_lists import (
     OutcomeSummary,
@@ -35,22 +32,23 @@ from ..views.task_lists import (
 from ..views.why import why_plan
 from ..views.why_facts import Why
 from .completion import tasks_in
-from .results import Asked, kept_results, results_of
-from .waiting import end_if_drained, in_thread, wait_for_plan
+from .futures import Watcher
+from .handles import TaskHandle
+from .results import kept_results, results_of
+from .waiting import EventStream, end_if_drained, in_thread, wait_for_plan
 
-#: In a notebook the graph of so many tasks is drawn: it is read anew whenever something changes.
+#: A notebook draws the graph of at most this many tasks: it is read anew at each change.
 DRAWN_MAX = 200
 
 
-class WatchedPlan:
-    """The half of a plan's handle that changes nothing, and the check, which repairs."""
+class PlanReader:
+    """A handle that only reads its plan. It is thread-safe. Plan is one that also changes it."""
 
     def __init__(self, client: Connection, path: str, record: PlanRecord | None = None) -> None:
         self._client = client
         self.path = path
         self._record = record
-        #: The thread that is inside the plan's `with` block.
-        self._opened_by = 0
+        self._watcher = Watcher()
 
     @property
     def client(self) -> Any:
@@ -84,6 +82,8 @@ class WatchedPlan:
             return None
         return datetime.fromtimestamp(record.due, zone_of(record.timezone))
 
+    # ---- its tasks
+
     def dead(self) -> Iterator[tuple[str, Dead]]:
         """Iterate over the tasks that are out of attempts: number and dead letter. Raises
         PlanNotFound.
@@ -108,6 +108,8 @@ class WatchedPlan:
         """
         return kept_outcomes(self._client, self.path)
 
+    # ---- its state
+
     def status(self) -> PlanStatus:
         """The plan in numbers. Raises PlanNotFound.
 
@@ -128,10 +130,10 @@ class WatchedPlan:
         return why_plan(self._client, self.path)
 
     def graph(self, sample: int | None = None) -> PlanGraph:
-        """All unfinished tasks, alike ones in one box. Raises PlanNotFound.
+        """All unfinished tasks, similar ones in one box. Raises PlanNotFound.
 
-        With `sample` only so many tasks are read, spread evenly over the plan, with 20 edges of
-        each at most: the numbers of tasks and edges are then estimates.
+        With `sample` it reads only this many tasks, spread evenly over the plan, with at most 20
+        edges of each: the numbers of tasks and edges are then estimates.
         """
         return plan_graph(self._client, self.path, sample)
 
@@ -142,6 +144,35 @@ class WatchedPlan:
         if status.state == "running" and status.tasks == status.dead:
             return end_if_drained(self._client, self.path)
         return status.ended is not None
+
+    def history(
+        self, task: TaskHandle | str | int | None = None, since: datetime | float | None = None
+    ) -> list[Event]:
+        """What happened to one task or to all, in the order in which ZooKeeper applied it.
+
+        `since` is a datetime with a zone, or seconds since 1970. A history is bounded: the oldest
+        events of a plan with many tasks go to the store, or are deleted where workers have none.
+        Raises HistoryNotKept, PayloadUndecodable.
+        """
+        after = since.timestamp() if isinstance(since, datetime) else since or 0.0
+        events = read(self._client.values, self.path)[0]
+        number = ""
+        if isinstance(task, TaskHandle):
+            number = task.number
+        elif task is not None:
+            number = find_task(self._client, self.path, task)[0]
+        return [each for each in events if each.when >= after and number in ("", each.task)]
+
+    def events(self, *, follow: bool = True) -> EventStream:
+        """Iterate over the events from the first on, with `for` or `async for`; with `follow` also
+        over those to come, until the plan has ended.
+
+        It waits for the next one by a watch. Iterating raises as `history`.
+        """
+        read = None if follow else self.history
+        return EventStream(self._client.values, self.path, read)
+
+    # ---- its end and its results
 
     @told_to_caller
     def wait(
@@ -176,7 +207,7 @@ class WatchedPlan:
     @told_to_caller
     def results(
         self,
-        tasks: Iterable[Asked] | None = None,
+        tasks: Iterable[TaskHandle] | None = None,
         timeout: Duration | None = None,
         on_error: Literal["raise", "return"] = "raise",
     ) -> list[Any]:
@@ -200,33 +231,11 @@ class WatchedPlan:
             return kept_results(self._client, self.path, timeout, raises)
         return results_of(self._client, self.path, tasks_in(tasks, "results"), timeout, raises)
 
+    def flush(self) -> None:
+        """Send the adds that a `with` block has kept back. Only Plan has any."""
+
     def _refuse_to_wait_inside(self) -> None:
-        """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
-
-        Another thread may wait: this one will end the block.
-        """
-        if self._opened_by != threading.get_ident():
-            return
-        if self._client.transport.run(plan_life.status(self.path)).state == "defining":
-            raise PlanError(
-                self.path,
-                f"{self.path} is marked ready at the end of its `with` block, and its tasks run "
-                "only after it: wait for them below the block",
-            )
-
-    def check(self, repair: bool = True) -> Report:
-        """Check the whole plan against the invariants, and its values in the store: up to 1 GiB of
-        them are read, to find damaged ones. With keys, read all that is sealed, and report what is
-        not sealed for its place. With `repair`, repair what may be repaired, and delete values that
-        nothing needs. Raises StoreUnavailable."""
-        client = self._client
-        with reported(self.path):
-            report = client.transport.run(check(client.paths, self.number, repair))
-            if client.guard is not None:
-                unsealed = find_unsealed(client.guard, client.paths, self.number)
-                report.problems += client.transport.run(unsealed)
-            check_blobs(client.transport, client.paths, client.values, self.number, repair, report)
-        return report
+        """Raise PlanError where a wait would never end: in the `with` block of a Plan."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.path}>"
