@@ -1,7 +1,6 @@
 """Compute retry delays: exponential, capped and jittered.
 
-Time and chance are arguments: the caller passes the random number, drawn from CHANCE, so a test
-can pin it.
+The caller passes the random number, drawn from CHANCE, so that a test can fix it.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import os
 import random
 from dataclasses import dataclass
 
-#: Not the shared generator of `random`: tasks may seed that one alike, and then their workers would
-#: retry at the same time. Nor the system's: kazoo draws six times for a task of a chain, each time
-#: with a system call.
+#: Not the shared generator of `random`: tasks may give it the same seed, and then their workers
+#: would retry at the same time. Nor the system's: kazoo draws six times for a task of a chain, each
+#: time with a system call.
 CHANCE = random.Random()
 if hasattr(os, "register_at_fork"):  # a child would draw what its parent draws
     os.register_at_fork(after_in_child=CHANCE.seed)
@@ -23,8 +22,8 @@ if hasattr(os, "register_at_fork"):  # a child would draw what its parent draws
 class Backoff:
     """Delays that grow by `factor` from `initial_s` to `max_s` seconds.
 
-    `jitter` is the share of each delay that is random (0 to 1): with 0.5 a delay d becomes
-    something between d/2 and d, so that workers which failed together do not return together.
+    `jitter` is the share of each delay that is random (0 to 1): with 0.5 a delay d becomes a time
+    between d/2 and d, so that workers that failed together do not return together.
 
     >>> [Backoff(initial_s=1, factor=2, max_s=5, jitter=0).delay_s(n, 0.5) for n in range(4)]
     [1.0, 2.0, 4.0, 5.0]

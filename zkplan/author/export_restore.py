@@ -58,7 +58,12 @@ def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
     """
     held = (yield from find_key(paths, record.key)) if record.key else None
     if held is not None:
-        raise key_taken(paths, record.key, held.number)
+        other = paths.plan(held.number)
+        raise PlanExists(
+            other,
+            f"{other} has the key {record.key!r} of the plan that is imported: remove that one "
+            "first, or ask for a second plan (--copy), which gets no key",
+        )
     if record.key:
         yield from ensure_keys(paths)
     name, uid = f"{record.name} {HALF}".strip(), os.urandom(12).hex()
@@ -100,15 +105,6 @@ def fill(
     if key:
         ends += key_ops(paths, key, None)(plan)
     yield from _write(path, step + 1, record, ends)
-
-
-def key_taken(paths: Paths, key: str, number: str) -> PlanExists:
-    path = paths.plan(number)
-    return PlanExists(
-        path,
-        f"{path} has the key {key!r} of the plan that is imported: remove that one first, or ask "
-        "for a second plan (--copy), which gets no key",
-    )
 
 
 def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
@@ -258,7 +254,7 @@ class Unpacker:
     def znodes(self, items: Iterable[Znode | Piece]) -> Iterator[Znode]:
         """The znodes, in order. Raises StoreUnavailable."""
         store = ""
-        for blob, group in groupby(items, _blob_of):
+        for blob, group in groupby(items, lambda item: getattr(item, "blob", "")):
             if blob and self._store is not None:
                 store = store or self._store.identity()
                 self._store.write(self.folder, blob, (item.data for item in group))
@@ -271,7 +267,3 @@ class Unpacker:
         """Delete what was written. Raises StoreUnavailable."""
         if self._store is not None:
             self._store.delete_folder(self.folder)
-
-
-def _blob_of(item: Znode | Piece) -> str:
-    return item.blob if isinstance(item, Piece) else ""

@@ -235,15 +235,11 @@ def wait(
             if return_when == FIRST_COMPLETED:
                 break
             if return_when == FIRST_EXCEPTION and any(
-                completed.error is not None or _is_failure(outcome)
+                completed.error is not None or (outcome or b"")[2:3] == FAILURE
                 for (_, completed), outcome in with_outcomes(found)
             ):
                 break
         return DoneAndNotDone((done, set(group.open)))
-
-
-def _is_failure(outcome: bytes | None) -> bool:
-    return outcome is not None and outcome[2:3] == FAILURE
 
 
 async def completion(task: TaskHandle) -> tuple[Completed, bytes | None]:

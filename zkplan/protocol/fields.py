@@ -1,8 +1,8 @@
 """The fields of records: checked JSON values, and the stand-in for data whose seal is wrong.
 
-With keys every read is opened before a step sees it (`zkplan.values`). What cannot be opened
-becomes an `Unproven`: bytes that no parser of zkplan takes, and that say why. So a step that knows
-nothing of keys meets a damaged record, and uses nothing of it.
+With keys, `zkplan.values` opens every read before a step sees it. Data that cannot be opened become
+an `Unproven`: bytes that no parser accepts, and that say why. So a step, which knows no keys, finds
+a damaged record and uses nothing of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Unproven(bytes):
     error: PayloadUndecodable
 
     def __new__(cls, error: PayloadUndecodable) -> Unproven:
-        # Neither JSON, nor digits, nor an envelope, and not empty: empty data have a meaning.
+        # No JSON, digits or envelope. Not empty either: empty data have a meaning.
         made = super().__new__(cls, b"\0 refused")
         made.error = error
         return made
 
     @property
     def is_forged(self) -> bool:
-        """Whether no holder of a known key has sealed it; if not, the key is unknown here."""
+        """Whether no known key has sealed it. Otherwise the key is unknown here."""
         return isinstance(self.error, PayloadRefused)
 
 
@@ -43,15 +43,15 @@ def require_proven(data: bytes) -> None:
 
 
 def require_known_key(path: str, data: bytes) -> None:
-    """As `require_opened`, but data that nobody with a known key has sealed are let pass: they say
-    nothing of the keys of those who read what is written beside them."""
+    """As `require_opened`, but accepts data that no known key has sealed: they do not show which
+    keys the readers of their neighbours have."""
     if not (isinstance(data, Unproven) and data.is_forged):
         require_opened(path, data)
 
 
 def require_opened(path: str, data: bytes) -> None:
-    """For who writes anew what he has read: raises PayloadUndecodable where nobody could read it
-    here, with another key or with none."""
+    """Check data before they are written anew. Raises PayloadUndecodable if they cannot be read
+    here, because they are sealed with another key, or no key is known."""
     require_proven(data)
     if data.startswith(formats.SEALED):
         raise PayloadUndecodable(f"{path} is not used: {NO_SECRET}")
@@ -62,7 +62,7 @@ def require_opened(path: str, data: bytes) -> None:
 
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
-#: What stays for ever, where a number of seconds stands otherwise.
+#: In place of a number of seconds: for ever.
 FOREVER = "forever"
 
 
@@ -87,13 +87,12 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def as_text(value: Any, default: str = "") -> str:
-    """A text that any file takes: JSON can hold half a character (a lone surrogate), which none
-    takes."""
+    """A text that can be encoded: JSON can hold half a character (a lone surrogate)."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else default
 
 
 def as_rank(value: Any) -> str:
-    """The rank at the start of `value`, or empty. It becomes part of a path, so it is checked."""
+    """The rank at the start of `value`, or empty. It becomes part of a path: so it is checked."""
     rank = as_text(value)[:4]
     return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
 
@@ -109,7 +108,7 @@ def as_queues(value: Any) -> tuple[str, ...]:
 
 
 def as_names(value: Any) -> tuple[str, ...]:
-    """The texts of a list; what else stands there is left out."""
+    """The texts of a list; other items are left out."""
     named = value if isinstance(value, list) else ()
     return tuple(as_text(each) for each in named if isinstance(each, str))
 
@@ -121,15 +120,15 @@ def as_whole(value: Any, what: str) -> int:
 
 
 def as_seconds(value: Any, what: str) -> float:
-    # Compared before it is converted, because float() refuses whole numbers beyond its range; NaN
-    # lies within no bounds. They are the years that a date can have, wherever one is shown.
+    # Compared first, because float() refuses whole numbers beyond its range. NaN lies within no
+    # bounds. The bounds are the years that a date can have.
     if not isinstance(value, int | float) or not -6e10 < value < 2.5e11:
         raise PayloadUndecodable(f"{what} has no time where one belongs")
     return float(value)
 
 
 def as_retention(value: Any) -> float | None:
-    """None for anything else than seconds: then the plan stays, which does no harm."""
+    """Seconds; None for anything else: then the plan stays, which does no harm."""
     known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
     return float(value) if known else None
 

@@ -10,17 +10,17 @@ from ..errors import OtherFormat
 
 #: Of the tree: names, records and what they mean. It stands in the record of each plan.
 TREE = 3
-#: What each kind of payload begins with: letters of its own, and its number in one digit. A new
-#: letter of an event is no new format of the history: those who do not know it pass it over.
+#: The first bytes of each kind of payload: its own letters, and its number in one digit. A new
+#: letter of an event is no new format of the history: readers that do not know it pass it over.
 ENVELOPE = b"e3"
 SEALED = b"z3"
 HISTORY = b"h1"
 BLOB = b"zkb1"
 HISTORY_PART = b"zkh1"
-#: Of an exported plan. Its first line holds it.
+#: Of an exported plan: it stands in the first line.
 ARCHIVE = 3
 
-#: Envelopes began so before they had letters of their own.
+#: The first bytes of envelopes before they had their own letters.
 _ENVELOPE_1 = b"z1"
 
 
@@ -31,8 +31,10 @@ def require_format(written: object, known: int) -> None:
 
 
 def require_magic(data: bytes, magic: bytes) -> None:
-    """Raises OtherFormat for a payload of the kind of `magic` with another number. All else
-    passes: it may be damaged."""
+    """Raises OtherFormat for a payload of the kind of `magic` with another number.
+
+    Everything else passes: it may be damaged.
+    """
     letters, number = magic[:-1], data[len(magic) - 1 : len(magic)]
     if data.startswith(magic):
         return
