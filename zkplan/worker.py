@@ -5,27 +5,33 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from .author.options import memory_bytes
-from .backoff import Backoff
+from .backoff import CHANCE, Backoff
 from .basics import __version__
 from .basics.public_calls import Duration, in_seconds
 from .basics.settings_fields import OUTPUT_MAX
 from .errors import ZkplanError
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
+from .runtime.assembly import Assembly
 from .runtime.context import PlanWithin
 from .runtime.isolation_processes import TASKS_PER_CHILD, Processes
-from .runtime.loop import Loop
+from .runtime.membership import new_identity
 from .runtime.output import captured
 from .runtime.plan_shares import Policy, check_policy
 from .runtime.retention import Collector
+from .runtime.runner import Runner
 from .runtime.statistics import Statistics
+from .runtime.threads import ThreadPool
+from .transport.server_clock import CLOCK
+from .transport.transport import Mailbox
 from .values.functions_by_name import AllowList, registered
 from .values.keyring import names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from .client import Client
 
@@ -53,6 +59,34 @@ def check_isolation(isolation: str, tasks_per_child: int = 1) -> None:
         raise ZkplanError('isolation="process" needs Linux: what it watches and ends is in /proc')
     if type(tasks_per_child) is not int or tasks_per_child < 1:
         raise ZkplanError(f"tasks_per_child must be 1 or more, not {tasks_per_child!r:.50}")
+
+
+def _check(threads: int, max_abandoned: int | None, task_output: int) -> None:
+    """Raises ZkplanError for a number out of range."""
+    if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
+        raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
+    if max_abandoned is not None and (type(max_abandoned) is not int or max_abandoned < 1):
+        raise ZkplanError(f"max_abandoned must be 1 or more, not {max_abandoned!r}")
+    if type(task_output) is not int or not 0 <= task_output <= OUTPUT_MAX:
+        raise ZkplanError(f"task_output must be 0 to {OUTPUT_MAX} bytes, not {task_output!r}")
+
+
+def _allow_list(
+    is_json: bool, allow: Iterable[str], kinds: Collection[str], isolation: str
+) -> AllowList | None:
+    """The functions that a worker with serializer json may run; None with another serializer."""
+    if not is_json:
+        if tuple(allow):
+            raise ZkplanError(
+                "a list of allowed functions needs serializer json: a pickle may call any function"
+            )
+        return None
+    if isolation == "process":
+        raise ZkplanError(
+            "a worker with serializer json has no processes for tasks: leave out "
+            'isolation="process"'
+        )
+    return AllowList(allow, may_be_empty=bool(kinds))
 
 
 class Worker:
@@ -105,13 +139,10 @@ class Worker:
         """With `max_abandoned` it drains and ends once that many functions were given up (timed
         out, cancelled) and hold their threads for 10 seconds; what runs has 30 seconds. Without it,
         it goes on with fewer slots."""
-        if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
-            raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
-        if max_abandoned is not None and (type(max_abandoned) is not int or max_abandoned < 1):
-            raise ZkplanError(f"max_abandoned must be 1 or more, not {max_abandoned!r}")
+        _check(threads, max_abandoned, task_output)
         check_isolation(isolation, tasks_per_child)
-        if type(task_output) is not int or not 0 <= task_output <= OUTPUT_MAX:
-            raise ZkplanError(f"task_output must be 0 to {OUTPUT_MAX} bytes, not {task_output!r}")
+        kinds = registered()
+        allowed = _allow_list(client.codec.is_json_only, allow, kinds, isolation)
         self._captures = captured if task_output else nullcontext
         self._processes = Processes(
             client.codec,
@@ -121,39 +152,49 @@ class Worker:
             tasks_per_child,
         )
         self.client, self.queues = client, check_queues(queues)
-        kinds = registered()
-        is_json = client.codec.is_json_only
-        allowed = AllowList(allow, may_be_empty=bool(kinds)) if is_json else None
-        if allowed is None and tuple(allow):
-            raise ZkplanError(
-                "a list of allowed functions needs serializer json: a pickle may call any function"
-            )
-        if allowed is not None and isolation == "process":
-            raise ZkplanError(
-                "a worker with serializer json has no processes for tasks: leave out "
-                'isolation="process"'
-            )
-        self._loop = Loop(
-            client.transport,
-            client.values.for_worker(allowed),
-            client.paths,
-            threads,
-            self.queues,
-            names_of(client.keys),
-            backoff or Backoff(initial_s=0.5, max_s=5.0),
-            lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
-            client.sweeper,
-            self._processes,
-            __version__,
-            Collector(client),
-            check_policy(share),
-            client.recorder,
-            max_abandoned,
-            kinds,
-        )
-        self._loop.runner.output_max = task_output
+        self._values = client.values.for_worker(allowed)
+        self._loop = Assembly(
+            transport=client.transport,
+            paths=client.paths,
+            codec=self._values.codec,
+            clock=CLOCK,
+            chance=CHANCE,
+            inbox=Mailbox(),
+            make_pool=partial(self._make_pool, threads),
+            identity=new_identity(),
+            queues=self.queues,
+            kinds=kinds,
+            keys=names_of(client.keys),
+            version=__version__,
+            isolation=self._processes.default,
+            backoff=backoff or Backoff(initial_s=0.5, max_s=5.0),
+            share=check_policy(share),
+            max_abandoned=max_abandoned,
+            output_max=task_output,
+            sweeper=client.sweeper,
+            collector=Collector(client),
+            recorder=client.recorder,
+        ).loop
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
+
+    def _make_pool(self, threads: int, parts: Assembly) -> ThreadPool:
+        client = self.client
+        self._runner = Runner(
+            transport=client.transport,
+            values=self._values,
+            plan_within=lambda job: PlanWithin(
+                client, job.claim.plan_path, job.plan, job.claim.task, job.adds
+            ),
+            vanished=parts.vanished,
+            queues=self.queues,
+            is_busy=lambda: parts.pool.waiting() > 0,
+            isolation=self._processes,
+            clock=parts.clock,
+            server_clock=parts.server_clock,
+            output_max=parts.output_max,
+        )
+        return ThreadPool(threads, self._runner.run, parts.ended.put, parts.ended.wake)
 
     @property
     def id(self) -> str:
@@ -182,8 +223,11 @@ class Worker:
         """Run tasks until `stop` is called. Raises the error that ended the worker, if one did."""
         self.client.prepare()
         self._processes.start()
-        with self._captures():
-            self._loop.run()
+        try:
+            with self._captures():
+                self._loop.run()
+        finally:
+            self._runner.close()
 
     def start(self) -> Worker:
         """Run tasks on a thread of its own. Returns the worker."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +42,8 @@ from zkplan.integrations.prometheus_endpoint import generate_latest
 from zkplan.protocol.requests import ReadData, Request
 from zkplan.runtime import maintenance
 from zkplan.runtime import retention as bounds
-from zkplan.transport import Transport, server_clock
+from zkplan.transport import Transport
+from zkplan.transport.server_clock import Clock
 
 SECRET = secret_of("ours")
 
@@ -138,8 +138,8 @@ def test_the_clock_of_the_server_says_when_and_not_the_workers(
     days: int, zkplan_client: Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days ahead, a retention of a day is over at once; ten days behind, none is for days."""
-    wrong = SimpleNamespace(time=lambda: time.time() + 86400 * days, monotonic=time.monotonic)
-    monkeypatch.setattr(server_clock, "time", wrong)
+    wrong = Clock(wall=lambda: time.time() + 86400 * days)
+    monkeypatch.setattr("zkplan.worker.CLOCK", wrong)
     monkeypatch.setattr(bounds, "PERIOD_S", 3600.0)  # no round is early by itself
     ended(zkplan_client, "a day", retention=86400)
     ended(zkplan_client, "over", retention=0)

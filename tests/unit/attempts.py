@@ -17,6 +17,7 @@ from zkplan.runtime.isolation_processes import Processes
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner
 from zkplan.transport import Transport
+from zkplan.transport.server_clock import CLOCK, ServerClock
 from zkplan.values import codec as codecs
 from zkplan.values import function_codec as functions
 from zkplan.values.codec import TASK, VALUE, Codec
@@ -42,9 +43,15 @@ def one_runner() -> Iterator[Runner]:
     ran.clear()
     transport, plan = cast("Transport", None), cast("Plan", None)
     made = Runner(
-        *(transport, VALUES, lambda job: plan, VanishedWorkers(), ["default"]),
-        lambda: False,
-        THREADS,
+        transport=transport,
+        values=VALUES,
+        plan_within=lambda job: plan,
+        vanished=VanishedWorkers(),
+        queues=["default"],
+        is_busy=lambda: False,
+        isolation=THREADS,
+        clock=CLOCK,
+        server_clock=ServerClock(),
     )
     yield made
     made.close()

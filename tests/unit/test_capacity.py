@@ -40,7 +40,15 @@ class ThreadPool:
 def claims_of(threads: int) -> tuple[Claims, Any]:
     nothing: Any = None
     slots: Any = ThreadPool(threads)
-    return Claims(nothing, slots, KeptResults(), nothing, Counters(), Shares()), slots
+    claims = Claims(
+        steps=nothing,
+        pool=slots,
+        kept=KeptResults(),
+        prefetch=nothing,
+        counters=Counters(),
+        shares=Shares(),
+    )
+    return claims, slots
 
 
 def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Capacity:

@@ -21,6 +21,7 @@ from zkplan.runtime.context import LOGS_PER_ATTEMPT, Context, current
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import Runner
 from zkplan.transport import Transport
+from zkplan.transport.server_clock import CLOCK, ServerClock
 from zkplan.transport.transport import start_step
 from zkplan.values.codec import FAILURE
 
@@ -80,7 +81,15 @@ async def answer_one() -> None:
 @pytest.fixture
 def runner(logbook: Logbook) -> Iterator[Runner]:
     made = Runner(
-        cast("Transport", logbook), VALUES, the_plan, VanishedWorkers(), (), bool, THREADS
+        transport=cast("Transport", logbook),
+        values=VALUES,
+        plan_within=the_plan,
+        vanished=VanishedWorkers(),
+        queues=(),
+        is_busy=bool,
+        isolation=THREADS,
+        clock=CLOCK,
+        server_clock=ServerClock(),
     )
     yield made
     made.close()

@@ -17,6 +17,7 @@ from zkplan.runtime.attempts import VanishedWorkers, last_failure
 from zkplan.runtime.context import Context
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import Runner
+from zkplan.transport.server_clock import CLOCK, ServerClock
 from zkplan.values import codec as codecs
 from zkplan.values import function_codec as functions
 from zkplan.values.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
@@ -103,7 +104,17 @@ def job(**parts: Any) -> Job:
 
 
 def runner() -> Runner:
-    return Runner(None, VALUES, None, VanishedWorkers(), (), bool, THREADS)  # type: ignore[arg-type]
+    return Runner(
+        transport=None,  # type: ignore[arg-type]
+        values=VALUES,
+        plan_within=None,  # type: ignore[arg-type]
+        vanished=VanishedWorkers(),
+        queues=(),
+        is_busy=bool,
+        isolation=THREADS,
+        clock=CLOCK,
+        server_clock=ServerClock(),
+    )
 
 
 def test_the_job_of_these_tests_runs_as_it_is() -> None:

@@ -12,8 +12,9 @@ from zkplan.runtime.claimer import Loader
 from zkplan.runtime.claims import Claims
 from zkplan.runtime.job import Job
 from zkplan.runtime.plan_candidates import Candidates
+from zkplan.runtime.slots import Slots
 from zkplan.runtime.steps import Steps
-from zkplan.runtime.threads import ThreadPool
+from zkplan.transport.server_clock import CLOCK
 
 from .attempts import claim
 
@@ -31,11 +32,14 @@ def test_the_dependents_are_asked_for_first() -> None:
         claim(), b"", [], [("prov-0000000000", Edge("0000000002", "0000000000", 1, "5000"))]
     )
     loader = Loader(
-        cast("Steps", None),
-        cast("Claims", held),
-        cast("ThreadPool", SimpleNamespace(put=lambda job: done.append("put into the queue"))),
-        cast("Candidates", SimpleNamespace(views={loaded.claim.plan: view})),
-        cast("Prefetch", SimpleNamespace(begin=lambda _, most: done.append(f"ask for {most()}"))),
+        steps=cast("Steps", None),
+        claims=cast("Claims", held),
+        pool=cast("Slots", SimpleNamespace(put=lambda job: done.append("put into the queue"))),
+        candidates=cast("Candidates", SimpleNamespace(views={loaded.claim.plan: view})),
+        prefetch=cast(
+            "Prefetch", SimpleNamespace(begin=lambda _, most: done.append(f"ask for {most()}"))
+        ),
+        clock=CLOCK,
     )
     loader.start([loaded])
     # The task itself is one of the five, as soon as it is in the queue.

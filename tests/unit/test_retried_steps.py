@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
-
-import pytest
 
 from zkplan.errors import TransactionRejected
 from zkplan.protocol.requests import ReadData, Request, Step
 from zkplan.runtime.statistics import Counters
 from zkplan.runtime.steps import REST_FIRST_S, REST_MAX_S, Steps
 from zkplan.transport import Transport
+from zkplan.transport.server_clock import Clock
 from zkplan.transport.transport import start_step
 
 
@@ -24,7 +22,13 @@ class Obstructed:
         self.left = times
         self.made: list[str] = []
         self.results: list[str] = []
-        self.steps = Steps(cast("Transport", self), lambda event: event(), Counters())
+        self.now = 0.0
+        self.steps = Steps(
+            transport=cast("Transport", self),
+            put=lambda event: event(),
+            counters=Counters(),
+            clock=Clock(monotonic=lambda: self.now),
+        )
 
     def make(self, name: str) -> Step[str]:
         self.made.append(name)
@@ -40,30 +44,26 @@ class Obstructed:
         done(None, in_the_way if self.left >= 0 else None)
 
 
-def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result() -> None:
     loop, rests = Obstructed(9), []
-    again, now = loop.steps, 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    again, loop.now = loop.steps, 1000.0
     again.until_done(partial(loop.make, "step"), loop.results.append, "it")
     while again.next_due() < float("inf"):
         made = len(loop.made)
         again.advance(again.next_due() - 0.001)
         assert len(loop.made) == made
         assert not loop.results
-        rests.append(again.next_due() - now)
-        now = again.next_due()
-        again.advance(now)
+        rests.append(again.next_due() - loop.now)
+        loop.now = again.next_due()
+        again.advance(loop.now)
     assert loop.made == ["step"] * 10
     assert loop.results == ["the end of step"]
     assert rests == [min(REST_MAX_S, REST_FIRST_S * 2**count) for count in range(9)]
 
 
-def test_steps_of_one_moment_are_all_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_one_moment_are_all_made_again() -> None:
     loop = Obstructed(3)
-    again = loop.steps
-    monkeypatch.setattr(time, "monotonic", lambda: 7.0)
+    again, loop.now = loop.steps, 7.0
     for name in "abc":
         again.until_done(partial(loop.make, name), loop.results.append, "it")
     again.advance(7.0 + REST_FIRST_S)
@@ -81,5 +81,5 @@ def test_what_is_given_up_is_not_made_again() -> None:
     again.give_up()
     assert given_up == ["a", "b"]
     assert again.next_due() == float("inf")
-    again.advance(time.monotonic() + REST_MAX_S)
+    again.advance(loop.now + REST_MAX_S)
     assert loop.made == ["a", "b"]

@@ -331,7 +331,7 @@ def test_output_that_a_history_had_no_room_for_is_dropped() -> None:
 def test_a_worker_that_keeps_nothing_does_not_wake_up_for_it() -> None:
     for keeps in (0, 1000):
         worker: Any = SimpleNamespace(running={})
-        duty = LiveOutput(worker, worker, lambda keeps=keeps: keeps)  # type: ignore[misc]
+        duty = LiveOutput(steps=worker, pool=worker, output_max=keeps)
         duty.run(5.0)
         assert duty.at == (6.0 if keeps else float("inf"))
 

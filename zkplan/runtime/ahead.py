@@ -6,7 +6,6 @@ transaction. If their definitions are read by then, each hop of a chain costs on
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from ..protocol.core.load import Loaded, Reading, following, load_ahead
 from ..protocol.task_options import TaskOptions
 from ..protocol.transactions import GROUP_BYTES_MAX, Claim
 from ..transport import Transport
+from ..transport.server_clock import Clock
 from ..values.blobs import is_stored
 from ..values.codec import Codec, task_options, unsealed
 from ..values.function_codec import split_name
@@ -199,13 +199,15 @@ class RunAhead:
 
     def __init__(
         self,
+        *,
         transport: Transport,
         codec: Codec,
         queues: Sequence[str],
         run_once: Callable[[Job], Ended],
         is_busy: Callable[[], bool],
+        clock: Clock,
     ) -> None:
-        self._is_busy, self._queues = is_busy, queues
+        self._is_busy, self._queues, self._clock = is_busy, queues, clock
         self._transport, self._codec, self._run_once = transport, codec, run_once
         #: Seconds by function, infinite where it gives large results; guesses by plan. Each access
         #: is one atomic operation of a dict.
@@ -225,7 +227,7 @@ class RunAhead:
         if rest:
             self._rests[plan_path] = rest - 1, vain
             return
-        now = time.monotonic()
+        now = self._clock.monotonic()
         # It has ended, so its time-out is over.
         job.deadline = float("inf")
         job.held, job.held_until = ended, now + HELD_MAX_S
@@ -282,7 +284,7 @@ class RunAhead:
         if options.not_before is not None or options.deadline is not None:
             return False
         usual_s = self._seconds.get(record.function)
-        return usual_s is not None and time.monotonic() + usual_s <= until
+        return usual_s is not None and self._clock.monotonic() + usual_s <= until
 
     def _note(self, job: Job, ended: Ended) -> None:
         if job.options.pure and job.function and (ended.outcome or ended.needs_claim):

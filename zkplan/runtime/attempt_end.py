@@ -6,13 +6,14 @@ log.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
+from random import Random
 from typing import NamedTuple
 
+from ..backoff import CHANCE
 from ..basics.log import get_logger
 from ..errors import PayloadTooLarge, ZkplanError
 from ..protocol.core.commit import Committed
@@ -23,6 +24,7 @@ from ..protocol.layout import ADDS, DELIVERED, Paths
 from ..protocol.records import Dead, Failure
 from ..protocol.requests import Step
 from ..protocol.transactions import GROUP_BYTES_MAX
+from ..transport.server_clock import CLOCK, Clock
 from ..values.codec import FAILURE, Codec
 from . import attempts
 from .attempts import for_log, is_final, retry_delay_s
@@ -31,9 +33,9 @@ from .job import STOP_GRACE_S, Ended, Job
 from .membership import Membership
 from .output import PRINTED_ROOM, note_printed
 from .plan_candidates import Candidates
+from .slots import Slots
 from .statistics import Counters
 from .steps import Steps
-from .threads import ThreadPool
 
 logger = get_logger("zkplan.worker")
 #: The kind of the failure of a task that an operator has cancelled.
@@ -65,7 +67,9 @@ class HandBack(NamedTuple):
     shown: str = ""
 
 
-def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | None:
+def settle(
+    ended: Ended, codec: Codec, paths: Paths, clock: Clock = CLOCK, chance: Random = CHANCE
+) -> Part | End | HandBack | None:
     """Decide what follows from the end of an attempt: the commit of a part, or another end.
 
     None: the claim was lost, so there is nothing to do.
@@ -95,8 +99,16 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         due_ms = ceil(1000 * ended.not_before)
         return End(job, partial(postpone, job.claim, due_ms, paths.delayed))
     if ended.failure is not None:
-        failure, shown = ended.failure, ended.shown
-        return settle_failure(job, failure, codec, paths, final=ended.final, shown=shown)
+        return settle_failure(
+            job,
+            ended.failure,
+            codec,
+            paths,
+            final=ended.final,
+            shown=ended.shown,
+            clock=clock,
+            chance=chance,
+        )
     return Part(
         job.loaded,
         ended.outcome,
@@ -118,6 +130,8 @@ def settle_failure(
     final: bool = False,
     deliverable: bool = True,
     shown: str = "",
+    clock: Clock = CLOCK,
+    chance: Random = CHANCE,
 ) -> Part | End:
     """Decide what follows from a failure. `final`: no further attempt can change it.
 
@@ -138,8 +152,8 @@ def settle_failure(
             for_log(failure, job, shown),
             extra=job.log_fields,
         )
-        delay_s = retry_delay_s(options, claim.a)
-        due_ms = int((time.time() + delay_s) * 1000) if options.retry_delay > 0 else None
+        delay_s = retry_delay_s(options, claim.a, chance)
+        due_ms = int((clock.wall() + delay_s) * 1000) if options.retry_delay > 0 else None
         delay_ms = int(delay_s * 1000)
         return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
     told = for_log(failure, job, shown)
@@ -190,11 +204,13 @@ class Settler:
     membership: Membership
     paths: Paths
     codec: Codec
-    pool: ThreadPool
+    pool: Slots
     claims: Claims
     kept: KeptResults
     candidates: Candidates
     counters: Counters
+    clock: Clock
+    chance: Random
     #: The plans whose tasks wait for the store, until one of them has run.
     _without_store: set[str] = field(default_factory=set)
 
@@ -210,7 +226,7 @@ class Settler:
         self.counters.failed += ended.failure is not None
         claim = ended.job.claim
         self.claims.shares.ended(claim.path, claim.plan, ended.seconds)
-        settled = settle(ended, self.codec, self.paths)
+        settled = settle(ended, self.codec, self.paths, self.clock, self.chance)
         if settled is None:
             self.claims.lost(ended.job.claim, UNSTARTED)
         else:
@@ -232,7 +248,8 @@ class Settler:
                 self._give_up(job, now)
         for job in [job for job in list(self.pool.running) if now > job.deadline]:
             is_last = now > job.last_call
-            failure = attempts.deadline_passed(job) if is_last else attempts.time_out(job)
+            report = attempts.deadline_passed if is_last else attempts.time_out
+            failure = report(job, self.clock)
             why = "its deadline has passed" if is_last else "it ran longer than its time-out"
             self.write_off(job, why)
             self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
@@ -267,7 +284,15 @@ class Settler:
         self.counters.failed += 1
         final = final or held
         settled = settle_failure(
-            *(job, failure, self.codec, self.paths), final=final, deliverable=not held, shown=shown
+            job,
+            failure,
+            self.codec,
+            self.paths,
+            final=final,
+            deliverable=not held,
+            shown=shown,
+            clock=self.clock,
+            chance=self.chance,
         )
         self._carry_out(settled)
 
@@ -296,7 +321,7 @@ class Settler:
         view = self.candidates.views.get(claim.plan)
         first = view is None or view.left.is_new
         if view is not None:
-            view.leave(time.monotonic(), claim.task)
+            view.leave(self.clock.monotonic(), claim.task)
             self.candidates.file(view)
         if not first:
             return b""  # once, not with every hand-back: so the task stays small
@@ -305,7 +330,7 @@ class Settler:
             *("%s cannot run here and is left to others: %s", claim.task_path, told),
             extra=job.log_fields,
         )
-        return self.codec.seal(FAILURE, attempts.cannot_run(job, why).to_bytes())
+        return self.codec.seal(FAILURE, attempts.cannot_run(job, why, self.clock).to_bytes())
 
     def _wait_for_room(self, job: Job) -> None:
         """Neither the task nor the plan is to blame, so the plan is only left alone for a
@@ -314,12 +339,12 @@ class Settler:
             f"{job.claim.plan_path}: ZooKeeper has no room for its results or logs, so tasks go "
             "back and are run again; remove plans that are not needed any more, or raise the limit"
         )
-        self.candidates.rest(job.claim.plan, time.monotonic())
+        self.candidates.rest(job.claim.plan, self.clock.monotonic())
 
     def _wait_for_store(self, job: Job, why: str) -> bytes:
         """Returns the log entry for the task: the author learns from it what the plan waits for."""
         plan = job.claim.plan
-        self.candidates.rest(plan, time.monotonic() + STORE_REST_S)
+        self.candidates.rest(plan, self.clock.monotonic() + STORE_REST_S)
         if plan in self._without_store:
             return b""  # once, not with every hand-back: so the tasks and the log stay small
         self._without_store.add(plan)
@@ -328,7 +353,7 @@ class Settler:
             job.claim.plan_path,
             why,
         )
-        return self.codec.seal(FAILURE, attempts.store_away(job, why).to_bytes())
+        return self.codec.seal(FAILURE, attempts.store_away(job, why, self.clock).to_bytes())
 
     # ---- what commits report
 
@@ -370,7 +395,7 @@ class Settler:
         job = self.claims.job_of(part.loaded)
         # A failure that cannot be delivered either makes the task dead: it would be retried for
         # ever.
-        failure = attempts.describe(error, job, self.codec)
+        failure = attempts.describe(error, job, self.codec, self.clock)
         # What is too large would be as large the next time.
         final = isinstance(error, PayloadTooLarge)
         self._failed(job, failure, held=bool(part.dead), final=final, shown=str(error))
@@ -385,7 +410,7 @@ class Settler:
         # If another worker cleared it, it would count as a loss of this worker, and use up an
         # attempt.
         give_up = partial(self.claims.hand_back, [job])
-        self.steps.rest(time.monotonic() + rest_s, partial(self._commit_anew, part), give_up)
+        self.steps.rest(self.clock.monotonic() + rest_s, partial(self._commit_anew, part), give_up)
 
     def _commit_anew(self, part: Part) -> None:
         """Read the task of `part` as it is now, and commit it."""

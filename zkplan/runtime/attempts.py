@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import logging
-import time
 import traceback
 from collections.abc import Callable, Set
+from random import Random
 from typing import Any, NamedTuple, cast
 
-from ..backoff import CHANCE, Backoff
+from ..backoff import Backoff
 from ..basics.log import get_logger
 from ..basics.text import date_time, formatted, frames_of, kind_of, message_of
 from ..errors import (
@@ -25,7 +25,7 @@ from ..protocol.core.edges import outcome_in, source_in
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.task_options import TaskOptions
 from ..protocol.transactions import Claim
-from ..transport.server_clock import ServerClock
+from ..transport.server_clock import CLOCK, Clock, ServerClock
 from ..values.codec import FAILURE, VALUE, Codec, dump_failure, task_options
 from ..values.function_codec import is_json, is_skipped
 from ..values.functions_by_name import changed_modules
@@ -179,7 +179,7 @@ class VanishedWorkers:
         return worker if n == claim.n else ""
 
 
-def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
+def describe(error: BaseException, job: Job, codec: Codec, clock: Clock = CLOCK) -> Failure:
     """The failure record of an exception, without the frames of the worker itself."""
     frames = frames_of(error)
     while frames is not None and _is_own_frame(frames.tb_frame.f_globals.get("__name__")):
@@ -195,16 +195,16 @@ def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
         traceback=text[-TRACEBACK_CHARS_MAX:],
         worker=job.worker,
         n=job.claim.n,
-        when=time.time(),
+        when=clock.wall(),
         exception=dumped if len(dumped) <= EXCEPTION_BYTES_MAX else b"",
         traceparent=job.traceparent,
         stale=tuple(changed_modules())[:STALE_MAX],
     )
 
 
-def sealed(job: Job, codec: Codec, error: BaseException) -> bytes:
+def sealed(job: Job, codec: Codec, error: BaseException, clock: Clock = CLOCK) -> bytes:
     """The same in its envelope, as an outcome."""
-    return codec.seal(FAILURE, describe(error, job, codec).to_bytes())
+    return codec.seal(FAILURE, describe(error, job, codec, clock).to_bytes())
 
 
 def for_log(failure: Failure, job: Job, shown: str = "") -> str:
@@ -238,34 +238,34 @@ def undecodable_for_log(error: PayloadUndecodable) -> str:
     return text.removesuffix(f": {message_of(cause)}")[:LOGGED_CHARS_MAX]
 
 
-def time_out(job: Job) -> Failure:
+def time_out(job: Job, clock: Clock = CLOCK) -> Failure:
     """The failure record of an attempt that took too long."""
     took = f"{job.preparing} took" if job.preparing else "it ran"
     what = f"{took} longer than its time-out of {job.options.timeout or 0.0:g} s"
     return Failure(
-        *("TimeoutError", what, "", job.worker, job.claim.n, time.time()),
+        *("TimeoutError", what, "", job.worker, job.claim.n, clock.wall()),
         traceparent=job.traceparent,
     )
 
 
-def deadline_passed(job: Job) -> Failure:
+def deadline_passed(job: Job, clock: Clock = CLOCK) -> Failure:
     """The failure record of a task that had not ended by its deadline."""
     passed = date_time(job.options.deadline or 0.0, people=False)
     what = f"its deadline has passed ({passed})"
-    return Failure("DeadlinePassed", what, "", job.worker, job.claim.n, time.time())
+    return Failure("DeadlinePassed", what, "", job.worker, job.claim.n, clock.wall())
 
 
-def cannot_run(job: Job, why: str) -> Failure:
+def cannot_run(job: Job, why: str, clock: Clock) -> Failure:
     """The log entry of a task that this worker cannot run. It uses up no attempt."""
-    return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, time.time())
+    return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, clock.wall())
 
 
-def store_away(job: Job, why: str) -> Failure:
+def store_away(job: Job, why: str, clock: Clock) -> Failure:
     """The log entry of a task that waits for the store. It uses up no attempt."""
-    return Failure("StoreUnavailable", why, "", job.worker, job.claim.n, time.time())
+    return Failure("StoreUnavailable", why, "", job.worker, job.claim.n, clock.wall())
 
 
-def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
+def last_failure(job: Job, codec: Codec, lost_worker: str, clock: Clock = CLOCK) -> Failure:
     """Why a task is out of attempts: its last failure, or that its workers vanished.
 
     `lost_worker` had the claim before this one; empty if that is not known.
@@ -285,7 +285,7 @@ def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
     )
     # Never name the worker that writes this: a person would search its logs for the cause.
     n = job.claim.n - 1 if lost_worker else job.claim.n
-    return Failure("WorkerLost", message, "", lost_worker, n, time.time())
+    return Failure("WorkerLost", message, "", lost_worker, n, clock.wall())
 
 
 def _is_own_frame(module: object) -> bool:
@@ -341,10 +341,10 @@ RETRY_DELAY_MAX_S = 300.0
 DELAY_S_MAX = 365 * 24 * 3600.0
 
 
-def retry_delay_s(options: TaskOptions, attempts: int) -> float:
+def retry_delay_s(options: TaskOptions, attempts: int, chance: Random) -> float:
     """Seconds to wait after a failure; `attempts` were used up before it."""
     if options.retry_delay <= 0:
         return 0.0
     backoff = Backoff(options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3)
     # An entry made by hand may have so many attempts that the delay cannot be calculated.
-    return min(backoff.delay_s(min(attempts, 1000), CHANCE.random()), DELAY_S_MAX)
+    return min(backoff.delay_s(min(attempts, 1000), chance.random()), DELAY_S_MAX)

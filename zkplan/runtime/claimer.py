@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +12,7 @@ from ..protocol.core.commit_part import Part
 from ..protocol.core.load import FirstReads, Loaded, load
 from ..protocol.layout import limit_path, queue_path
 from ..protocol.transactions import Allowance, Claim, Registration
+from ..transport.server_clock import Clock
 from .ahead import Prefetch
 from .claims import UNSTARTED, Claims
 from .job import Job
@@ -20,9 +20,9 @@ from .limits import Limits
 from .membership import Membership
 from .plan_candidates import Candidates
 from .plan_view import PlanView
+from .slots import Slots
 from .statistics import Counters
 from .steps import Steps
-from .threads import ThreadPool
 
 #: It is told at most so often, in seconds, that claims begin to wait for room.
 TELL_ROOM_S = 60.0
@@ -45,6 +45,7 @@ class Claimer:
     #: What this worker serves.
     queues: Sequence[str]
     limits: Limits
+    clock: Clock
     take_on: Callable[[list[Claim], FirstReads | None], None]
     #: The plans whose last claim found no room; whether that was told, and when to tell it again.
     _without_room: set[str] = field(default_factory=set, init=False)
@@ -98,7 +99,7 @@ class Claimer:
             self.claims.claiming = 0
             self.limits.ended(permits, made is not None and not made.blocked)
             if made is None:
-                view.leave_alone(time.monotonic())
+                view.leave_alone(self.clock.monotonic())
                 self.candidates.file(view)
             else:
                 self._claimed(me, view, queue, made)
@@ -130,7 +131,7 @@ class Claimer:
 
         The refusals differ in the znode that they name, so Complaints would tell each of them.
         """
-        now = time.monotonic()
+        now = self.clock.monotonic()
         if made.no_room is not None:
             # Where there is room for some claims and not for the next ones, this begins often.
             if not self._without_room and now >= self._tell_room_at:
@@ -200,7 +201,7 @@ class Claimer:
         if self.membership.me is None or claims.starts_nothing or not self.membership.answers:
             return Allowance(0, versions)  # the versions are for runs of pure tasks
         must_yield = most and not claims.must_make_room
-        if must_yield and self.candidates.must_yield(plans, time.monotonic()):
+        if must_yield and self.candidates.must_yield(plans, self.clock.monotonic()):
             return Allowance(0, versions)  # they are published, and wait for their turn
         free = claims.free(plenty=plenty) - taken
         most = min(most, max(0, free, ending if plenty else 0))
@@ -221,9 +222,10 @@ class Loader:
 
     steps: Steps
     claims: Claims
-    pool: ThreadPool
+    pool: Slots
     candidates: Candidates
     prefetch: Prefetch
+    clock: Clock
 
     def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
         """Load and run tasks that this worker has claimed; `read` are reads made with the claim."""
@@ -272,7 +274,7 @@ class Loader:
 
     def start(self, loaded: list[Loaded]) -> None:
         """Put tasks into the queue of the slots."""
-        self.claims.capacity.last_end = time.monotonic()
+        self.claims.capacity.last_end = self.clock.monotonic()
         jobs = []
         for job in [Job(item) for item in loaded]:
             view = self.candidates.views.get(job.claim.plan)

@@ -25,9 +25,9 @@ from .ahead import Prefetch
 from .job import CANCELLED, REMOVED, SILENCE, TAKEN, Job
 from .output import PRINTED_ROOM, note_printed
 from .plan_shares import Shares
+from .slots import Slots
 from .statistics import Counters
 from .steps import Steps
-from .threads import ThreadPool
 
 #: What was to come of a claim that is gone.
 UNSTARTED = "it is not run here"
@@ -45,8 +45,9 @@ class Claims:
 
     def __init__(
         self,
+        *,
         steps: Steps,
-        pool: ThreadPool,
+        pool: Slots,
         kept: KeptResults,
         prefetch: Prefetch,
         counters: Counters,
@@ -114,8 +115,8 @@ class Claims:
         self.uncommitted.append(part)
         self.uncommitted_bytes += len(part.outcome)
 
-    def tell_silence(self, is_silent: bool) -> None:
-        """Tell running tasks that ZooKeeper does not answer, or answers again."""
+    def note_silence(self, is_silent: bool) -> None:
+        """ZooKeeper does not answer, or answers again: running tasks can ask for that."""
         for job in self.jobs.values():
             if is_silent and not job.stop_reason:
                 job.stop_reason = SILENCE

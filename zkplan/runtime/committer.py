@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +20,7 @@ from ..protocol.transactions import (
     Registration,
     or_error,
 )
+from ..transport.server_clock import Clock
 from .ahead import Prefetch
 from .attempt_end import Settler
 from .attempts import sealed
@@ -131,7 +131,12 @@ class Committer:
         step = deliver_wide(
             *(me, part, lambda: self.claimer.allowance([part], most, 0)),
             *(self.loader.take_on, partial(self.publisher.publish_later, me)),
-            partial(sealed, self.claims.job_of(part.loaded), self.settler.codec),
+            partial(
+                sealed,
+                self.claims.job_of(part.loaded),
+                self.settler.codec,
+                clock=self.settler.clock,
+            ),
         )
         # An error concerns only this part, such as an edge that leads nowhere.
         self.steps.start(or_error(step), delivered)
@@ -149,7 +154,8 @@ class Publisher:
     claimer: Claimer
     loader: Loader
     counters: Counters
-    #: Told of each plan that is done.
+    clock: Clock
+    #: Called with the path of each plan that is done.
     done: Callable[[str], None]
     #: Plans that are being checked for their end. True: a task ended meanwhile, so check once more.
     _finishing: dict[str, bool] = field(default_factory=dict)
@@ -199,7 +205,7 @@ class Publisher:
             elif again:
                 self.finish(plan_path)
 
-        step = plan_life.finish(plan_path, time.time())
+        step = plan_life.finish(plan_path, self.clock.wall())
         self.steps.start_contained(step, looked, f"{plan_path} does not end", instead=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -173,7 +174,7 @@ class Context:
         if error is not None:
             raise error
         if name is None:
-            job.stop(LOST)
+            job.stop(LOST, time.monotonic())
             self.check()
 
 

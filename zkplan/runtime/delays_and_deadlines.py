@@ -3,7 +3,6 @@ deadline."""
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from ..protocol.core.plan_life import DEADLINE_PASSED, change_state
 from ..protocol.core.plans_and_queues import promote
 from ..protocol.layout import Delayed, Paths, parse_delayed
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
-from ..transport.server_clock import ServerClock
+from ..transport.server_clock import Clock, ServerClock
 from .lost_claims import HEAD_START_S
 from .membership import Membership
 from .plan_candidates import Candidates
@@ -60,13 +59,13 @@ class Delays:
         #: By name, in monotonic time: until when it is left alone, and for how long it was.
         self._resting: dict[str, tuple[float, float]] = {}
 
-    def look(self, paths: Paths, clock: ServerClock) -> Step[None]:
+    def look(self, paths: Paths, clock: Clock, server_clock: ServerClock) -> Step[None]:
         """List the entries, and read the delays of those that seem far away."""
         entries = (yield ReadChildren(paths.delayed, watch=True)) or ()
         if entries:
-            yield from clock.measure()
-        self.listed(entries, time.monotonic())
-        names = self.unknown(clock.now())
+            yield from server_clock.measure()
+        self.listed(entries, clock.monotonic())
+        names = self.unknown(server_clock.now())
         if names:
             nodes = yield ReadMany([ReadData(f"{paths.delayed}/{name}") for name in names])
             for name, node in zip(names, nodes, strict=True):
@@ -146,6 +145,7 @@ class Promotion:
     steps: Steps
     paths: Paths
     membership: Membership
+    clock: Clock
     #: When the entries are listed next: monotonic.
     list_at: float = 0.0
     _delays: Delays = field(default_factory=Delays)
@@ -177,14 +177,15 @@ class Promotion:
                     f"{self._delays.strange!r:.100}"
                 )
 
-        self.steps.start(self._delays.look(self.paths, self.membership.clock), listed)
+        step = self._delays.look(self.paths, self.clock, self.membership.server_clock)
+        self.steps.start(step, listed)
 
     def _promote_at(self) -> float:
         """Monotonic time at which the first delayed entry is due here."""
         found = (
             None
             if self._is_promoting
-            else self._delays.next(time.monotonic(), self.membership.clock.now())
+            else self._delays.next(self.clock.monotonic(), self.membership.server_clock.now())
         )
         if found is None:
             return float("inf")
@@ -193,15 +194,15 @@ class Promotion:
         return at + (0.0 if zlib.crc32(name.encode()) % count == place else HEAD_START_S)
 
     def _promote(self) -> None:
-        wall_s = self.membership.clock.now()
-        due = self._delays.take(time.monotonic(), wall_s, PROMOTED_PER_MULTI)
+        wall_s = self.membership.server_clock.now()
+        due = self._delays.take(self.clock.monotonic(), wall_s, PROMOTED_PER_MULTI)
         if not due:
             return
         self._is_promoting = True
 
         def promoted(shut: dict[str, str]) -> None:
             self._is_promoting = False
-            self._delays.rest(shut, time.monotonic())
+            self._delays.rest(shut, self.clock.monotonic())
             for name, why in shut.items():
                 self.steps.complaints.tell(
                     f"{self.paths.delayed}/{name} cannot be made runnable: {why}"
@@ -232,6 +233,7 @@ class PlanTimes:
     steps: Steps
     membership: Membership
     candidates: Candidates
+    clock: Clock
     #: By the number of the plan: the monotonic time at which it is cancelled here.
     _ends: dict[str, float] = field(default_factory=dict)
     at: float = _NO_DEADLINE
@@ -242,7 +244,7 @@ class PlanTimes:
         record = view.record
         if record is None or (record.not_before is None and record.deadline is None):
             return False
-        clock = self.membership.clock
+        clock = self.membership.server_clock
         yield from clock.measure()
         if record.deadline is not None:
             end = self._end_of(view, record.deadline)
@@ -256,7 +258,7 @@ class PlanTimes:
     def _end_of(self, view: PlanView, deadline: float) -> float:
         place, count = self.membership.share
         is_mine = int(view.number) % count == place
-        return self.membership.clock.monotonic_at(deadline) + (
+        return self.membership.server_clock.monotonic_at(deadline) + (
             0.0 if is_mine else DEADLINE_HEAD_START_S
         )
 
@@ -277,7 +279,7 @@ class PlanTimes:
     def _cancel(self, view: PlanView) -> None:
         def cancelled(is_over: bool) -> None:
             if not is_over:
-                self._note(view, time.monotonic() + CANCEL_AGAIN_S)
+                self._note(view, self.clock.monotonic() + CANCEL_AGAIN_S)
 
         what = f"{view.path} is past its deadline, and cannot be cancelled"
         self.steps.start_contained(_cancel_plan(view.path), cancelled, what, instead=False)

@@ -6,7 +6,6 @@ another follows where one dies. One watch is kept for each znode, however many g
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from ..protocol.fields import to_json
 from ..protocol.layout import Paths, parse_gate
 from ..protocol.requests import Op, Step
 from ..protocol.transactions import GROUP_BYTES_MAX, or_error
+from ..transport.server_clock import Clock
 from ..values.codec import Codec
 from .lost_claims import HEAD_START_S
 from .membership import Membership
@@ -71,6 +71,7 @@ class GateWatch:
     paths: Paths
     membership: Membership
     codec: Codec
+    clock: Clock
     at: float = 0.0
     #: When the entries are listed next, and when all znodes are looked at again: monotonic.
     list_at: float = 0.0
@@ -184,7 +185,7 @@ class GateWatch:
             self._touch(condition.path)
         self._tell(refused)
         if self._gates:
-            self.list_at = min(self.list_at, time.monotonic() + PERIOD_S)
+            self.list_at = min(self.list_at, self.clock.monotonic() + PERIOD_S)
             if self._clock_s is None or read:
                 self._note()
 
@@ -205,7 +206,7 @@ class GateWatch:
 
     def _look(self, path: str, late: bool) -> None:
         if path in self._looking:
-            self._later.append((time.monotonic() + 0.05, path))
+            self._later.append((self.clock.monotonic() + 0.05, path))
             return
         self._looking.add(path)
         wanted = [self._gates[name].condition for name in self._by_path[path]]
@@ -226,7 +227,7 @@ class GateWatch:
         self._tell({gate.name: (gate.told, "") for gate in gates if gate.told})
         held = [gate for gate in gates if seen.fits(gate.condition)]
         if held and self._place and not late:
-            self._later.append((time.monotonic() + HEAD_START_S, path))
+            self._later.append((self.clock.monotonic() + HEAD_START_S, path))
             return
         guards: dict[tuple[Op, ...], list[tuple[Gate, bytes]]] = {}
         for gate in held:
@@ -268,7 +269,7 @@ class GateWatch:
             for name, why in shut.items():
                 self.steps.complaints.tell(f"the gate {self.paths.gates}/{name} stays: {why}")
             if shut:
-                self._later.append((time.monotonic() + REST_S, path))
+                self._later.append((self.clock.monotonic() + REST_S, path))
             elif done is not None and done.changed and path in self._by_path:
                 self._touch(path, late=True)
 
@@ -307,14 +308,14 @@ class GateWatch:
 
     def _noted(self, server_ms: int) -> None:
         if server_ms:
-            self._clock_s = server_ms / 1000 - time.monotonic()
+            self._clock_s = server_ms / 1000 - self.clock.monotonic()
             ends = (
                 gate.created_s + gate.condition.timeout - self._clock_s
                 for gate in self._gates.values()
                 if gate.condition.timeout is not None
             )
             # What is over already is being opened: it is tried again after a rest.
-            soonest = time.monotonic() + ROLE_PERIOD_S
+            soonest = self.clock.monotonic() + ROLE_PERIOD_S
             self._expiry_at = max(soonest, min(ends, default=_NEVER))
             self.at = 0.0
 
@@ -322,7 +323,7 @@ class GateWatch:
         """Those of `gates` whose time is over, by the clock of ZooKeeper."""
         if self._clock_s is None:
             return []
-        now = time.monotonic() + self._clock_s
+        now = self.clock.monotonic() + self._clock_s
         return [
             gate
             for gate in gates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -123,12 +122,12 @@ class Job:
     def _label(self) -> str:
         return label_of(self.claim.plan, self.claim.task, self.options.name)
 
-    def stop(self, why: str) -> None:
-        """Tell its function to stop, for good. What is known better replaces the first reason, and
-        the grace counts from that one."""
+    def stop(self, why: str, now: float) -> None:
+        """Ask its function to stop, for good. Its grace ends STOP_GRACE_S after the first of these
+        calls, at the monotonic time `now`. A better known reason replaces an earlier one."""
         if self.stop_reason in ("", SILENCE, LOST):
             self.stop_reason = why
-        self.given_up_at = min(self.given_up_at, time.monotonic() + STOP_GRACE_S)
+        self.given_up_at = min(self.given_up_at, now + STOP_GRACE_S)
 
     @property
     def killed_at(self) -> float:

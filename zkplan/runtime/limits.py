@@ -11,16 +11,16 @@ over, so the others read the limit once more before they try.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
-from ..backoff import CHANCE
 from ..protocol.core.claim import Permits
 from ..protocol.features.limits import Limit, read_limit
 from ..protocol.layout import PERMIT, Paths, limit_path
 from ..protocol.requests import Step
+from ..transport.server_clock import Clock
 from .membership import Membership
 from .steps import Steps
 
@@ -57,8 +57,11 @@ class _State:
 class Limits:
     """The limits that entries of one worker name; only the loop's thread calls it."""
 
-    def __init__(self, steps: Steps, paths: Paths, membership: Membership) -> None:
+    def __init__(
+        self, *, steps: Steps, paths: Paths, membership: Membership, clock: Clock, chance: Random
+    ) -> None:
         self._steps, self._paths, self._membership = steps, paths, membership
+        self._clock, self._chance = clock, chance
         self._states: dict[str, _State] = {}
         #: The paths of the limits for which entries wait.
         self.waited: Callable[[], set[str]] = set
@@ -119,7 +122,7 @@ class Limits:
             state.looking, state.known = False, True
             if found != state.limit:
                 state.preferred_at = now + OWN_HEAD_START_S
-                state.any_at = now + HEAD_START_S + SPREAD_S * CHANCE.random()
+                state.any_at = now + HEAD_START_S + SPREAD_S * self._chance.random()
             if found is not None and found.period_ms:
                 self._pace(state, found, now)
             state.limit = found
@@ -133,8 +136,8 @@ class Limits:
 
     def _server_ms(self) -> Step[float]:
         """While the server's clock is not known, no period is over."""
-        yield from self._membership.clock.measure()
-        clock = self._membership.clock
+        clock = self._membership.server_clock
+        yield from clock.measure()
         return 1000 * clock.now() if clock.is_known else float("-inf")
 
     def _pace(self, state: _State, found: Limit, now: float) -> None:
@@ -144,9 +147,9 @@ class Limits:
             state.preferred_at, state.any_at = now, now if was_left else float("inf")
             if not was_left:
                 state.left = True
-                state.look_at = now + HEAD_START_S + SPREAD_S * CHANCE.random()
-        if found.held and self._membership.clock.is_known:
-            over_at = self._membership.clock.monotonic_at(found.until_ms / 1000)
+                state.look_at = now + HEAD_START_S + SPREAD_S * self._chance.random()
+        if found.held and self._membership.server_clock.is_known:
+            over_at = self._membership.server_clock.monotonic_at(found.until_ms / 1000)
             state.look_at = min(state.look_at, over_at + REST_S)
 
     # ---- permits
@@ -176,7 +179,7 @@ class Limits:
             return None
         taken = []
         for path, numbers in zip(paths, chosen, strict=True):
-            number = CHANCE.choice(numbers)
+            number = self._chance.choice(numbers)
             self._states[path].tried.add(number)
             taken.append(f"{path}/{PERMIT}{number}")
         return tuple(taken)
@@ -203,7 +206,7 @@ class Limits:
                 held = state.limit.held.union(state.tried)
                 state.limit = state.limit._replace(held=held)
                 if period_ms := state.limit.period_ms:
-                    state.look_at = min(state.look_at, time.monotonic() + period_ms / 1000)
+                    state.look_at = min(state.look_at, self._clock.monotonic() + period_ms / 1000)
                 else:
                     state.own += len(state.tried)
             state.must_look = state.must_look or not made

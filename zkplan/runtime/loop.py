@@ -2,174 +2,99 @@
 
 Steps of the protocol run in the background. Answers, watches and ended tasks arrive in the loop's
 inbox as functions to call. So its state needs no locks, and every decision sees a consistent state.
-What other threads share with it, such as the thread pool, locks for itself.
+What other threads share with it, such as the slots, locks for itself.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import Empty
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ..backoff import Backoff
 from ..basics.log import get_logger
 from ..errors import ServerRolledBack, ZkplanError
 from ..protocol.core.workers import WorkerState
-from ..protocol.history.segments import Recorder
 from ..protocol.layout import Paths
 from ..protocol.requests import Delete, Multi
 from ..protocol.transactions import Registration
 from ..transport import Transport
-from ..transport.transport import Mailbox
-from ..values.plan_values import Values
-from ..values.store_maintenance import Sweeper
-from .ahead import Prefetch
+from ..transport.server_clock import Clock
 from .attempt_end import Settler
 from .attempts import VanishedWorkers
-from .claimer import Claimer, Loader
-from .claims import STALLED_S, Claims, KeptResults
-from .committer import Committer, Publisher
-from .delays_and_deadlines import PlanTimes, Promotion
+from .claimer import Claimer
+from .claims import STALLED_S, Claims
+from .committer import Committer
+from .delays_and_deadlines import Promotion
 from .gates import GateWatch
-from .isolation import Isolation
-from .job import Ended, Job
 from .limits import Limits
 from .lost_claims import Clearing
-from .maintenance import (
-    AbandonedFunctions,
-    Duty,
-    Heartbeat,
-    IdlePoll,
-    IndexScan,
-    PlanCheck,
-    PlanScan,
-)
+from .maintenance import Duty, Heartbeat
 from .membership import Membership
-from .output import LiveOutput
 from .plan_candidates import Candidates
-from .plan_shares import Policy, Shares
 from .poller import Poller
-from .retention import Collector, RootBounds, Tidying, Written
-from .runner import Runner
+from .retention import Collector
 from .schedules import Schedules
 from .shutdown import PATIENT_S, Shutdown, Wear
+from .slots import EndedJobs, Slots
 from .statistics import Counters, Vitals
 from .steps import Steps
-from .threads import ThreadPool
-
-if TYPE_CHECKING:
-    from ..plan import Plan
 
 logger = get_logger("zkplan.worker")
 
 
+class Inbox(Protocol):
+    """What the loop has to call, in order; `Mailbox` has the guarantees."""
+
+    def put(self, item: Callable[[], None]) -> None: ...
+    def get(self, timeout: float) -> Callable[[], None]: ...
+    def get_nowait(self) -> Callable[[], None]: ...
+
+
+@dataclass(eq=False, kw_only=True)
 class Loop:
-    """The loop of one worker. `run` returns after `stop`, or raises what broke it."""
+    """The loop of one worker. `run` returns after `stop`, or raises what broke it.
 
-    #: Told how many seconds each attempt took, where somebody measures.
-    observe: Callable[[float], None] | None = None
+    `assembly.make_loop` makes it. A simulation calls `begin`, `turn` and `end` itself.
+    """
 
-    def __init__(
-        self,
-        transport: Transport,
-        values: Values,
-        paths: Paths,
-        threads: int,
-        queues: Sequence[str],
-        keys: str,
-        backoff: Backoff,
-        plan_within: Callable[[Job], Plan],
-        sweeper: Sweeper,
-        isolation: Isolation,
-        version: str,
-        collector: Collector,
-        share: Policy,
-        recorder: Recorder,
-        max_abandoned: int | None = None,
-        kinds: Collection[str] = (),
-    ) -> None:
-        self._transport, self._paths = transport, paths
-        self._inbox, self._ended = Mailbox[Callable[[], None]](), deque[Ended]()
-        self._told = self._all_told = False
+    transport: Transport
+    paths: Paths
+    clock: Clock
+    inbox: Inbox
+    pool: Slots
+    ended: EndedJobs
+    counters: Counters
+    steps: Steps
+    membership: Membership
+    vanished: VanishedWorkers
+    candidates: Candidates
+    claims: Claims
+    limits: Limits
+    poller: Poller
+    claimer: Claimer
+    settler: Settler
+    committer: Committer
+    shutdown: Shutdown
+    wear: Wear
+    clearing: Clearing
+    heartbeat: Heartbeat
+    promotion: Promotion
+    schedules: Schedules
+    gates: GateWatch
+    collector: Collector
+    duties: Sequence[Duty]
+
+    def __post_init__(self) -> None:
+        #: Called with the ID of each new registration.
         self.ready: Callable[[str], None] = lambda worker: None
-        self.counters = counters = Counters()
-        self.steps = steps = Steps(transport, self._inbox.put, counters)
-        self.membership = membership = Membership(
-            *(transport, steps, paths, threads, queues, keys, version, isolation.default),
-            *(self._registered, self._told_state),
-        )
-        self.vanished = vanished = VanishedWorkers()
-        self.runner = Runner(
-            *(transport, values, plan_within, vanished, queues, self._is_busy),
-            *(isolation, membership.clock),
-        )
-        self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
-        self.candidates = candidates = Candidates(Shares(share, threads, pool.since), kinds)
-        kept, prefetch = KeptResults(), Prefetch(steps)
-        self.claims = claims = Claims(steps, pool, kept, prefetch, counters, candidates.shares)
-        self.limits = limits = Limits(steps, paths, membership)
-        # The stages, in the order of a task's way through them.
-        self.poller = Poller(
-            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
-            *(PlanTimes(steps, membership, candidates), queues, limits),
-        )
-        loader = Loader(steps, claims, pool, candidates, prefetch)
-        self.claimer = claimer = Claimer(
-            steps, membership, claims, candidates, counters, queues, limits, loader.take_on
-        )
-        self.settler = settler = Settler(
-            steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
-        )
-        publisher = Publisher(steps, membership, claimer, loader, counters, sweeper.plan_is_done)
-        self.committer = Committer(
-            steps, membership, claims, claimer, loader, prefetch, settler, publisher
-        )
-        # Beside them.
-        session_s = transport.session_timeout_s
-        self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
-        self.wear = Wear(pool, self.shutdown, max_abandoned)
-        self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
-        self.heartbeat = Heartbeat(steps, membership, claims, session_s / 6)
-        self.duties: list[Duty] = [
-            self.heartbeat,
-            self.clearing,
-            PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
-            self.poller.times,
-            *self._of_watches(values),
-            *self._of_finished_plans(collector, recorder, sweeper),
-            IdlePoll(backoff, claims, self.poller.look_again),
-        ]
-
-    def _of_watches(self, values: Values) -> tuple[Duty, ...]:
-        """Duties that are told by watches."""
-        steps, paths, membership = self.steps, self._paths, self.membership
-        self.promotion = Promotion(steps, paths, membership)
-        self.schedules = Schedules(steps, paths, membership)
-        self.gates = GateWatch(steps, paths, membership, values.codec)
-        return self.promotion, self.gates, self.schedules
-
-    def _of_finished_plans(
-        self, collector: Collector, recorder: Recorder, sweeper: Sweeper
-    ) -> tuple[Duty, ...]:
-        """What finds them, what removes them, and what tells of them and tidies that up; and what
-        reports on running tasks."""
-        steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
-        self._collector = collector
-        bounds = RootBounds(
-            *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
-        )
-        recorder.by = membership.worker
-        tidying = Tidying(steps, self._paths, membership, Written(recorder), sweeper)
-        scanning = IndexScan(steps, membership, self.candidates, scan, bounds.learn)
-        return scanning, bounds, tidying, *self._of_running_tasks()
-
-    def _of_running_tasks(self) -> tuple[Duty, ...]:
-        """What reports on them."""
-        abandoned = AbandonedFunctions(self.steps, self.membership, self.pool)
-        return abandoned, LiveOutput(self.steps, self.pool, lambda: self.runner.output_max)
+        #: Called with how many seconds each attempt took, where somebody measures.
+        self.observe: Callable[[float], None] | None = None
+        #: A change of the connection waits in the inbox.
+        self._is_change_posted = False
+        self.membership.registered = self._registered
+        self.membership.ordered = self._ordered
 
     # ---- the loop
 
@@ -181,9 +106,16 @@ class Loop:
         """What this worker holds now. Any thread may call it."""
         membership, pool = self.membership, self.pool
         return Vitals(
-            *(membership.me is not None, membership.answers, self.claims.paused),
-            *(pool.slots, len(pool.running), pool.waiting(), pool.abandoned),
-            *(len(self.claims.jobs), self.settler.lacks_store, self._collector.failures),
+            is_registered=membership.me is not None,
+            answers=membership.answers,
+            is_paused=self.claims.paused,
+            slots=pool.slots,
+            busy=len(pool.running),
+            waiting=pool.waiting(),
+            abandoned=pool.abandoned,
+            claims=len(self.claims.jobs),
+            lacks_store=self.settler.lacks_store,
+            unremoved=self.collector.failures,
             statistics=self.counters.snapshot(),
         )
 
@@ -194,15 +126,12 @@ class Loop:
         return turned.wait(within_s)
 
     def run(self) -> None:
+        """Turn until the worker has stopped. Raises what broke it."""
         name = self.membership.worker
-        self._transport.listen(self._watch_fired)
+        self.begin()
         try:
             while not self.shutdown.done():
-                self._take_events()
-                failure = self.steps.failure or self.pool.broken or self._transport.broken
-                if failure is not None:
-                    raise failure
-                self._advance(time.monotonic())
+                self.turn(self.pause_s())
         except ServerRolledBack as error:
             # The text says everything, so no traceback is logged.
             logger.error("worker %s ends: %s", name, error)
@@ -211,31 +140,45 @@ class Loop:
             logger.exception("worker %s ends by an error", name)
             raise
         finally:
-            self._sign_off()
-            logger.info("worker %s has ended: %s", name, self.counters.snapshot().summary())
-            self._transport.unlisten(self._watch_fired)
-            self.pool.close()
-            self.runner.close()
+            self.end()
 
-    def _sign_off(self) -> None:
-        """Whatever ended the loop: when the registration is gone, others take over at once."""
+    def begin(self) -> None:
+        """Listen for watches."""
+        self.transport.listen(self._watch_fired)
+
+    def turn(self, wait_s: float) -> None:
+        """Take what the inbox holds, or comes within `wait_s` seconds; then start what is due.
+
+        Raises what breaks the worker.
+        """
+        try:
+            self.inbox.get(timeout=wait_s)()
+            while True:
+                self.inbox.get_nowait()()
+        except Empty:
+            pass
+        failure = self.steps.failure or self.pool.broken or self.transport.broken
+        if failure is not None:
+            raise failure
+        self._advance(self.clock.monotonic())
+
+    def end(self) -> None:
+        """Sign off, whatever ended the loop. When its registration is gone, others take over at
+        once."""
         me = self.membership.me
         if me is not None:
             try:
-                self._transport.submit(Multi([Delete(me.worker_path)]), lambda *_: None)
+                self.transport.submit(Multi([Delete(me.worker_path)]), lambda *_: None)
             except ZkplanError as error:
                 logger.debug("worker %s could not sign off: %s", me.worker, error)
+        summary = self.counters.snapshot().summary()
+        logger.info("worker %s has ended: %s", self.membership.worker, summary)
+        self.transport.unlisten(self._watch_fired)
+        self.pool.close()
 
-    def _take_events(self) -> None:
-        try:
-            self._inbox.get(timeout=self._pause_s())()
-            while True:
-                self._inbox.get_nowait()()
-        except Empty:
-            pass
-
-    def _pause_s(self) -> float:
-        now, draining = time.monotonic(), self.shutdown.begun
+    def pause_s(self) -> float:
+        """How many seconds until something is due, if nothing arrives."""
+        now, draining = self.clock.monotonic(), self.shutdown.begun
         due = min(self.steps.next_due(), *[duty.at for duty in self.duties])
         if self.pool.running:
             due = min(due, self.pool.next_deadline())
@@ -252,7 +195,7 @@ class Loop:
         self._settle_ended(now)
         self.committer.advance()
         if self.membership.judge_connection(now):
-            self.claims.tell_silence(not self.membership.answers)
+            self.claims.note_silence(not self.membership.answers)
         for duty in self.duties:
             if now >= duty.at:
                 duty.run(now)
@@ -277,8 +220,8 @@ class Loop:
             if me is not None:
                 self.claimer.claim(now, me)
 
-    def _told_state(self, state: WorkerState) -> None:
-        """Somebody has told this worker, from elsewhere, to drain, to pause or to run on."""
+    def _ordered(self, state: WorkerState) -> None:
+        """An operator orders this worker to drain, to pause or to run on."""
         logger.info("worker %s is %s: an operator asked for it", self.membership.worker, state)
         self.claims.paused = state == "paused"
         if state == "draining":
@@ -292,53 +235,34 @@ class Loop:
         """Called on a thread of kazoo."""
         if path is None:
             # kazoo reports a lost connection once for each watch; once is enough.
-            if self._all_told:
+            if self._is_change_posted:
                 return
-            self._all_told = True
+            self._is_change_posted = True
         self.steps.post(lambda: self._touched(path))
 
     def _touched(self, path: str | None) -> None:
         """A watch fired. None: the connection changed, so any watch may have fired."""
         me = self.membership.me
         if path is None:
-            self._all_told = False
+            self._is_change_posted = False
         self.gates.touched(path)
         if me is not None and path in (None, me.claims_path):
             self.heartbeat.watch()
         if self.limits.touched(path) or self.poller.touched(path):
             return
-        if path is None or path == self._paths.workers:
+        if path is None or path == self.paths.workers:
             self.clearing.at = 0.0
-        if path is None or path == self._paths.schedules:
+        if path is None or path == self.paths.schedules:
             self.schedules.list_at = 0.0
-        if path is None or path == self._paths.delayed:
+        if path is None or path == self.paths.delayed:
             self.promotion.list_at = 0.0
 
     def _registered(self, me: Registration) -> None:
         self._touched(None)
         self.ready(me.worker)
 
-    def _task_ended(self, ended: Ended) -> None:
-        """Called on a slot's thread."""
-        self._ended.append(ended)
-        self._wake()
-
-    def _is_busy(self) -> bool:
-        return self.pool.waiting() > 0
-
-    def _wake(self) -> None:
-        """Make the loop turn soon. Any thread may call this."""
-        # Set before the queue is read, so that an end which finds True here is seen by that read.
-        if not self._told:
-            self._told = True
-            self.steps.post(self._hear)
-
-    def _hear(self) -> None:
-        self._told = False
-
     def _settle_ended(self, now: float) -> None:
-        while self._ended:
-            ended = self._ended.popleft()
+        while (ended := self.ended.take()) is not None:
             # A task that cannot run here has not run.
             has_run = not (ended.cannot_run or ended.not_before)
             self.counters.executed += has_run + len(ended.run)

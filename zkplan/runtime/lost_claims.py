@@ -6,7 +6,6 @@ workers do not all do the same, and nothing waits for a worker that is gone.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from ..protocol.core.load import read_all
 from ..protocol.features.leases import due_ms, expire
 from ..protocol.layout import Paths
 from ..protocol.requests import ReadChildren, ReadData, Step
-from ..transport.server_clock import ServerClock
+from ..transport.server_clock import Clock, ServerClock
 from .attempts import VanishedWorkers
 from .claims import Claims
 from .membership import Membership
@@ -47,6 +46,7 @@ class Clearing:
     claims: Claims
     vanished: VanishedWorkers
     counters: Counters
+    clock: Clock
     at: float = 0.0
     _is_looking: bool = False
     _is_releasing: bool = False
@@ -58,7 +58,7 @@ class Clearing:
     _rests: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._lapses = Lapses(self.paths, self.membership.clock)
+        self._lapses = Lapses(self.paths, self.membership.server_clock)
 
     def run(self, now: float) -> None:
         self.at = now + CLAIMS_PERIOD_S
@@ -68,7 +68,7 @@ class Clearing:
 
     def _seen(self, seen: ClaimsNodes) -> None:
         self._is_looking = False
-        now = time.monotonic()
+        now = self.clock.monotonic()
         living, vacant, leases = seen
         self._release(leases)
         self.membership.living = living
@@ -129,7 +129,7 @@ class Clearing:
         if not done.gone:
             _, rested = self._rests.get(claims_node, (0.0, 0.0))
             rest = min(CLEARING_REST_MAX_S, max(HEAD_START_S, 2 * rested))
-            self._rests[claims_node] = (time.monotonic() + rest, rest)
+            self._rests[claims_node] = (self.clock.monotonic() + rest, rest)
         self._note(claims_node, done)
         if done.released:
             logger.warning(

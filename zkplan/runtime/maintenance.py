@@ -3,12 +3,12 @@ index names."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Protocol
 
-from ..backoff import CHANCE, Backoff
+from ..backoff import Backoff
 from ..basics.log import get_logger
 from ..basics.text import count
 from ..protocol.core.plan_indexes import Ended, Scanned, find_unindexed
@@ -19,13 +19,14 @@ from ..protocol.layout import Paths
 from ..protocol.records import taken_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.transactions import Registration
+from ..transport.server_clock import Clock
 from .claims import Claims
 from .job import LOST, TAKEN
 from .membership import Membership
 from .plan_candidates import Candidates
 from .plan_view import PlanView
+from .slots import Slots
 from .steps import Steps
-from .threads import ThreadPool
 
 logger = get_logger("zkplan.worker")
 
@@ -59,12 +60,13 @@ class IdlePoll:
     backoff: Backoff
     claims: Claims
     look_again: Callable[[], None]
+    chance: Random
     at: float = 0.0
     _count: int = 0
 
     def run(self, now: float) -> None:
         self._count = 0 if self.claims.held else self._count + 1
-        self.at = now + self.backoff.delay_s(self._count, CHANCE.random())
+        self.at = now + self.backoff.delay_s(self._count, self.chance.random())
         if self._count > 1:
             self.look_again()
 
@@ -80,6 +82,7 @@ class Heartbeat:
     steps: Steps
     membership: Membership
     claims: Claims
+    clock: Clock
     period_s: float
     at: float = 0.0
     _is_under_way: bool = False
@@ -116,13 +119,13 @@ class Heartbeat:
         reads = map(ReadChildren, claims_nodes)
         registration, *listed = yield ReadMany([ReadData(me.worker_path), *reads])
         self._is_under_way = False
-        self.membership.clock.see_registration(me.worker_path, registration)
+        self.membership.server_clock.see_registration(me.worker_path, registration)
         if self._taken:
             self.at = 0.0  # told while this was under way
         if registration is None:
             self.membership.lost(me)
         else:
-            self.membership.ordered(registration)
+            self.membership.read(registration)
         standing = {
             f"{claims_node}/{name}"
             for claims_node, names in zip(claims_nodes, listed, strict=True)
@@ -131,7 +134,7 @@ class Heartbeat:
         for path in held:
             job = self.claims.jobs.get(path)
             if job is not None and path not in standing:
-                job.stop(TAKEN if path in taken else LOST)
+                job.stop(TAKEN if path in taken else LOST, self.clock.monotonic())
 
 
 @dataclass(eq=False)
@@ -147,6 +150,7 @@ class PlanCheck:
     membership: Membership
     candidates: Candidates
     queues: Collection[str]
+    clock: Clock
     finish: Callable[[str], None]
     at: float = 0.0
     _is_under_way: bool = False
@@ -171,7 +175,7 @@ class PlanCheck:
 
     def _checked(self, view: PlanView, started: float, report: Report) -> None:
         self._is_under_way = False
-        now = time.monotonic()
+        now = self.clock.monotonic()
         found = report.created or report.published or report.mended
         view.check_s = CHECK_FIRST_S if found else min(CHECK_MAX_S, 2 * view.check_s)
         view.check_at = now + max(view.check_s, CHECK_COST * (now - started))
@@ -211,11 +215,14 @@ class IndexScan:
     membership: Membership
     candidates: Candidates
     scan: PlanScan
+    clock: Clock
     #: Gets the plans that the scan finds to have ended.
     ended: Callable[[Sequence[Ended]], None]
-    #: What is indexed comes first: the scan may have a large root to list.
-    at: float = field(default_factory=lambda: time.monotonic() + SCAN_PERIOD_S)
     _is_under_way: bool = False
+
+    def __post_init__(self) -> None:
+        #: What is indexed comes first: the scan may have a large root to list.
+        self.at = self.clock.monotonic() + SCAN_PERIOD_S
 
     def run(self, now: float) -> None:
         self.at = now + SCAN_PERIOD_S
@@ -228,7 +235,7 @@ class IndexScan:
             self.scan.learn(found)
             if found.ended:
                 self.ended(found.ended)
-            ended = time.monotonic()
+            ended = self.clock.monotonic()
             rest = SCAN_COST * (ended - now) * self.membership.share[1]
             self.at = ended + min(SCAN_REST_MAX_S, max(SCAN_PERIOD_S, rest))
             for why in found.shut:
@@ -307,7 +314,7 @@ class AbandonedFunctions:
 
     steps: Steps
     membership: Membership
-    pool: ThreadPool
+    pool: Slots
     at: float = 0.0
     _reported: tuple[Registration | None, int] = (None, 0)
 

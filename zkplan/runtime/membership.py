@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ..basics.log import get_logger
 from ..errors import TransactionRejected, ZooKeeperUnavailable
@@ -16,10 +16,23 @@ from ..protocol.layout import Paths
 from ..protocol.requests import Node, Step
 from ..protocol.transactions import Registration
 from ..transport import Transport
-from ..transport.kazoo_client import why
-from ..transport.kazoo_private import thread_has_ended
-from ..transport.server_clock import ServerClock
+from ..transport.server_clock import Clock, ServerClock
 from .steps import Complaints, Steps
+
+
+class Identity(NamedTuple):
+    """Who this worker is: the ID of its first registration, its machine and its process."""
+
+    worker: str
+    host: str
+    pid: int
+
+
+def new_identity() -> Identity:
+    """The identity of a new worker of this process."""
+    host, pid = socket.gethostname(), os.getpid()
+    return Identity(f"{host.split('.')[0][:20]}-{pid}-{os.urandom(4).hex()}", host, pid)
+
 
 #: The longest delay, in seconds, before a refused registration is tried again.
 REGISTER_REST_MAX_S = 5.0
@@ -31,28 +44,35 @@ class Membership:
 
     def __init__(
         self,
+        *,
         transport: Transport,
         steps: Steps,
         paths: Paths,
+        identity: Identity,
         threads: int,
         queues: Sequence[str],
         keys: str,
         version: str,
         isolation: str,
-        registered: Callable[[Registration], None],
-        told: Callable[[WorkerState], None],
+        clock: Clock,
+        server_clock: ServerClock,
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
+        self._identity, self._clock = identity, clock
+        #: The time of the server, from what it wrote on this worker's registrations.
+        self.server_clock = server_clock
+        #: Called with each new registration.
+        self.registered: Callable[[Registration], None] = lambda me: None
+        #: Called with what an operator orders: to drain, to pause or to run on.
+        self.ordered: Callable[[WorkerState], None] = lambda state: None
         #: After so long without an answer the session may have ended.
         self._silence_s = transport.session_timeout_s * 2 / 3
         self._threads, self._queues, self._keys = threads, queues, keys
         self._version, self._isolation = version, isolation
-        self._on_registered, self._on_told = registered, told
-        #: What the worker was told last. It says so again when it registers anew.
+        #: The last order. The worker repeats it when it registers anew.
         self.state: WorkerState = "running"
-        host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
-        self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
+        self.worker = identity.worker
         #: The current registration, or None.
         self.me: Registration | None = None
         #: What the worker said of itself when it registered last.
@@ -63,8 +83,6 @@ class Membership:
         self.answers = True
         #: The reasons logged for a missing connection. They are logged again for the next loss.
         self._reasons = Complaints()
-        #: The time of the server, from what it wrote on this worker's registrations.
-        self.clock = ServerClock()
         self._registrations = 0
         self._registering = False
         self._sent_at = 0.0
@@ -83,12 +101,12 @@ class Membership:
         again."""
         transport = self._transport
         answers = now - transport.last_answer < self._silence_s
-        if not answers and thread_has_ended(transport.client):
+        if not answers and transport.has_ended:
             raise ZooKeeperUnavailable(
                 f"the thread of this process that talks to ZooKeeper at {transport.hosts} has "
                 "ended, out of memory or of tries (`connection_retry`): restart the process"
             )
-        if not answers and (reason := why(transport.client)):
+        if not answers and (reason := transport.why_silent):
             # Also a reason that comes later: a server that restarts refuses connections before it
             # says why.
             self._reasons.tell(f"no connection to ZooKeeper at {transport.hosts}{reason}")
@@ -114,9 +132,12 @@ class Membership:
         self._registrations += 1
         count = self._registrations
         worker = self.worker if count == 1 else f"{self.worker}-{count}"
-        host = socket.gethostname()
         self.said = facts = WorkerRecord(
-            *(worker, host, os.getpid(), self._threads, time.time()),
+            id=worker,
+            host=self._identity.host,
+            pid=self._identity.pid,
+            slots=self._threads,
+            started=self._clock.wall(),
             queues=self._queues,
             keys=self._keys,
             version=self._version,
@@ -125,13 +146,13 @@ class Membership:
         )
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)
-        self._sent_at = time.monotonic()
+        self._sent_at = self._clock.monotonic()
         self._steps.start(_or_refused(step), self._registered)
 
     def _registered(self, me: Registration | TransactionRejected | None) -> None:
         if isinstance(me, TransactionRejected):
             self._rest_s = min(REGISTER_REST_MAX_S, max(0.5, 2 * self._rest_s))
-            self._steps.rest(time.monotonic() + self._rest_s, self._rested, self._rested)
+            self._steps.rest(self._clock.monotonic() + self._rest_s, self._rested, self._rested)
             self._steps.complaints.tell(
                 f"this worker is not registered yet, and runs nothing: {me}"
             )
@@ -141,20 +162,20 @@ class Membership:
         self.me = me
         if me is not None:
             self._rest_s = 0.0
-            self.clock.registered(me.worker_path, self._sent_at, time.monotonic())
-            self._on_registered(me)
+            self.server_clock.registered(me.worker_path, self._sent_at, self._clock.monotonic())
+            self.registered(me)
 
     def _rested(self) -> None:
         self._registering = False
 
-    def ordered(self, registration: Node) -> None:
-        """Hear what somebody has written into the registration, if that is new."""
+    def read(self, registration: Node) -> None:
+        """Take an order that an operator has written into the registration, if it is new."""
         if registration.version == 0 or isinstance(registration.data, Unproven):
             return  # as this worker made it, or no holder of a key has written it
         state = worker_state(registration.data)
         if state != self.state and self.state != "draining":
             self.state = state
-            self._on_told(state)
+            self.ordered(state)
 
     def lost(self, me: Registration) -> None:
         """The session expired: register under a new ID. The old claims stand until they are

@@ -7,8 +7,7 @@ import logging
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +19,8 @@ from ..protocol.transactions import REQUEST_BYTES_MAX
 
 if TYPE_CHECKING:
     from .job import Job
+    from .slots import Slots
     from .steps import Steps
-    from .threads import ThreadPool
 
 #: Seconds between two looks at what has been printed.
 LIVE_PERIOD_S = 1.0
@@ -33,22 +32,22 @@ PRINTED_ROOM = REQUEST_BYTES_MAX - 24 * 1024
 @dataclass(eq=False)
 class LiveOutput:
     """A maintenance duty: tell what long tasks print while they run. One that prints nothing costs
-    no request, and no short one does. `keeps` says how much is kept of each attempt; where that is
-    nothing, it is never due."""
+    no request, and no short one does. `output_max` is how many bytes are kept of each attempt;
+    where that is 0, the duty is never due."""
 
     steps: Steps
-    pool: ThreadPool
-    keeps: Callable[[], int]
+    pool: Slots
+    output_max: int
     at: float = 0.0
 
     def run(self, now: float) -> None:
-        self.at = now + LIVE_PERIOD_S if self.keeps() else float("inf")
+        self.at = now + LIVE_PERIOD_S if self.output_max else float("inf")
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.pool.running):
             tail = job.output
             if tail is None or job.abandoned:
                 continue
-            printed = tail.live(time.monotonic() - job.started)
+            printed = tail.live(now - job.started)
             if printed is not None:
                 what = f"what {job.claim.task_path} prints is not told while it runs"
                 step, done = tell_printed(job.claim, printed), partial(tail.told, printed)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 
-from ..backoff import CHANCE
 from ..protocol.core.plan_indexes import list_active
 from ..protocol.core.plans_and_queues import PlanLook, Signs, look, read_signs
 from ..protocol.layout import Paths, queue_path
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
+from ..transport.server_clock import Clock
 from .attempts import VanishedWorkers
 from .claims import Claims, KeptResults
 from .delays_and_deadlines import PlanTimes
@@ -47,6 +47,8 @@ class Poller:
     #: What this worker serves, the preferred queue first.
     queues: Sequence[str]
     limits: Limits
+    clock: Clock
+    chance: Random
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
@@ -113,7 +115,7 @@ class Poller:
         self._active = set(numbers)
         # Each worker has an order of its own. Otherwise all would look at the same few plans first,
         # and try the same tasks.
-        CHANCE.shuffle(numbers)
+        self.chance.shuffle(numbers)
         # A cancelled plan is not active any more, but its running tasks must be told.
         # One that is done is not active either: it was retried since it was found so.
         self.candidates.begin_anew(numbers)
@@ -134,7 +136,7 @@ class Poller:
 
         # This worker may not be allowed to read a plan, or not know its format. That must not end
         # the worker, which runs other plans.
-        step = _look(view, view.begin_look(time.monotonic()), self.queues, self.times)
+        step = _look(view, view.begin_look(self.clock.monotonic()), self.queues, self.times)
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, looked, what, instead=None)
 
@@ -151,10 +153,10 @@ class Poller:
                 self.candidates.touched(now.number, control=True)  # its watches may be gone, too
         before = view.state
         if found is None:
-            view.leave_alone(time.monotonic())
+            view.leave_alone(self.clock.monotonic())
         else:
             view.update(
-                *(found, self.membership.share, time.monotonic()),
+                *(found, self.membership.share, self.clock.monotonic()),
                 spare=self.claims.spare,
                 newest_first=self.kept.is_met,
                 is_full=partial(self.limits.are_full, view.number),
@@ -171,7 +173,7 @@ class Poller:
         """Tell the running tasks of a plan that they are not wanted any more."""
         for job in self.claims.jobs.values():
             if job.claim.plan == view.number:
-                job.stop(why)
+                job.stop(why, self.clock.monotonic())
 
 
 def _look(view: PlanView, watch: bool, queues: Sequence[str], times: PlanTimes) -> Step[PlanLook]:

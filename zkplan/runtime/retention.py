@@ -7,7 +7,6 @@ still, so that another one finds it, and removes the rest.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +32,7 @@ from ..protocol.history.compaction import compact
 from ..protocol.history.segments import Recorder
 from ..protocol.layout import Paths
 from ..protocol.requests import Step
+from ..transport.server_clock import Clock
 from ..values.connection import Connection
 from ..values.store_maintenance import Sweeper, remove
 from .maintenance import PlanScan
@@ -144,8 +144,8 @@ class RootBounds:
     membership: Membership
     scan: PlanScan
     collector: Collector
+    clock: Clock
     is_ending: Callable[[], bool]
-    at: float = field(default_factory=lambda: time.monotonic() + PERIOD_S)
     _bounds: Bounds = field(default_factory=Bounds)
     #: Whether they were asked for, with the server's time, since this worker began.
     _was_read: bool = False
@@ -157,12 +157,15 @@ class RootBounds:
     #: What plans that have ended take: they never grow.
     _rooms: dict[str, Room] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.at = self.clock.monotonic() + PERIOD_S
+
     def learn(self, ended: Sequence[Ended]) -> None:
         """The scan has found plans that have ended."""
         self._ended.update((plan.number, plan) for plan in ended)
         if ended and not self._was_read:
             # The first round: the root may say less than by default, and the clock here be wrong.
-            self.at = time.monotonic()
+            self.at = self.clock.monotonic()
         self._come_at(ended)
 
     def run(self, now: float) -> None:
@@ -183,14 +186,14 @@ class RootBounds:
             return _NEVER
         place, count = self.membership.share
         late_s = 0.0 if int(plan.number) % count == place else HEAD_START_S
-        due = self.membership.clock.monotonic_at(plan.ended + retention) + late_s
+        due = self.membership.server_clock.monotonic_at(plan.ended + retention) + late_s
         return max(due, self._rests.get(plan.number, 0.0))
 
     def _come_at(self, plans: Sequence[Ended]) -> None:
         self.at = min([self.at, *map(self._when, plans)])
 
     def _round(self, counts: bool) -> Step[Bounds]:
-        yield from self.membership.clock.measure()
+        yield from self.membership.server_clock.measure()
         found = yield from read_bounds(self.paths)
         return (yield from self._count(found)) if counts else found
 
@@ -208,7 +211,7 @@ class RootBounds:
         for number in self._ended.keys() - self.scan.ended.keys():
             del self._ended[number]
             self._rests.pop(number, None)
-        now, clock = time.monotonic(), self.membership.clock
+        now, clock = self.clock.monotonic(), self.membership.server_clock
         due = sorted(number for number, plan in self._ended.items() if self._when(plan) <= now)
         if not (due and clock.is_known):
             self._come_at(list(self._ended.values()) if clock.is_known else ())
@@ -225,27 +228,27 @@ class RootBounds:
         self._is_under_way = False
         for number in plans:
             if number in left:
-                self._rests[number] = time.monotonic() + REST_S
+                self._rests[number] = self.clock.monotonic() + REST_S
             else:
                 self._ended.pop(number, None)
                 self._rests.pop(number, None)
         if self._bounds.has_budget and len(left) < len(plans):
             self._count_at = 0.0  # there is room again
-            self.at = min(self.at, time.monotonic() + LOOK_S)
+            self.at = min(self.at, self.clock.monotonic() + LOOK_S)
         self._come_at(list(self._ended.values()))
 
     def _count(self, found: Bounds) -> Step[Bounds]:
         """Count what the plans take, where there is a budget."""
         if not found.has_budget:
             return found
-        before = time.monotonic()
+        before = self.clock.monotonic()
         plans = yield from list_plans(self.paths)
         self._rooms = {plan: self._rooms[plan] for plan in self._rooms.keys() & set(plans)}
         room = yield from count_plans(self.paths, plans, self._rooms, self.scan.ended.keys())
-        now = self.membership.clock.now()
+        now = self.membership.server_clock.now()
         used = Used(len(plans), round(room.znodes), round(room.bytes), now, room.exact)
         found = yield from change_bounds(self.paths, {"used": used})
-        after = time.monotonic()
+        after = self.clock.monotonic()
         self._count_at = after + max(COUNT_PERIOD_S, COUNT_COST * (after - before))
         return found
 
@@ -302,8 +305,11 @@ class Tidying:
     membership: Membership
     written: Written
     sweeper: Sweeper
-    at: float = field(default_factory=lambda: time.monotonic() + TIDYING_PERIOD_S)
+    clock: Clock
     _is_under_way: bool = False
+
+    def __post_init__(self) -> None:
+        self.at = self.clock.monotonic() + TIDYING_PERIOD_S
 
     def run(self, now: float) -> None:
         self.at = now + TIDYING_PERIOD_S

@@ -29,7 +29,7 @@ from ..protocol.records import Failure, TaskRecord
 from ..protocol.requests import Fact
 from ..protocol.transactions import REQUEST_BYTES_MAX
 from ..transport import Transport
-from ..transport.server_clock import ServerClock
+from ..transport.server_clock import Clock, ServerClock
 from ..values.function_codec import is_json
 from ..values.plan_values import Values
 from .ahead import RunAhead
@@ -52,11 +52,9 @@ RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 class Runner:
     """Runs jobs for one worker. Thread-safe: each slot calls `run`."""
 
-    #: How many bytes are kept of what each attempt prints.
-    output_max = 0
-
     def __init__(
         self,
+        *,
         transport: Transport,
         values: Values,
         plan_within: Callable[[Job], Plan],
@@ -64,17 +62,27 @@ class Runner:
         queues: Sequence[str],
         is_busy: Callable[[], bool],
         isolation: Isolation,
-        clock: ServerClock | None = None,
+        clock: Clock,
+        server_clock: ServerClock,
+        output_max: int = 0,
     ) -> None:
-        """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot."""
-        self._clock = clock or ServerClock()
+        """`queues` are those that the worker serves. `is_busy` returns whether tasks wait for a
+        slot. `output_max` is how many bytes are kept of what each attempt prints."""
+        self._clock, self._server_clock, self.output_max = clock, server_clock, output_max
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
         self._isolation = isolation
         self._isolated = IsolatedAttempts(isolation, values)
-        self._ahead = RunAhead(transport, self._codec, queues, self._once, is_busy)
+        self._ahead = RunAhead(
+            transport=transport,
+            codec=self._codec,
+            queues=queues,
+            run_once=self._once,
+            is_busy=is_busy,
+            clock=clock,
+        )
         #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
 
@@ -83,14 +91,14 @@ class Runner:
         says what happened."""
         ended = self._once(job)
         if job.options.pure:
-            started = time.monotonic()
+            started = self._clock.monotonic()
             self._ahead.run(ended)
-            ended.seconds += time.monotonic() - started
+            ended.seconds += self._clock.monotonic() - started
         return ended
 
     def _once(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises."""
-        job.started = started = time.monotonic()
+        job.started = started = self._clock.monotonic()
         has_history = job.plan is None or job.plan.history
         if self.output_max and has_history:
             # Before its function runs: two threads of it may print first.
@@ -104,7 +112,7 @@ class Runner:
             task_here.reset(token)
             if job.begun:
                 job.end_lines()
-        now = time.monotonic()
+        now = self._clock.monotonic()
         ended.seconds = now - started
         if has_history:
             ended.fact = Fact(ran_ms=round(1000 * ended.seconds), ended=now)
@@ -148,9 +156,9 @@ class Runner:
         return self._run_function(job, function, args, kwargs)
 
     def _measured(self) -> ServerClock:
-        if not self._clock.is_known:
-            self._transport.run(self._clock.measure(), for_ever=True)
-        return self._clock
+        if not self._server_clock.is_known:
+            self._transport.run(self._server_clock.measure(), for_ever=True)
+        return self._server_clock
 
     def _prepare(
         self, job: Job, record: TaskRecord, bodies: list[bytes]
@@ -160,7 +168,7 @@ class Runner:
         once more."""
         plan_path, stored = job.claim.plan_path, self._values
         if job.options.timeout is not None:
-            job.deadline = time.monotonic() + job.options.timeout
+            job.deadline = self._clock.monotonic() + job.options.timeout
         job.preparing = "importing its function"
         pid = os.getpid()
         try:
@@ -212,7 +220,7 @@ class Runner:
         job.preparing = ""
         job.deadline = job.last_call
         if timeout is not None:
-            job.deadline = min(job.deadline, time.monotonic() + timeout)
+            job.deadline = min(job.deadline, self._clock.monotonic() + timeout)
         return None
 
     def _run_function(
@@ -278,11 +286,11 @@ class Runner:
         return Ended(job, outcome=outcome)
 
     def _sealed_later(self, job: Job, seal: Callable[[], bytes], error: StoreUnavailable) -> bytes:
-        deadline = time.monotonic() + STORE_PATIENCE_S
+        deadline = self._clock.monotonic() + STORE_PATIENCE_S
         backoff = Backoff(0.05, 2.0, 2.0, 0.3)
         for tries in count():
             delay_s = backoff.delay_s(tries, CHANCE.random())
-            if job.is_unwanted() or time.monotonic() + delay_s > deadline:
+            if job.is_unwanted() or self._clock.monotonic() + delay_s > deadline:
                 break
             time.sleep(delay_s)
             try:

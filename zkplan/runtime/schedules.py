@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from dataclasses import dataclass, field
 
@@ -25,6 +24,7 @@ from ..protocol.features.schedules import (
 from ..protocol.layout import Paths
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..protocol.transactions import or_error
+from ..transport.server_clock import Clock
 from .membership import Membership
 from .steps import Steps
 
@@ -59,6 +59,7 @@ class Schedules:
     steps: Steps
     paths: Paths
     membership: Membership
+    clock: Clock
     list_at: float = 0.0
     _known: dict[str, Known] = field(default_factory=dict)
     _is_listing: bool = False
@@ -93,7 +94,7 @@ class Schedules:
             return found
         names = (yield ReadChildren(self.paths.schedules)) or ()
         if names:
-            yield from self.membership.clock.measure()
+            yield from self.membership.server_clock.measure()
         for name in sorted(names):
             read = yield from or_error(read_schedule(self.paths, name))
             if isinstance(read, ZkplanError):
@@ -105,7 +106,7 @@ class Schedules:
     def _listed(self, found: list[Schedule] | None) -> None:
         self._is_listing = False
         if found is None:
-            self.list_at = time.monotonic() + REST_S
+            self.list_at = self.clock.monotonic() + REST_S
             return
         old, self._known = self._known, {}
         for schedule in found:
@@ -129,7 +130,7 @@ class Schedules:
             known.at = _NEVER
             return
         due_s = upcoming.due_ms / 1000 + jitter_s(known.schedule.definition, upcoming.due_ms)
-        at = max(self.membership.clock.monotonic_at(due_s), time.monotonic() + after_s)
+        at = max(self.membership.server_clock.monotonic_at(due_s), self.clock.monotonic() + after_s)
         known.at = at + self._distance(known) * HEAD_START_S
 
     def _distance(self, known: Known) -> float:
@@ -158,7 +159,7 @@ class Schedules:
                 return
             if isinstance(found, ZkplanError):
                 known.rest_s = min(REST_MAX_S, max(REST_S, 2 * known.rest_s))
-                known.at = time.monotonic() + known.rest_s
+                known.at = self.clock.monotonic() + known.rest_s
             else:
                 is_same = found.version == known.schedule.version
                 known.schedule, known.rest_s = found, 0.0
@@ -169,7 +170,7 @@ class Schedules:
 
     def _turn(self, known: Known, asks_first: bool) -> Step[Schedule | None]:
         """Fire what is due. Returns the schedule as it is then; None if others have changed it."""
-        schedule, clock = known.schedule, self.membership.clock
+        schedule, clock = known.schedule, self.membership.server_clock
         if asks_first:  # another worker has most likely done it
             fresh = yield from reread(schedule)
             if fresh is None or fresh.version != schedule.version:
@@ -200,11 +201,11 @@ class Schedules:
         how = "fired" if found.missed_ms is None else "fired: the latest of those missed"
         firing = Firing(found.fire_ms, "", worker, now_ms, how)
         record = record_of(definition, known.cron, found.fire_ms, now_ms / 1000)
-        before = time.monotonic()
+        before = self.clock.monotonic()
         fired = yield from fire(self.paths, schedule, record, firing, found.next_ms)
         if fired is None:
             return (yield from reread(schedule))
-        after = time.monotonic()
+        after = self.clock.monotonic()
         fresh = yield from reread(schedule)
         if fresh is not None and fresh.version == fired.version:
             clock.learn(fresh.modified_ms, before, after)

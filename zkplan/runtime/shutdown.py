@@ -3,16 +3,16 @@ threads."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from ..basics.log import get_logger
 from ..basics.text import count
+from ..transport.server_clock import Clock
 from .attempt_end import Settler
 from .claims import Claims
 from .membership import Membership
+from .slots import Slots
 from .steps import Steps
-from .threads import ThreadPool
 
 #: How long a worker without claims waits for ZooKeeper to sign off.
 SIGN_OFF_S = 2.0
@@ -32,8 +32,9 @@ class Shutdown:
     steps: Steps
     membership: Membership
     claims: Claims
-    pool: ThreadPool
+    pool: Slots
     settler: Settler
+    clock: Clock
     session_timeout_s: float
     _hurry_at: float = 0.0
     _give_up_at: float = 0.0
@@ -45,7 +46,7 @@ class Shutdown:
 
     def begin(self, grace_s: float) -> None:
         """Give running tasks `grace_s` seconds to end. A later call can only shorten that."""
-        hurry_at = time.monotonic() + grace_s
+        hurry_at = self.clock.monotonic() + grace_s
         if not self.begun:
             logger.info(
                 "draining: %s running, %s to end; a second signal hands them back at once",
@@ -75,7 +76,7 @@ class Shutdown:
         here."""
         if not self.begun:
             return False
-        now = time.monotonic()
+        now = self.clock.monotonic()
         if self._holds_anything():
             self._empty_since = None
         elif self._empty_since is None:
@@ -105,7 +106,7 @@ class Wear:
     """Looks whether the threads that nothing ends have become too many. Only a new process is rid
     of them."""
 
-    def __init__(self, pool: ThreadPool, shutdown: Shutdown, most: int | None) -> None:
+    def __init__(self, *, pool: Slots, shutdown: Shutdown, most: int | None) -> None:
         """`most` is `max_abandoned` of the worker; with None it goes on with fewer slots."""
         self._pool, self._shutdown, self._most = pool, shutdown, most
         self._since = float("inf")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from ..errors import ZkplanError
 from ..protocol.requests import Step
 from ..protocol.transactions import or_error
 from ..transport import Transport
+from ..transport.server_clock import Clock
 from .statistics import Counters
 
 T = TypeVar("T")
@@ -50,9 +50,15 @@ class Steps:
     """The steps of one worker; only the loop's thread calls it, but for `post`."""
 
     def __init__(
-        self, transport: Transport, put: Callable[[Callable[[], None]], None], counters: Counters
+        self,
+        *,
+        transport: Transport,
+        put: Callable[[Callable[[], None]], None],
+        counters: Counters,
+        clock: Clock,
     ) -> None:
         self._transport, self._put, self._counters = transport, put, counters
+        self._clock = clock
         self.complaints = Complaints()
         self.under_way = 0
         #: The error of a step, which ends the worker; others take over.
@@ -119,7 +125,7 @@ class Steps:
                 longer_s = min(REST_MAX_S, 2 * rest_s)
                 self.until_done(make, done, what, given_up=given_up, rest_s=longer_s)
 
-            self.rest(time.monotonic() + rest_s, once_more, given_up)
+            self.rest(self._clock.monotonic() + rest_s, once_more, given_up)
 
         self.start_contained(make(), ended, what, instead=None)
 

@@ -1,10 +1,23 @@
-"""Estimate the server's clock from the times that it writes on znodes."""
+"""This process's clock, and an estimate of the server's by the times that it writes on znodes."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..protocol.requests import Applied, Multi, Node, ReadData, SetData, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The clock of this process, in seconds. A simulation passes functions of its own."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+
+CLOCK = Clock()
 
 
 class ServerClock:
@@ -20,7 +33,8 @@ class ServerClock:
     needed. Thread-safe: what threads share is replaced as a whole.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = CLOCK) -> None:
+        self._clock = clock
         #: Bounds of the server's wall-clock seconds minus the monotonic seconds here.
         self._bounds: tuple[float, float] | None = None
         #: The registration, made between two monotonic times, until its znode was read.
@@ -28,12 +42,12 @@ class ServerClock:
 
     def now(self) -> float:
         """Wall-clock seconds since 1970; by the clock here until something was measured."""
-        bounds = self._bounds
-        return time.time() if bounds is None else time.monotonic() + bounds[0]
+        bounds, clock = self._bounds, self._clock
+        return clock.wall() if bounds is None else clock.monotonic() + bounds[0]
 
     def monotonic_at(self, wall_s: float) -> float:
         """The monotonic time here at which the server's clock shows `wall_s`."""
-        return time.monotonic() + wall_s - self.now()
+        return self._clock.monotonic() + wall_s - self.now()
 
     @property
     def is_known(self) -> bool:
@@ -44,9 +58,9 @@ class ServerClock:
 
         If the write is refused, nothing is measured.
         """
-        before = time.monotonic()
+        before = self._clock.monotonic()
         answer = yield Multi([SetData(path)])
-        after = time.monotonic()
+        after = self._clock.monotonic()
         node = (yield ReadData(path)) if isinstance(answer, Applied) else None
         if node is not None:
             self.learn(node.modified_ms, before, after)

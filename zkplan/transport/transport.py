@@ -205,6 +205,16 @@ class Transport:
         return self._requests.last_answer
 
     @property
+    def has_ended(self) -> bool:
+        """Whether kazoo's thread has ended by itself, so that no request is ever answered."""
+        return kazoo_private.thread_has_ended(self.client)
+
+    @property
+    def why_silent(self) -> str:
+        """Why there is no connection, for the end of a message; empty if that is not known."""
+        return why(self.client)
+
+    @property
     def session_timeout_s(self) -> float:
         """The requested time-out in seconds. The server may have granted another one."""
         return kazoo_private.session_timeout_s(self.client)
