@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ..basics.cron import zone_of
-from ..basics.notebook_html import Picture, plan_picture, readable
+from ..basics.notebook_html import COLOURS, Picture, plan_html, readable
 from ..basics.public_calls import Duration, told_to_caller
 from ..errors import ZkplanError
 from ..protocol.core import plan_life
@@ -256,4 +256,7 @@ class PlanReader:
         if 0 < status.tasks <= DRAWN_MAX:
             found = self.graph()
             graph = graph_svg(found.boxes, found.edges)
-        return plan_picture(status, self.progress(), graph)
+        progress = self.progress()
+        counts = {state: getattr(progress, state) for state in COLOURS}
+        html = plan_html(status.name, status.path, status.state, status.added, counts)
+        return Picture(html + graph, status.has_ended)

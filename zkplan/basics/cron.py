@@ -21,36 +21,36 @@ _NAMED = {
 }
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 _DAY_S = 86_400.0
-#: Files beside the zones, which say something else on each machine.
+#: Files beside the zones that differ between machines.
 _OF_A_MACHINE = ("localtime", "posixrules")
 
 
 def zone_of(name: str) -> tzinfo:
-    """Raises ValueError, whose text says what is wrong."""
+    """Return the time zone of that name. Raises ValueError with what is wrong."""
     if not isinstance(name, str) or name.lower() in _OF_A_MACHINE:
         raise ValueError(
-            f"{name!r:.50} is no name of a time zone, and each machine may have another one: give "
-            "a name such as Europe/Berlin, or UTC"
+            f"{name!r:.50} is not the name of a time zone, and each machine may have another one: "
+            "give a name such as Europe/Berlin, or UTC"
         )
     try:
         return timezone.utc if name == "UTC" else ZoneInfo(name)
     except (OSError, KeyError, ValueError) as error:  # one that is not found is a KeyError
         raise ValueError(
-            f"{name!r} is no time zone that this machine knows: give a name such as Europe/Berlin "
-            "(the package tzdata brings all of them)"
+            f"this machine knows no time zone {name!r}: give a name such as Europe/Berlin (the "
+            "package tzdata has all of them)"
         ) from error
 
 
 class Cron:
     """A cron expression of five fields, or of six with the second before them, in a time zone.
 
-    A time of day that the change to summer time skips is due right after the gap; one that comes
-    twice at the change back is due once. With a star in the field of minutes or hours, or with
-    seconds, the expression follows the real time: then such a time is due not at all, or twice.
+    A time of day that the change to summer time skips is due right after the gap; a time that comes
+    twice at the change back is due once. An expression with a star for minutes or hours, or with
+    seconds, follows the real time: then a skipped time is never due, and a repeated one twice.
     """
 
     def __init__(self, text: str, zone: str) -> None:
-        """Raises ValueError, whose text says what is wrong."""
+        """Raises ValueError with what is wrong."""
         if not isinstance(text, str):
             raise ValueError(
                 f"a cron expression is a text such as '30 6 * * MON-FRI', not {text!r}"
@@ -75,7 +75,7 @@ class Cron:
         self._by_wall_clock = len(fields) == 5 and not starred
 
     def after(self, seconds: float) -> Iterator[float]:
-        """The times after that one, in wall-clock seconds since 1970."""
+        """Yield the due times after that time, in seconds since 1970."""
         # The hour that comes twice shows earlier clock times again.
         wall = self._wall(seconds) - self._set_back(seconds, seconds + _DAY_S)
         for due in self._in_order(CronSim(self._expression, wall)):
@@ -84,7 +84,7 @@ class Cron:
                 yield due
 
     def latest(self, seconds: float) -> float:
-        """The last time that is not after that one."""
+        """Return the last due time that is not after that time."""
         # In the hour that comes twice, later clock times have been already.
         wall = self._wall(seconds) + self._set_back(seconds - _DAY_S, seconds)
         found = next(
@@ -96,7 +96,7 @@ class Cron:
         return max(takewhile(lambda due: due <= seconds, self.after(found)), default=found)
 
     def _in_order(self, walls: Iterable[datetime]) -> Iterator[float]:
-        """The moments at which rising clock times are due."""
+        """Yield the moments at which rising clock times are due, in order."""
         again: deque[float] = deque()
         for wall in walls:
             due = self._due(wall)
@@ -107,8 +107,8 @@ class Cron:
         yield from again
 
     def _due(self, wall: datetime) -> list[float]:
-        """When a clock time is due: two moments if it comes twice, none if it is skipped."""
-        # CronSim knows no time zone here: with one, it loses times at shifts of half an hour.
+        """Return when a clock time is due: two moments if it comes twice, none if it is skipped."""
+        # CronSim gets no time zone: with one, it loses times at shifts of half an hour.
         first, second = self._moments(wall)
         if first == second:
             return [first]
@@ -124,10 +124,10 @@ class Cron:
         return first.timestamp(), second.timestamp()
 
     def _wall(self, seconds: float) -> datetime:
-        """What a clock of the zone shows."""
+        """Return what a clock of the zone shows."""
         return datetime.fromtimestamp(seconds, self.zone).replace(tzinfo=None)
 
     def _set_back(self, since: float, until: float) -> timedelta:
-        """By how much clocks were set back between the two."""
+        """Return how far clocks were set back between two times."""
         passed = timedelta(seconds=until - since)
         return max(timedelta(), passed - (self._wall(until) - self._wall(since)))

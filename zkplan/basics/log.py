@@ -1,7 +1,7 @@
-"""Log for zkplan, and keep anybody who writes the tree from forging a line.
+"""Log for zkplan, so that nobody who writes the tree can forge a line.
 
-Names, errors and reasons in a line come from the tree, from tasks and from servers. Each record is
-made one printable line where it is logged, so the user's own logging configuration gets it so, too.
+Names, errors and reasons in a line come from the tree, from tasks and from servers. The loggers
+make each record one printable line, whatever the logging configuration of the user is.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from .text import formatted, frames_of, kind_of, one_line, printable
 #: Before each line of a traceback, so that none of them looks like a line of the log.
 CONTINUED = "  | "
 
-#: What a record of a task has besides its text.
+#: The fields of the records that tasks log.
 TASK_FIELDS = ("plan", "task", "attempt", "worker")
 
 
 class OfTask(Protocol):
-    """What belongs to a task: `log_fields` has a value for each of TASK_FIELDS. `add_output` gets
-    what its function prints and logs, `pass_on` writes it to a stream, each line with the task.
-    `worker` is the ID of the worker that runs it."""
+    """A running task, for its logs and output.
+
+    `worker` is the ID of its worker. `log_fields` has a value for each of TASK_FIELDS. `add_output`
+    gets what its function prints and logs; `pass_on` writes it to a stream, with the task.
+    """
 
     @property
     def worker(self) -> str: ...
@@ -34,12 +36,12 @@ class OfTask(Protocol):
     def pass_on(self, out: Any, data: Any) -> int: ...
 
 
-#: Whose code runs in this thread, or in this coroutine.
+#: The task whose code runs in this thread, or in this coroutine.
 task_here: ContextVar[OfTask | None] = ContextVar("zkplan_task_here", default=None)
 
 
 def note_task(record: logging.LogRecord) -> None:
-    """Give the record the fields of the task that logs it; those that it has already stay."""
+    """Add the fields of the task that logs it to the record, except those that it has already."""
     here = task_here.get()
     if here is not None:
         for name, value in here.log_fields.items():
@@ -67,30 +69,30 @@ def _message_of(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except BaseException as broken:
-        # An argument of it is of a user's class. A filter that raises would end whoever logs.
+        # An argument has a class of the user. A filter that raises would end the caller.
         return f"{record.msg} (its arguments cannot be shown: {kind_of(broken)})"
 
 
 def exception_text(record: logging.LogRecord) -> str:
-    """The traceback of the record's exception, as a formatter writes it. Never raises."""
+    """Format the traceback of the record's exception. Never raises."""
     error = record.exc_info[1] if record.exc_info else None
     return "" if error is None else formatted(error, frames_of(error)).removesuffix("\n")
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of that name below `zkplan`. Each of our modules gets its logger here."""
+    """Return the logger of that name. Each module of zkplan gets its logger here."""
     logger = logging.getLogger(name)
     logger.addFilter(_ONE_LINE)  # a logger takes the same filter only once
     return logger
 
 
 def continued(text: str) -> str:
-    """The lines of `text`, printable, and marked as no lines of the log."""
+    """Make the lines printable, and mark that they continue a line of the log."""
     return "\n".join(CONTINUED + printable(line) for line in text.split("\n"))
 
 
 def without_values(value: Any) -> Any:
-    """What a log may show of an argument of kazoo's: no request, no answer, no login.
+    """Return what a log may show of an argument of kazoo: no request, no answer, no login.
 
     >>> without_values(7), without_values(["pickle"]), without_values(None)
     (7, 'list', None)

@@ -1,8 +1,7 @@
-"""Check what only this user may reach: files that others cannot read or write, and loopback
-addresses.
+"""Check what only this user may reach: files that others cannot read or write, and loopback.
 
-Whoever else may create a name there can have put a FIFO (to open it waits for the other end), a
-link, a folder or a file of his own in its place.
+Another user who may create names in a folder can put there a FIFO (opening it waits for the other
+end), a link, a folder or a file of their own.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from pathlib import Path
 from ..errors import InvalidSettings
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
-#: An open that does not wait, follows no link, and stays out of programs that are started.
+#: Do not wait, follow no link, and do not pass the file to programs that are started.
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotOurs(OSError):
-    """What lies in the place of a file or folder of this user is something else."""
+    """Something else lies in the place of a file or folder of this user."""
 
 
 def open_own(path: str | Path, flags: int = os.O_RDONLY, *, within: int | None = None) -> int:
-    """Open a regular file of this user; with O_CREAT it is made readable to its owner alone.
+    """Open a regular file of this user; with O_CREAT only its owner can read it.
 
-    `within` is an open folder that a relative path starts from. Raises NotOurs where it is not a
-    regular file of this user or of root, and OSError as os.open does.
+    A relative path starts at the open folder `within`. Raises NotOurs if it is not a regular file
+    of this user or of root, and OSError as os.open does.
     """
     try:
         file = os.open(path, flags | _SAFE, PRIVATE_FILE, dir_fd=within)
@@ -49,9 +48,9 @@ def open_own(path: str | Path, flags: int = os.O_RDONLY, *, within: int | None =
 
 
 def check_own(path: Path) -> None:
-    """The same for a file that another library opens by its name; a missing one passes.
+    """Check a file that another library opens by its name; a missing one passes. Raises NotOurs.
 
-    Not by an open: its close would release the locks of this process on the file.
+    It is not opened: the close would release the locks of this process on the file.
     """
     with suppress(FileNotFoundError):
         _check(path, path.lstat())
@@ -69,13 +68,13 @@ def _no_file(path: str | Path) -> str:
 
 
 def read_own(path: Path) -> str:
-    """The text of such a file. Raises what `open_own` raises."""
+    """Return the text of a regular file of this user. Raises as `open_own`."""
     with open(open_own(path), encoding="utf-8", errors="replace") as file:
         return file.read()
 
 
 def is_trusted(owner: int) -> bool:
-    """Whether what this user owns can do no more harm than this user, or root, anyway."""
+    """Whether the owner of a file is this user or root, who can do no more harm by it."""
     return owner in (os.geteuid(), 0)
 
 
@@ -90,8 +89,7 @@ def open_closed_folder(path: Path) -> int:
 
 
 def own_folders(name: str) -> Iterator[Path]:
-    """Where closed folders of that name may lie: in the home of the user where it is the user's,
-    and among the temporary files."""
+    """Yield where closed folders of that name may lie: in the home, and among temporary files."""
     user = os.geteuid()
     state = os.environ.get("XDG_STATE_HOME", "")
     with suppress(OSError, RuntimeError):
@@ -105,14 +103,14 @@ def own_folders(name: str) -> Iterator[Path]:
 # ---- Files that others may not read, and files that others may not have written.
 
 
-#: More than passwords, keys and thousands of tokens take.
+#: More than passwords, keys and thousands of tokens need.
 BYTES_MAX = 1024 * 1024
 
 
 def why_readable(status: os.stat_result) -> str:
-    """Why somebody else can read a file; empty if nobody can.
+    """Return why other users can read a file; empty if they cannot.
 
-    A group may read what the administrator gives to it; a file of one's own is for oneself.
+    A group may read a file of root, which the administrator gives to it.
     """
     if status.st_mode & stat.S_IROTH:
         return "every user of this machine can read it"
@@ -122,7 +120,7 @@ def why_readable(status: os.stat_result) -> str:
 
 
 def trusted_reason(path: Path) -> str:
-    """Why a file of the current folder is not trusted; empty if it is."""
+    """Return why a file of the current folder is not trusted; empty if it is."""
     file = path.stat()
     for what, found in (
         ("the folder", path.parent.stat()),
@@ -132,13 +130,13 @@ def trusted_reason(path: Path) -> str:
         if found.st_uid not in (os.geteuid(), 0):
             return f"{what} belongs to another user ({_name_of(found.st_uid)})"
     if not stat.S_ISREG(file.st_mode):
-        return "it is no regular file"  # to open a FIFO would wait for who writes
+        return "it is no regular file"  # opening a FIFO would wait for a writer
     return ""
 
 
 def read_private(path: str, what: str) -> bytes:
-    """The content of a file that only its owner may read. Raises InvalidSettings, also for a file
-    that is too large: the lines behind a cut would count for nothing, without a word."""
+    """Return the content of a file that only its owner may read. Raises InvalidSettings, also for a
+    file that is too large: a cut would silently drop its last lines."""
     try:
         with open(path, "rb") as opened:
             status = os.fstat(opened.fileno())
@@ -163,11 +161,11 @@ def _name_of(user: int) -> str:
         return str(user)
 
 
-# ---- Which addresses only this machine reaches: what listens on others has to be asked for.
+# ---- Addresses that only this machine reaches. A server listens on others only if it is asked to.
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address; a name other than `localhost` counts not.
+    """Whether only this machine reaches an address. Of names, only `localhost` passes.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("zk1")
     (True, True, False, False)

@@ -1,5 +1,4 @@
-"""What public calls share: durations as arguments, hints at misnamed options, and short
-tracebacks."""
+"""What public calls share: durations, hints at misnamed options, and short tracebacks."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ def in_seconds(duration: Duration) -> float: ...
 @overload
 def in_seconds(duration: Duration | None) -> float | None: ...
 def in_seconds(duration: Any) -> Any:
-    """Anything but a timedelta is returned as it is: whoever takes it says what is wrong with it.
+    """Return a timedelta in seconds, and anything else as it is: the next check refuses it.
 
     >>> in_seconds(timedelta(minutes=2)), in_seconds(5), in_seconds(None)
     (120.0, 5, None)
@@ -35,7 +34,7 @@ _R = TypeVar("_R")
 
 
 def refuse_other_names(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for `retries`, and says what to give instead."""
+    """Raises TypeError for `retries`, with the option to give instead."""
     if "retries" in options:
         retries = options["retries"]
         attempts = retries + 1 if type(retries) is int else "RETRIES + 1"
@@ -45,15 +44,15 @@ def refuse_other_names(options: Mapping[str, Any]) -> None:
         )
 
 
-# ---- Shorten tracebacks of errors in a user's call to the user's lines, without those of zkplan.
+# ---- Tracebacks of errors in a user's call show the user's lines, without those of zkplan.
 
 
-#: Errors that the caller caused. A bug of zkplan or a fault of a server shows the whole traceback.
+#: Errors of the caller. A bug of zkplan or a fault of a server shows the whole traceback.
 _FOR_THE_CALLER = (PlanError, TaskError, PayloadError, WaitTimeout)
 
 
 def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Leave out zkplan's own frames from errors that the caller or the caller's task caused."""
+    """Remove zkplan's own frames from errors that the caller or a task of the caller caused."""
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -64,7 +63,7 @@ def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if not (isinstance(error, _FOR_THE_CALLER) or isinstance(cause, TaskFailed)):
                 raise
             if cause is not None:
-                # The error that it came from is left out too, if zkplan caught it.
+                # Leave out the error that it came from, too, if zkplan caught it.
                 before = cause.__context__.__traceback__ if cause.__context__ else None
                 cause.__suppress_context__ |= before is not _without_ours(before)
                 cause.__traceback__ = _without_ours(cause.__traceback__)
@@ -80,5 +79,5 @@ def _without_ours(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(module: object) -> bool:
-    """A module may have any name, and code that `exec` runs has none."""
+    # A module may have any name, and code that `exec` runs has none.
     return isinstance(module, str) and module.startswith("zkplan.")

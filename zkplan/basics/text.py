@@ -1,8 +1,7 @@
 """Write text for people: counts, durations, dates, errors, and foreign text made printable.
 
-Whoever may write the tree chooses the names, errors and tracebacks in it. Unescaped, such a text
-could move the cursor, change the colours or the title of the terminal, or pretend to be other
-lines.
+Anybody who may write the tree chooses the names, errors and tracebacks in it. Unescaped, they could
+move the cursor, change the colours or the title of the terminal, or forge other lines.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import cast
@@ -40,7 +39,7 @@ def size(number: float) -> str:
 
 
 def size_from(text: str | int) -> int:
-    """Bytes, from a number of them or a text. Raises ValueError, which says what is wanted.
+    """Return the bytes of a size. Raises ValueError with what is wanted.
 
     >>> size_from("2GB"), size_from("1.5 MiB"), size_from(300)
     (2000000000, 1572864, 300)
@@ -53,7 +52,7 @@ def size_from(text: str | int) -> int:
 
 
 def duration(seconds: float, up: bool = False) -> str:
-    """Rounded down, as for what has passed; `up` for what is still to come.
+    """Write seconds with one unit, rounded down as for the past; `up` for the future.
 
     >>> duration(3.9), duration(5000), duration(400_000)
     ('3 s', '83 min', '4 days')
@@ -69,7 +68,7 @@ def duration(seconds: float, up: bool = False) -> str:
 
 
 def took(ms: int) -> str:
-    """How long something took, in milliseconds: two units at most.
+    """Write milliseconds that something took, with at most two units.
 
     >>> took(42), took(48_100), took(428_900), took(12_000_000), took(200_000_000)
     ('0.04 s', '48.1 s', '7 min 8 s', '3 h 20 min', '2 days 7 h')
@@ -90,13 +89,13 @@ def age(seconds: float) -> str:
     >>> age(3), age(5000), age(400_000), age(-90)
     ('3 s ago', '83 min ago', '4 days ago', 'in 90 s')
     """
-    told = duration(abs(seconds))
-    return f"in {told}" if seconds < 0 else f"{told} ago"
+    text = duration(abs(seconds))
+    return f"in {text}" if seconds < 0 else f"{text} ago"
 
 
 def date_time(seconds: float, people: bool) -> str:
-    """Wall-clock seconds as local date and time. People get the age too; programs get ISO 8601 with
-    its offset."""
+    """Write seconds since 1970 as local date and time: for people with the age, for programs as ISO
+    8601 with the offset."""
     local = datetime.fromtimestamp(seconds)
     if people:
         return f"{local.isoformat(' ', 'seconds')} ({age(time.time() - seconds)})"
@@ -104,7 +103,7 @@ def date_time(seconds: float, people: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """Control characters as Python writes them, but for line ends and tabs.
+    """Escape control characters as Python does, except for line ends and tabs.
 
     >>> printable("a\\x1b[2J\\n"), printable("\\u202e")
     ('a\\\\x1b[2J\\n', '\\\\u202e')
@@ -117,14 +116,14 @@ def printable(text: str) -> str:
     )
 
 
-#: What a URL begins with, also that of fsspec which names several in a chain.
+#: The beginning of a URL; fsspec chains several schemes.
 _SCHEMES = re.compile(r"(?:[A-Za-z][\w+.-]*(?:::[A-Za-z][\w+.-]*)*://)?")
 
 
 def without_login(url: str) -> str:
-    """A URL, or hosts, for people: without a user, a password and a query.
+    """Return a URL, or hosts, without user, password and query.
 
-    A password may have any character. So all up to the last @ may be one.
+    A password may have any character: everything up to the last @ may be one.
 
     >>> without_login("s3://key:word@bucket/folder"), without_login("file:///folder/a@b")
     ('s3://***@bucket/folder', 'file:///folder/a@b')
@@ -137,15 +136,15 @@ def without_login(url: str) -> str:
     scheme = found[0] if found else ""
     place, mark, query = url[len(scheme) :].partition("?")
     if "@" in query:
-        return f"{scheme}***"  # nobody can tell where the password ends
-    if not place.startswith("/"):  # a folder of this machine has no login before it
+        return f"{scheme}***"  # the end of the password is unknown
+    if not place.startswith("/"):  # a folder of this machine has no login
         login, at, host = place.rpartition("@")
         place = f"***@{host}" if login else at + host
     return f"{scheme}{place}{mark}{'***' if query else ''}"
 
 
 def one_line(text: str) -> str:
-    """The same, with line ends and tabs escaped, too.
+    """Escape control characters, line ends and tabs.
 
     >>> one_line("failed\\n12:00:00 INFO all is well")
     'failed\\\\n12:00:00 INFO all is well'
@@ -153,20 +152,23 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-# ---- What an exception says, whatever its class does when it is asked: these functions never
-# raise.
+# ---- Exceptions as text. These functions never raise.
 #
 # Formatting an exception runs code of the user: its `__str__`, its attributes, the loader of its
 # source lines. If that raised in the thread of a slot, it would end the worker.
 
 
-#: At most so many causes, notes, or members of a group are shown of what Python cannot format.
+#: Maximum of causes, notes, or members of a group in a traceback that Python cannot format.
 PARTS_MAX = 20
 
 
 def kind_of(error: BaseException) -> str:
-    """The name of its class."""
-    return _text(lambda: type(error).__qualname__, "Exception")
+    """Return the name of its class."""
+    try:
+        found = type(error).__qualname__
+        return str.__str__(found) if isinstance(found, str) else "Exception"
+    except BaseException:
+        return "Exception"
 
 
 def message_of(error: BaseException) -> str:
@@ -189,14 +191,13 @@ def summary_of(error: BaseException) -> str:
 
 
 def frames_of(error: BaseException) -> TracebackType | None:
-    """Its traceback, also where the class has another attribute of that name."""
+    """Return its traceback, also where the class has another attribute of that name."""
     frames: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
     return frames
 
 
 def formatted(error: BaseException, frames: TracebackType | None) -> str:
-    """Its traceback as Python writes it, from `frames` on. Where Python cannot write it, as much of
-    it as can be shown."""
+    """Format its traceback as Python does, from `frames` on; if Python fails, what is possible."""
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
     except BaseException as broken:
@@ -208,7 +209,7 @@ def formatted(error: BaseException, frames: TracebackType | None) -> str:
 
 
 def _part(error: BaseException, frames: TracebackType | None) -> str:
-    """One exception of a chain."""
+    """Format one exception of a chain."""
     try:
         lines = traceback.format_exception(type(error), error, frames, chain=False)
         return "".join(lines)
@@ -237,7 +238,7 @@ def _items(error: BaseException, name: str) -> list[object]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, behind those that it came from. None comes twice: a chain may be a circle."""
+    """Return the exception behind its causes, each once: a chain may be a circle."""
     found: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and len(found) < PARTS_MAX and not any(each is old for old in found):
@@ -247,11 +248,3 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         hidden = has["__suppress_context__"].__get__(each)
         each = cause if cause is not None or hidden else has["__context__"].__get__(each)
     return reversed(found)
-
-
-def _text(make: Callable[[], object], instead: str) -> str:
-    try:
-        found = make()
-        return str.__str__(found) if isinstance(found, str) else instead
-    except BaseException:
-        return instead

@@ -1,4 +1,4 @@
-"""Say whether tasks are traced here. An integration switches it on."""
+"""Whether this process traces tasks, and with what. An integration switches it on."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ from typing import Any, Protocol
 
 
 class TaskSpan(Protocol):
-    """The span of an attempt that runs."""
+    """The span of a running attempt.
+
+    `traceparent` goes down the edges of the task; it is empty if the span is not recorded.
+    `in_process` is the MODULE:NAME that the process of a task calls, and its argument: it makes a
+    SpanInProcess. `end` gets the `Ended` of the attempt, and never raises.
+    """
 
     @property
-    def traceparent(self) -> str:
-        """What goes down its edges; empty where the span is not recorded."""
-        ...
-
+    def traceparent(self) -> str: ...
     @property
-    def in_process(self) -> tuple[str, str]:
-        """What the process of a task calls: MODULE:NAME, and its argument. See `SpanInProcess`."""
-        ...
-
-    def end(self, ended: Any) -> None:
-        """End the span: so the attempt (an `Ended`) ended. Never raises."""
-        ...
+    def in_process(self) -> tuple[str, str]: ...
+    def end(self, ended: Any) -> None: ...
 
 
 class SpanInProcess(Protocol):
-    """The span of an attempt in its own process: current there from its making on."""
+    """The span of an attempt in its own process, where it is current.
 
-    def end(self) -> None:
-        """The function has ended: hand over its spans, since the process may end now."""
-        ...
+    `end` hands over the spans, since the process may end afterwards.
+    """
+
+    def end(self) -> None: ...
 
 
 class Tracing(Protocol):
-    """What `zkplan.integrations.opentelemetry` puts here. Thread-safe."""
+    """What traces tasks: `zkplan.integrations.opentelemetry`. Thread-safe; never raises."""
 
     def here(self) -> str:
-        """The span that is current here, as a W3C traceparent; empty without one. Never raises."""
+        """Return the current span as a W3C traceparent, or an empty text."""
         ...
 
     def start(self, job: Any, bodies: Sequence[bytes]) -> TaskSpan | None:
-        """Start the span of a `Job` with these arguments, as their envelopes held them, and make it
-        current in this thread. None where that went wrong: never raises."""
+        """Start the span of a `Job`, and make it current in this thread. None if that fails.
+
+        `bodies` are the contents of the envelopes of its arguments.
+        """
         ...
 
 
-#: None: nothing is traced, and nobody has imported OpenTelemetry for it.
+#: None: nothing is traced, and OpenTelemetry is not imported.
 active: Tracing | None = None
 
 
 def switch(tracing: Tracing | None) -> None:
-    """From now on tasks are traced so in this process; None: not at all."""
+    """Trace the tasks of this process from now on; None: stop."""
     global active
     active = tracing
 
 
 def author() -> str:
-    """The traceparent of who adds tasks here; empty where nothing is traced."""
+    """Return the traceparent of the code that adds tasks here; empty where nothing is traced."""
     return "" if active is None else active.here()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...basics.notebook_html import status_html
+from ...basics.notebook_html import plan_html
 from ...errors import PayloadUndecodable, PlanCancelled, PlanDrained, PlanError, PlanNotFound
 from .. import failpoints
 from ..fields import (
@@ -111,7 +111,11 @@ class PlanStatus(NamedTuple):
         return self.ended is not None or self.state == "cancelled"
 
     def _repr_html_(self) -> str:
-        return status_html(self)
+        # The status does not tell tasks that run from those that wait.
+        rest = max(0, self.tasks - self.runnable - self.dead)
+        counts = {"finished": self.finished, "runnable": self.runnable}
+        counts |= {"running or waiting": rest, "dead": self.dead}
+        return plan_html(self.name, self.path, self.state, self.added, counts)
 
 
 def status(plan_path: str) -> Step[PlanStatus]:
