@@ -13,11 +13,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 import zkplan
 
@@ -31,8 +26,9 @@ from ..protocol.layout import parse_claim
 from ..protocol.requests import Create, Delete, Multi, ReadChildren
 from ..testing.servers import Provided, client_on_own_root
 from ..values.connection import Connection
+from ..views.task_lists import progress_bar
 from . import demo_tasks
-from .common import log_to_stderr, optional_connection_options
+from .common import log_to_stderr, optional_connection_options, print_rows
 from .demo_tasks import Chunk, Execution, Summary
 from .stress import zookeeper_for
 
@@ -47,66 +43,89 @@ _POLL_S = 0.02
 _SETTLE_S = 0.05
 
 
-class DemoSettings(NamedTuple):
-    """What the command line decides; `timeout_s` bounds the run of the plan."""
+@click.command()
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=3, help="Number of worker processes."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 64),
+    default=2,
+    help="Tasks that each process runs at a time.",
+)
+@click.option("--kill/--no-kill", default=True, help="Kill one of the workers while it runs tasks.")
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=120.0, help="Maximum seconds for the plan."
+)
+@click.option(
+    "--page/--no-page",
+    default=False,
+    help="Print the address of a page that shows it. At a terminal the plan starts once you press "
+    "Enter, and the page ends once you press it again. It needs zkplan[service].",
+)
+@optional_connection_options
+def demo(
+    workers: int, threads: int, kill: bool, timeout: float, page: bool, settings: Settings
+) -> None:
+    """See a plan run, and survive the death of a worker.
 
-    workers: int
-    threads: int
-    kill: bool
-    timeout_s: float
-    page: bool = False
+    Without --hosts and --profile the command starts an embedded server on loopback.
 
-
-class Killed(NamedTuple):
-    """The worker process that was killed `at` this monotonic time, while it had claimed `tasks`."""
-
-    pid: int
-    tasks: list[str]
-    at: float
-
-
-def run(zookeeper: Provided, connection: Settings, settings: DemoSettings) -> None:
-    """Show a plan run on that ZooKeeper. Leaves nothing behind there, however it ends.
-
-    Raises ZkplanError if the result differs from that of a single process or a worker breaks,
-    zkplan.WaitTimeout after `timeout_s`, and other errors of zkplan.
+    The plan analyses the source of Python's standard library. One of its workers is killed while it
+    runs tasks; the others take over these tasks. The result is compared with that of a single
+    process. The demonstration removes everything that it created. Exit codes: 0 identical, 1
+    failed, 3 no ZooKeeper, 4 timed out.
     """
+    log_to_stderr(logging.WARNING)
     folder = demo_tasks.standard_library()
     chunks = demo_tasks.split(demo_tasks.source_files(folder))
-    with ExitStack() as stack:
-        demo = _Demo(settings)
-        hosts = zookeeper.hosts
+    with zookeeper_for("demo", settings) as (server, connection), ExitStack() as stack:
         client, theirs = stack.enter_context(client_on_own_root(connection, "/zkplan-demo"))
-        version = "" if zookeeper.version == "unknown" else f"{zookeeper.version} "
-        demo.say(f"{zookeeper.what:<9} {version}at {hosts} ({zookeeper.how})")
-        crew = demo.crew(
-            worker_command(settings.threads, _GRACE_S),
-            replace(theirs, session_timeout=SESSION_TIMEOUT_S),
-        )
+        say(_line_of(server))
+        theirs = replace(theirs, session_timeout=SESSION_TIMEOUT_S)
+        shown = _Demonstration(timeout, kill and workers > 1)
+        crew = shown.crew(workers, worker_command(threads, _GRACE_S), theirs)
         crew.start()
         stack.callback(crew.stop, _STOP_S)
         plan = client.create_plan("standard-library")
         tasks = add_graph(plan, str(folder), chunks)
         # The plan is a tree: each task but the last has one dependent.
-        demo.say(
+        say(
             f"Plan      {plan.path}: {count(sum(len(chunk.files) for chunk in chunks), 'file')} of "
             f"the standard library of Python {platform.python_version()}, "
             f"{count(len(tasks), 'task')}, {count(len(tasks) - 1, 'edge')}"
         )
         crew.wait_ready(_READY_S)
-        if settings.page:
-            page = PageProcess(theirs)
-            stack.callback(page.close)
-            demo.say(f"Page      {page.address}")
-            # What has finished is no part of a graph: it is worth opening before.
-            demo.wait_for_enter("open it, and press Enter to start the plan")
+        if page:
+            served = PageProcess(theirs)
+            stack.callback(served.close)
+            say(f"Page      {served.address}")
+            # A graph leaves out finished tasks: it is worth opening before.
+            wait_for_enter("open it, and press Enter to start the plan")
         names = [f"{process.worker} (pid {process.pid})" for process in crew.processes]
-        demo.say(f"Workers   {len(names)} running: {', '.join(names)}")
-        found, took_s = demo.follow(plan, tasks, crew)
+        say(f"Workers   {len(names)} running: {', '.join(names)}")
+        found, took_s = shown.follow(plan, tasks, crew)
         crew.stop(_STOP_S)  # After that the whole history is here.
-        demo.conclude(found, took_s, str(folder), chunks)
-        if settings.page:
-            demo.wait_for_enter("press Enter to end it, and to remove the plan")
+        shown.conclude(found, took_s, str(folder), chunks)
+        if page:
+            wait_for_enter("press Enter to end it, and to remove the plan")
+
+
+def say(line: str, **style: Any) -> None:
+    """Print one line to stdout. It goes through sys.stdout, so that a progress bar stays below."""
+    click.secho(line, **style)
+
+
+def _line_of(server: Provided) -> str:
+    version = "" if server.version == "unknown" else f"{server.version} "
+    return f"{server.what:<9} {version}at {server.hosts} ({server.how})"
+
+
+def wait_for_enter(purpose: str) -> None:
+    """Wait until somebody presses Enter, if there is a terminal."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        say(f"          {purpose}")
+        sys.stdin.readline()
 
 
 def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[zkplan.Task]:
@@ -119,8 +138,7 @@ def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[z
         return zkplan.TaskSpec(demo_tasks.noted, call, name=name)
 
     level = [spec(f"parse {name}", demo_tasks.analyse, folder, files) for name, files in chunks]
-    specs = list(level)
-    depth = 0
+    specs, depth = list(level), 0
     while len(level) > 1:
         depth += 1
         level = [
@@ -131,41 +149,25 @@ def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[z
     return plan.add_tasks(specs)
 
 
-class _Demo:
-    """Prints lines and tables to standard output, with a progress bar below them on a terminal.
+class Killed(NamedTuple):
+    """The worker process that was killed `at` this monotonic time, while it had claimed `tasks`."""
 
-    If only standard error is a terminal, the bar is shown there. If neither is, there is no bar.
-    """
+    pid: int
+    tasks: list[str]
+    at: float
 
-    def __init__(self, settings: DemoSettings) -> None:
-        self._settings = settings
+
+class _Demonstration:
+    """Follows the plan, kills a worker, and reports what happened."""
+
+    def __init__(self, timeout_s: float, kills: bool) -> None:
+        self._timeout_s, self._kills = timeout_s, kills
         self._history: list[Execution] = []
         self._killed: Killed | None = None
         self._taken_over: set[str] = set()
-        self._out = Console(highlight=False)
-        bar = self._out if self._out.is_terminal else Console(stderr=True)
-        self._bar = Progress(
-            *(TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
-            console=bar,
-            transient=True,
-            disable=not bar.is_terminal,
-            # A line that belongs into a pipe must not be printed to the terminal that shows the
-            # bar.
-            redirect_stdout=False,
-        )
 
-    def say(self, line: str, style: str = "") -> None:
-        """Print one line. In a pipe it is not wrapped, however long it is."""
-        self._out.print(Text(line, style), soft_wrap=True)
-
-    def wait_for_enter(self, told: str) -> None:
-        """Wait for somebody at a terminal; where there is none, for nobody."""
-        if sys.stdin is not None and sys.stdin.isatty():
-            self.say(f"          {told}")
-            sys.stdin.readline()
-
-    def crew(self, command: Sequence[str], connection: Settings) -> Crew:
-        """Start the workers with `command`. None of them may end by itself."""
+    def crew(self, workers: int, command: Sequence[str], connection: Settings) -> Crew:
+        """Return the workers, not started. None of them may end by itself."""
         environment = worker_environment()
 
         def note(line: str, _: str) -> None:
@@ -176,42 +178,44 @@ class _Demo:
 
         return Crew(
             lambda: WorkerProcess(command, Relay(note), environment, settings=connection),
-            self._settings.workers,
+            workers,
             fail,
         )
 
     def follow(
         self, plan: zkplan.Plan, tasks: list[zkplan.Task], crew: Crew
     ) -> tuple[Summary, float]:
-        """Mark the plan ready and follow it to its end. Returns the result and the seconds it
-        took."""
+        """Mark the plan ready and follow it to its end. Returns its result and its seconds.
+
+        Raises ZkplanError if a worker ends by itself or nobody takes over the tasks of the killed
+        one, and WaitTimeout.
+        """
         plan.mark_ready()
         started = time.monotonic()
-        deadline = started + self._settings.timeout_s
-        self.say("Started   the plan is marked ready")
-        bar = self._bar.add_task("", total=len(tasks))
-        with self._bar:
+        say("Started   the plan is marked ready")
+        with progress_bar("tasks") as show:
             while (status := plan.status()).tasks:
-                left_s = deadline - time.monotonic()
+                left_s = started + self._timeout_s - time.monotonic()
                 if left_s <= 0:
                     raise zkplan.WaitTimeout(
-                        f"{status.tasks} tasks are not done after {self._settings.timeout_s:g} s: "
-                        "give it more time with --timeout"
+                        f"{status.tasks} tasks are not done after {self._timeout_s:g} s: give it "
+                        "more time with --timeout"
                     )
                 if status.dead:
                     plan.wait(timeout=left_s)  # Raises the error that says why.
                 crew.tend()
                 done = len(tasks) - status.tasks
-                self._bar.update(bar, completed=done)
-                if self._settings.kill and not self._killed and done >= len(tasks) * _KILL_AFTER:
+                if show is not None:
+                    show(done, len(tasks), "")
+                if self._kills and not self._killed and done >= len(tasks) * _KILL_AFTER:
                     self._kill_one(crew, plan.client, tasks, done)
-                self._tell_takeovers()
+                self._report_takeovers()
                 time.sleep(_POLL_S)
-            found: Summary = tasks[-1].result(timeout=self._settings.timeout_s)
+            found: Summary = tasks[-1].result(timeout=self._timeout_s)
             took_s = time.monotonic() - started
-            self._tell_takeovers()
-        if self._settings.kill and not self._killed:
-            self.say("Killed    nobody: the plan was too quick for it", style="yellow")
+            self._report_takeovers()
+        if self._kills and not self._killed:
+            say("Killed    nobody: the plan was too quick for it", fg="yellow")
         if self._killed and not self._taken_over:
             raise ZkplanError(f"no other worker ran {_some(self._killed.tasks)} after the kill")
         return found, took_s
@@ -234,36 +238,43 @@ class _Demo:
                 continue
             self._killed = Killed(process.pid, held, time.monotonic())
             crew.kill(process, for_good=True)
-            self.say(
+            say(
                 f"Killed    {process.worker} (pid {process.pid}) with SIGKILL after "
                 f"{count(done, 'task')}; it held {_some(held)}",
-                style="red",
+                fg="red",
             )
-            self.say(f"          the others go on; its session ends after {SESSION_TIMEOUT_S:g} s")
+            say(f"          the others go on; its session ends after {SESSION_TIMEOUT_S:g} s")
             return
 
-    def _tell_takeovers(self) -> None:
+    def _report_takeovers(self) -> None:
         if self._killed is None:
             return
         missing = set(self._killed.tasks) - self._taken_over
         for new in taken_over(self._history, missing, self._killed.pid, self._killed.at):
             self._taken_over.add(new.task)
-            self.say(
+            say(
                 f"Took over {new.task} after {new.at - self._killed.at:.1f} s: {new.worker}, "
                 f"attempt {new.attempt + 1}",
-                style="green",
+                fg="green",
             )
 
     def conclude(self, found: Summary, took_s: float, folder: str, chunks: Sequence[Chunk]) -> None:
-        """Show the result, and compare it with that of one process."""
-        self._table(
-            "Largest modules",
-            ("module", "lines", "functions", "classes"),
-            [(each.name, each.lines, each.functions, each.classes) for each in found.largest],
-        )
+        """Print the result. Raises ZkplanError if that of a single process differs."""
+        facts = ("lines", "functions", "classes")
+        say("Largest modules", bold=True)
+        modules = [
+            {"module": each.name} | {fact: f"{getattr(each, fact):,}" for fact in facts}
+            for each in found.largest
+        ]
+        print_rows(modules, "table", ("module", *facts))
+        say("Most imported modules", bold=True)
         imported = demo_tasks.most_imported(found)
-        self._table("Most imported modules", ("module", "files that import it"), imported)
-        self.say(
+        print_rows(
+            ({"module": name, "files that import it": f"{files:,}"} for name, files in imported),
+            "table",
+            ("module", "files that import it"),
+        )
+        say(
             f"Analysed  {count(found.files, 'file')}, {count(found.lines, 'line')}, "
             f"{count(found.functions, 'function')}, {found.classes:,} classes; "
             f"{count(len(found.unparsed), 'file')} did not parse"
@@ -275,31 +286,22 @@ class _Demo:
             raise ZkplanError(
                 f"the plan's result differs from that of a single process:\n{found}\n{alone}"
             )
-        self.say(f"Compared  a single process gets the same result in {alone_s:.1f} s")
-        self.say(f"Executed  {how_often(self._history)}")
-        self.say(
+        say(f"Compared  a single process gets the same result in {alone_s:.1f} s")
+        say(f"Executed  {how_often(self._history)}")
+        say(
             f"Done      {count(len({run.task for run in self._history}), 'task')}, "
             f"{count(len(self._history), 'execution')}, "
             f"{count(1 if self._killed else 0, 'worker')} killed, every result committed once, "
             f"identical to the single-process run; in {took_s:.1f} s",
-            style="bold",
+            bold=True,
         )
-
-    def _table(self, title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-        table = Table(columns[0], title=title, title_justify="left", title_style="bold")
-        table.box = SIMPLE_HEAD
-        for column in columns[1:]:
-            table.add_column(column, justify="right")
-        for name, *numbers in rows:
-            table.add_row(name, *(f"{number:,}" for number in numbers))
-        self._out.print(table)
 
 
 def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> list[str]:
-    """The names of those of `tasks` that a stopped worker has claimed.
+    """Return the names of the tasks that a stopped worker has claimed.
 
-    Commits that it sent before it was stopped may still be under way. ZooKeeper answers a write of
-    ours after them, so the claims that are left then will stay.
+    Commits that it sent before it was stopped may still be under way. ZooKeeper answers a later
+    write after them, so the claims that are left then will stay.
     """
     barrier = f"{client.root}/barrier"
     client.transport.ask(Multi([Create(barrier), Delete(barrier)]))
@@ -311,8 +313,8 @@ def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> li
 def taken_over(
     history: Sequence[Execution], held: set[str], pid: int, since: float
 ) -> list[Execution]:
-    """The first execution by another process of each task that process `pid` had claimed when it
-    was killed."""
+    """Return, of each task that process `pid` held when it was killed, the first execution by
+    another process."""
     first: dict[str, Execution] = {}
     for execution in sorted(history, key=lambda execution: execution.at):
         if execution.task in held and execution.pid != pid and execution.at >= since:
@@ -321,7 +323,7 @@ def taken_over(
 
 
 def how_often(history: Sequence[Execution]) -> str:
-    """How many tasks were executed how often.
+    """Count how many tasks were executed how often.
 
     >>> runs = [Execution("a", 0, "w", 1, 0.0), Execution("b", 0, "w", 1, 0.0)]
     >>> how_often([*runs, Execution("b", 1, "w", 2, 9.0)])
@@ -337,45 +339,3 @@ def how_often(history: Sequence[Execution]) -> str:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-# ---- `zkplan demo`: see a plan run on real input, and survive the death of a worker.
-
-
-@click.command()
-@click.option(
-    "--workers", type=click.IntRange(1, 64), default=3, help="Number of worker processes."
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 64),
-    default=2,
-    help="Tasks that each process runs at a time.",
-)
-@click.option("--kill/--no-kill", default=True, help="Kill one of the workers while it runs tasks.")
-@click.option(
-    "--timeout", type=click.FloatRange(1), default=120.0, help="Seconds that the plan may take."
-)
-@click.option(
-    "--page/--no-page",
-    default=False,
-    help="Print the address of a page that shows it. At a terminal the plan starts once you press "
-    "Enter, and the page ends once you press it again. It needs zkplan[service].",
-)
-@optional_connection_options
-def demo(
-    workers: int, threads: int, kill: bool, timeout: float, page: bool, settings: Settings
-) -> None:
-    """See a plan run, and survive the death of a worker.
-
-    Without --hosts and --profile the command starts an embedded server on loopback.
-
-    The plan analyses the source of Python's standard library. One of its workers is killed while it
-    runs tasks; the others take over these tasks. The result is compared with that of a single
-    process. The demonstration removes everything that it created. Exit codes: 0 identical, 1
-    failed, 3 no ZooKeeper, 4 timed out.
-    """
-    log_to_stderr(logging.WARNING)
-    wanted = DemoSettings(workers, threads, kill and workers > 1, timeout, page)
-    with zookeeper_for("demo", settings) as (provided, connection):
-        run(provided, connection, wanted)

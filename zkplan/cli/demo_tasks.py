@@ -1,8 +1,7 @@
 """The task functions of `zkplan demo`: facts about the source of Python's standard library.
 
-The functions only read the files that they are given. Their values do not depend on how the files
-are split into tasks, or on the order in which parts are merged. So the result of a plan can be
-compared, value by value, with that of a single process.
+Their values do not depend on how the files are split into tasks, or on the order in which parts are
+merged. So the result of a plan can be compared with that of a single process.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ import zkplan
 
 T = TypeVar("T")
 
-#: Files per task: some 30 ms of work, so that a plan has enough tasks to share among workers.
+#: Files of a task, about 30 ms of work: a plan has enough tasks to share among workers.
 FILES_PER_TASK = 8
 #: Parts per merge: the tree over a hundred tasks is three levels deep.
 FAN_IN = 8
 #: Rows of each table.
 ROWS = 10
-# Tests are left out because many distributions of Python do so: the input is alike everywhere.
+# Many distributions of Python leave out the tests: without them the input is alike everywhere.
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _NOTE = "zkplan demo runs "
 
@@ -57,11 +56,11 @@ class Module(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Facts about some files; the summary of two sets of files is the merge of their summaries.
+    """Facts about some files.
 
-    `unparsed` are the files that are not valid Python for this interpreter: they are named and
-    otherwise not counted. `largest` holds at most ROWS modules. `importers` says for each top-level
-    module how many files outside of it import it.
+    `unparsed` names the files that this interpreter cannot parse, and that are not counted.
+    `largest` holds at most ROWS modules. `importers` counts for each top-level module the files
+    outside of it that import it.
     """
 
     files: int
@@ -83,8 +82,8 @@ class Chunk(NamedTuple):
 def noted(function: Callable[..., T], *arguments: object) -> T:
     """Call `function` inside a task, after printing who executes it.
 
-    ZooKeeper keeps no history of a plan that went well, and the demonstration shows that the tasks
-    of a killed worker were executed again by others. One write: a kill leaves a whole line or none.
+    So the demonstration can show that other workers executed the tasks of the killed one again.
+    One write: a kill leaves a whole line or none.
     """
     context = zkplan.current()
     execution = context.name, context.attempt, context.worker, os.getpid(), time.monotonic()
@@ -93,12 +92,12 @@ def noted(function: Callable[..., T], *arguments: object) -> T:
 
 
 def execution_of(line: str) -> Execution | None:
-    """What `noted` has printed; None for any other line."""
+    """Read what `noted` has printed; None for any other line."""
     return Execution(*json.loads(line.removeprefix(_NOTE))) if line.startswith(_NOTE) else None
 
 
 def standard_library() -> Path:
-    """The folder with the standard library of the interpreter that runs this."""
+    """Return the folder with the standard library of this interpreter."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
@@ -138,7 +137,7 @@ def analyse(folder: str, files: Sequence[str]) -> Summary:
 
 
 def merge(parts: Sequence[Summary]) -> Summary:
-    """The summary of all files that the parts summarise."""
+    """Merge the summaries of some files into the summary of all of them."""
     importers: Counter[str] = Counter()
     for part in parts:
         importers.update(part.importers)
@@ -159,13 +158,12 @@ def merge(parts: Sequence[Summary]) -> Summary:
 
 
 def most_imported(summary: Summary) -> list[tuple[str, int]]:
-    """The modules that most files import, and how many do."""
-    by_number = sorted(summary.importers.items(), key=lambda item: (-item[1], item[0]))
-    return by_number[:ROWS]
+    """Return the modules that most files import, and how many do."""
+    return sorted(summary.importers.items(), key=lambda item: (-item[1], item[0]))[:ROWS]
 
 
 def _analyse(folder: str, file: str) -> Summary:
-    """The facts of one file, and the top-level modules it imports from outside its own."""
+    """Return the facts of one file."""
     source = Path(folder, file).read_bytes()
     try:
         tree = ast.parse(source, filename=file)

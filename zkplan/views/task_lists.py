@@ -322,7 +322,9 @@ def progress_bar(title: str, wanted: bool = True) -> Iterator[Show | None]:
         TextColumn("{task.fields[detail]}", markup=False),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
+    # A line for a pipe must not go to the terminal that shows the bar.
+    redirect = sys.stdout.isatty()
+    with Progress(*columns, console=Console(stderr=True), redirect_stdout=redirect) as bar:
         row = bar.add_task(one_line(title), total=None, detail="")
 
         def show(finished: int, total: int, detail: str) -> None:
