@@ -206,7 +206,7 @@ def test_what_may_not_be_read_is_not_called_closed(here: Here, run: Run) -> None
         plan = closed.create_plan("shut")
         environment.setenv("ZKPLAN_LOGIN_USER", "owner")
         environment.setenv("ZKPLAN_LOGIN_PASSWORD", "its-password")
-        told = "1 znode may not be read with this login, so nothing is known of what is in there: "
+        told = "1 znode may not be read with this login, and may be open: "
         shown = run("root", "show")
         assert shown.code == 1
         assert told + plan.path in shown.err

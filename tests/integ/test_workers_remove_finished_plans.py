@@ -325,7 +325,7 @@ def test_the_commands_show_and_set_what_holds_for_a_root(zkplan_client: Client, 
     ended(zkplan_client, "old")
     assert run("root", "retention", "show", "-o", "json").data["retention"] == 30 * 86400
     asked = run("root", "retention", "set", "7d")
-    assert (asked.code, "Confirm with --yes" in asked.err) == (2, True)
+    assert (asked.code, "confirm with --yes" in asked.err) == (2, True)
     assert zkplan_client.bounds().retention == 30 * 86400
     words = ("root", "retention", "set")
     assert "7 days" in run(*words, "7d", "--archive", "--yes").out

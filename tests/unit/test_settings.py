@@ -289,7 +289,7 @@ FROM_FOLDER: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", [field.name for field in FIELDS if field.in_profile])
+@pytest.mark.parametrize("name", [field.name for field in FIELDS if not field.is_argument])
 def test_a_file_of_the_current_folder_sets_only_what_is_safe(place: Place, name: str) -> None:
     """The folder may come from anywhere. Whoever trusts its file names it."""
     taken, refused = FROM_FOLDER[name]

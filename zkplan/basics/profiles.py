@@ -1,5 +1,4 @@
-"""Find the profile that is wanted, read it, and refuse what a file in the current folder may not
-set."""
+"""Find and read a profile, and refuse what a file in the current folder may not set."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidSettings
 from .private import trusted_reason, why_readable
-from .settings_fields import BY_NAME, JSON, LOGIN_TYPES, SASL_GSSAPI
+from .settings_fields import BY_NAME, JSON
 
 FILE = "zkplan.toml"
 _MOST_BYTES = 1_000_000
@@ -24,7 +23,7 @@ _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"
 
 
 class Profile(NamedTuple):
-    """The fields that a profile sets, by name, and where each stands: `FILE:LINE`."""
+    """The fields that a profile sets, by name, and the `FILE:LINE` of each."""
 
     name: str
     values: dict[str, Any]
@@ -40,18 +39,15 @@ def find_profile(
     folder: Path,
     warn: Callable[[str], None],
 ) -> Profile | None:
-    """The profile of that name, or the default one of the first file that names one.
+    """Return the profile of that name, or the default profile of the first file that has one.
 
-    None if no name is given and no file names a default. Raises InvalidSettings if there is no such
-    profile, and for what is wrong in a file.
+    None if no name is given and no file has a default. Raises InvalidSettings if there is no such
+    profile, or a file has a mistake.
     """
-    told: list[str] = []
-
-    def note(text: str) -> None:
-        told.append(text)
+    warnings: list[str] = []
+    files = [_File(path, is_near) for path, is_near in _paths(environment, folder, warnings)]
+    for text in warnings:
         warn(text)
-
-    files = [_File(*found) for found in _paths(environment, folder, note)]
     wanted = name or next(filter(None, (file.default for file in files)), "")
     if not wanted:
         return None
@@ -64,7 +60,7 @@ def find_profile(
         f"there is no profile {wanted!r}: "
         + (f"{where} {'has' if len(files) == 1 else 'have'} " if files else "")
         + (f"{', '.join(known)}" if known else "no profile" if files else _no_file(environment))
-        + "".join(f"; {text}" for text in told)
+        + "".join(f"; {text}" for text in warnings)
     )
 
 
@@ -82,9 +78,12 @@ def _no_file(environment: Mapping[str, str]) -> str:
 
 
 def _paths(
-    environment: Mapping[str, str], folder: Path, warn: Callable[[str], None]
+    environment: Mapping[str, str], folder: Path, warnings: list[str]
 ) -> Iterator[tuple[Path, bool]]:
-    """The files that count, nearest first, and whether each is that of the current folder."""
+    """The files that count, nearest first, and whether each is that of the current folder.
+
+    `warnings` gets the reason why a file is not used.
+    """
     given = environment.get("ZKPLAN_CONFIG", "")
     if given:
         yield (folder / Path(given).expanduser()).absolute(), False
@@ -92,7 +91,9 @@ def _paths(
     here, own = folder / FILE, config_home(environment) / FILE
     if here.exists() and not (own.exists() and here.samefile(own)):
         if reason := trusted_reason(here):
-            warn(f"{here} is not used: {reason}. If you trust it, set ZKPLAN_CONFIG={here}")
+            warnings.append(
+                f"{here} is not used: {reason}. If you trust it, set ZKPLAN_CONFIG={here}"
+            )
         else:
             yield here, True
     if own.exists():
@@ -138,7 +139,7 @@ class _File:
             raise self._error(["profiles"], "must be tables: [profiles.NAME]")
 
     def profile(self, name: str) -> Profile:
-        """That profile, with each field checked to be known. Its values are as TOML gives them."""
+        """Return a profile. Its fields are known; its values are as TOML gives them."""
         table = self.profiles[name]
         keys = ["profiles", name]
         if not isinstance(table, dict):
@@ -156,7 +157,7 @@ class _File:
         return Profile(name, values, places, self.path, self._is_of_folder)
 
     def _fields(self, table: dict[str, Any], keys: list[str]) -> Iterator[tuple[str, Any]]:
-        names = [name for name, field in BY_NAME.items() if field.in_profile]
+        names = [name for name, field in BY_NAME.items() if not field.is_argument]
         for key, value in table.items():
             if key in _TABLES and isinstance(value, dict):
                 for inner, given in value.items():
@@ -204,7 +205,7 @@ def _close(name: str, known: Sequence[str]) -> str:
 
 
 def line_of(text: str, keys: Sequence[str]) -> int:
-    """The line at which a key of a TOML document stands, or the nearest table that holds it.
+    """Return the number of the line with a key of a TOML document, or with the nearest table.
 
     >>> text = '[profiles."a"]\\nhosts = "x"\\ntls.ca = "y"'
     >>> line_of(text, ["profiles", "a", "hosts"]), line_of(text, ["profiles", "a", "tls", "ca"])
@@ -227,50 +228,23 @@ def _parts(dotted: str) -> list[str]:
     return [part.strip().strip("\"'") for part in dotted.split(".")]
 
 
-# ---- What a `zkplan.toml` of the current folder may set: nothing that harms who only entered it.
+# ---- What a `zkplan.toml` in the current folder may set.
 #
 # The folder may come from anywhere: a clone, an archive. So its file may choose a ZooKeeper, and
 # how to work with it. It may not send a secret of the user there, have code run or files read, or
 # make other servers of the user less safe.
 
 
-_SAFE = (
-    *("hosts", "root", "login.user", "login.password", "tls.system-ca", "inline-limit"),
-    *("serializer", "queue", "share", "task-output", "session-timeout", "connect-timeout"),
-)
-#: Fields that are safe with some values only.
-_SAFE_VALUES: dict[str, tuple[Any, ...]] = {
-    "access": ("creator", ["creator"]),
-    "login.type": tuple(each for each in LOGIN_TYPES if each != SASL_GSSAPI),
-    "tls.check-host-name": (True,),
-}
-#: What a field would do, or a value of it that is not safe. One that is nowhere here is refused.
-_REFUSED = {
-    "access": "may not let others use what you create",
-    "login.type": "may not use your Kerberos tickets",
-    "login.file": "may send the content of no file",
-    "login.command": "may run no command",
-    "login.service": "may not use your Kerberos tickets",
-    "login.principal": "may not use your Kerberos tickets",
-    "tls.ca": "may not choose whose certificates count",
-    "tls.certificate": "may not use a certificate of yours",
-    "tls.key": "may not use a key of yours",
-    "tls.key-password-file": "may not use a key of yours",
-    "tls.server-name": "may not choose which name a certificate must have",
-    "tls.check-host-name": "may not turn off the check of host names",
-    "secret-files": "may not choose whose records count as yours",
-    "store": "may not choose where values are read and written",
-}
 #: What proves to a server, or to readers, that it is the user who sends.
 _PROOFS = ("login.", "tls.certificate", "tls.key", "secret")
 
 
 def refuse_fields(found: Profile) -> None:
-    """Raises InvalidSettings for the first field of the profile that is not safe."""
+    """Raises InvalidSettings for the first field of the profile that may harm the user."""
     for name, value in found.values.items():
-        if name in _SAFE or value in _SAFE_VALUES.get(name, ()):
-            continue
-        raise _refusal(found, name, _REFUSED.get(name, "may not set it"))
+        field = BY_NAME[name]
+        if field.harm and value not in field.harmless:
+            raise _refusal(found, name, field.harm)
     _refuse_folder(found)
 
 
@@ -280,10 +254,10 @@ def refuse_meeting(
     is_own: Callable[[str], bool],
     proofs: Sequence[str],
 ) -> None:
-    """Refuse hosts of the profile with secrets from elsewhere, or the other way round.
+    """Refuse hosts of the profile with secrets from elsewhere, and its password for other hosts.
 
     `values` are merged from all sources, and `is_own` says which come from the profile; `proofs`
-    are secrets that are no settings. Raises InvalidSettings.
+    names secrets that are no settings. Raises InvalidSettings.
     """
     if not is_own("hosts"):
         if "hosts" in values and is_own("login.password"):
@@ -304,7 +278,7 @@ def refuse_meeting(
 
 
 def _refuse_folder(found: Profile) -> None:
-    """An embedded server reads and writes files: those of the current folder alone."""
+    """An embedded server reads and writes files: it may do so in the current folder alone."""
     hosts = found.values.get("hosts")
     if not isinstance(hosts, str) or not hosts.startswith("embedded:"):
         return
@@ -312,13 +286,13 @@ def _refuse_folder(found: Profile) -> None:
     try:
         data = (folder / Path(hosts.partition(":")[2]).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):
-        return  # it names no folder: who connects says so
+        return  # it is no folder: connecting reports it
     if folder not in (data, *data.parents):
-        raise _refusal(found, "hosts", "may name no data folder outside of it")
+        raise _refusal(found, "hosts", "may choose no data folder outside of the current folder")
 
 
-def _refusal(found: Profile, name: str, what: str) -> InvalidSettings:
+def _refusal(found: Profile, name: str, reason: str) -> InvalidSettings:
     return InvalidSettings(
-        f"{found.places[name]}: {name}: the file of the current folder {what}. If you trust it, "
+        f"{found.places[name]}: {name}: a file of the current folder {reason}. If you trust it, "
         f"set ZKPLAN_CONFIG={found.file}, or move the profile to ~/.config/zkplan.toml"
     )

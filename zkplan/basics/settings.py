@@ -1,5 +1,4 @@
-"""Resolve how to connect from arguments, the environment and a profile, and keep its secrets
-from other processes."""
+"""Merge arguments, environment and profile into settings, and keep secrets from other processes."""
 
 from __future__ import annotations
 
@@ -25,15 +24,13 @@ from .settings_fields import (
     OF_PROFILE,
     SASL_GSSAPI,
     SECRET_VARIABLES,
-    Field,
     Settings,
 )
 
 __all__ = ["Settings", "one_setting", "resolve"]
 
 
-# ---- Merge what says how to connect: arguments and options before the environment before a
-# profile.
+# ---- Merge the sources: arguments and options, then the environment, then a profile.
 
 
 logger = get_logger("zkplan.settings")
@@ -52,16 +49,16 @@ def resolve(
     folder: Path | None = None,
     warn: Callable[[str], None] = logger.warning,
 ) -> Settings:
-    """The settings of a connection, field by field from the strongest source that sets a field.
+    """Take each field from the strongest source that sets it.
 
     `given` has the arguments of a call or (`as_options`) the options of a command by attribute of
-    Settings; None is not given. The profile is the one that is named here or by ZKPLAN_PROFILE. The
-    default profile of a file counts only if no hosts are given and no profile is named: a login is
-    sent to no host that it is not for. Unless it `takes_default`, it never counts. `proofs` names
-    what the caller logs in with besides.
+    Settings; None is not given. The profile is the one that is named here or by ZKPLAN_PROFILE.
+    The default profile of a file counts only if no hosts are given and no profile is named: a login
+    goes to no host that it is not for. Unless `takes_default`, it never counts. `proofs` names
+    other logins of the caller.
 
-    Raises InvalidSettings for what is wrong in a file, a variable or an option. `warn` is told of a
-    file that is not trusted.
+    Raises InvalidSettings for a mistake in a file, a variable or an option. `warn` gets the reason
+    why a file is not trusted.
     """
     environment = os.environ if environment is None else environment
     folder = _current_folder() if folder is None else folder
@@ -83,8 +80,13 @@ def resolve(
     variables = {
         field.name: environment[field.variable]
         for field in FIELDS
-        if environment.get(field.variable) and _may_be_set(field)
+        if environment.get(field.variable)
     }
+    if "secret" in variables:  # nobody must believe that it counts
+        raise InvalidSettings(
+            "ZKPLAN_SECRET is set, but keys come from files only, since every task can read the "
+            "environment of its worker: write it into a file, and name that in ZKPLAN_SECRET_FILES"
+        )
     merging.add(variables, lambda name: BY_NAME[name].variable, folder)
     by_name = {BY_ATTRIBUTE[name].name: value for name, value in arguments.items()}
     merging.add(
@@ -98,7 +100,7 @@ def resolve(
 
 
 def one_setting(name: str, given: Any = None) -> Any:
-    """One field where no profile counts: what is given, else its variable, else the default.
+    """Return one field without a profile: what is given, else its variable, else the default.
 
     Raises InvalidSettings.
     """
@@ -107,18 +109,7 @@ def one_setting(name: str, given: Any = None) -> Any:
         return field.read(given, f"{name}=", _current_folder())
     if variable := os.environ.get(field.variable):
         return field.read(variable, field.variable, _current_folder())
-    return getattr(Settings, name)
-
-
-def _may_be_set(field: Field) -> bool:
-    """Raises InvalidSettings for a variable that counts no more: nobody must believe it does."""
-    if not field.has_variable:
-        raise InvalidSettings(
-            f"{field.variable} is set, and keys come from files only, since every task can read "
-            "the environment of its worker: write it into a file, and name that in "
-            "ZKPLAN_SECRET_FILES"
-        )
-    return True
+    return field.default
 
 
 def _current_folder() -> Path:
@@ -129,12 +120,14 @@ def _current_folder() -> Path:
 
 
 class _Merging:
+    """The fields that are set so far, and the origin of each."""
+
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._origins: dict[str, str] = {}
 
     def add(self, source: Mapping[str, Any], origin: Callable[[str], str], folder: Path) -> None:
-        """Take over what a stronger source sets."""
+        """Add the fields of a source that is stronger than those before."""
         for group in ALTERNATIVES:
             if any(name in source for name in group):
                 for name in group:
@@ -148,7 +141,7 @@ class _Merging:
         return self._origins.get(name, "").startswith(OF_PROFILE)
 
     def settings(self, profile: str) -> Settings:
-        """The result. Raises InvalidSettings where fields do not fit each other."""
+        """Return the result. Raises InvalidSettings if fields contradict each other."""
         self._complete()
         values = {BY_NAME[name].attribute: value for name, value in self.values.items()}
         origins = {BY_NAME[name].attribute: origin for name, origin in self._origins.items()}
@@ -198,9 +191,9 @@ _COMMAND_S = 120.0
 
 
 def with_password(settings: Settings) -> Settings:
-    """The settings with `login_user` and `login_password`, instead of what leads to them.
+    """Read the password from its file or command, and return settings with it.
 
-    Runs the command, if the settings name one. Raises InvalidSettings.
+    Raises InvalidSettings.
     """
     if settings.login_file:
         what = f"{settings.origins.get('login_file', 'login.file')}: the login file"
@@ -221,7 +214,7 @@ def with_password(settings: Settings) -> Settings:
 
 
 def first_line_of(path: str, what: str) -> str:
-    """The first line of a file that only its owner may read. Raises InvalidSettings."""
+    """Read the first line of a file that only its owner may read. Raises InvalidSettings."""
     return _first_line(read_private(path, what), what)
 
 
@@ -251,16 +244,16 @@ def _first_line(content: bytes, what: str) -> str:
     return line
 
 
-# ---- Take secrets out of the environment of this process, and out of what the system shows of it.
+# ---- Remove secrets from the environment of this process.
 #
 # `/proc/PID/environ` is the memory that a process began with. A variable that is only unset stays
-# there, where every process of the same user reads it, and so every task.
+# there, where every process of the same user can read it, and so every task.
 
 
 def take_secrets_away() -> None:
-    """Unset the variables that hold secrets, and write zeros over their values.
+    """Unset the variables that hold secrets, and overwrite their values with zeros.
 
-    Whoever started this process may still have them.
+    The process that started this one may still have them.
     """
     import ctypes  # only commands that run tasks or serve need it
 
@@ -273,16 +266,16 @@ def take_secrets_away() -> None:
         os.environ.pop(name, None)
 
 
-# ---- Hand settings to a child process, with their secrets, through a pipe that it inherits.
+# ---- Hand settings with their secrets to a child process, through a pipe that it inherits.
 #
-# Every user can read the command line of a process, and each task can read the environment of its
-# worker. The pipe is read once, before any task runs.
+# Every user can read the command line of a process, and each task the environment of its worker.
+# The child reads the pipe once, before a task runs.
 
 
 #: The environment variable that holds the descriptor of the pipe.
 _FD = "ZKPLAN_SETTINGS_FD"
-#: A pipe takes this much on every system before somebody reads.
-_MOST_BYTES = 16_384
+#: A pipe holds this much on every system before somebody reads.
+_PIPE_BYTES = 16_384
 
 
 class Handed:
@@ -290,8 +283,10 @@ class Handed:
 
     def __init__(self, settings: Settings) -> None:
         """Raises InvalidSettings if they are too long."""
-        content = _packed(settings)
-        if len(content) > _MOST_BYTES:
+        values = asdict(settings)
+        values |= {"secret": settings.secret.hex(), "origins": dict(settings.origins)}
+        content = json.dumps(values).encode()
+        if len(content) > _PIPE_BYTES:
             raise InvalidSettings("the settings are too long for a child process")
         self.to_pass, write = os.pipe()
         try:
@@ -300,31 +295,22 @@ class Handed:
             os.close(write)
 
     def environment(self) -> dict[str, str]:
-        """What the process must find in its environment."""
+        """The variables that the process needs."""
         return {_FD: str(self.to_pass)}
 
     def was_passed(self) -> None:
-        """Close our copy, once the process has its own."""
+        """Close our copy once the process has its own."""
         os.close(self.to_pass)
 
 
 def take_handed() -> Settings | None:
-    """The settings that were handed to this process; None if none were, or they were taken."""
+    """Return the settings that were handed to this process, the first time; else None."""
     # No process that this one or its tasks start may inherit the variable or the descriptor.
     number = os.environ.pop(_FD, None)
     if number is None:
         return None
     with open(int(number), "rb") as pipe:
-        return _unpacked(pipe.read())
-
-
-def _packed(settings: Settings) -> bytes:
-    values = asdict(settings) | {"secret": settings.secret.hex(), "origins": {**settings.origins}}
-    return json.dumps(values).encode()
-
-
-def _unpacked(content: bytes) -> Settings:
-    values = json.loads(content)
+        values = json.loads(pipe.read())
     values["secret"] = bytes.fromhex(values["secret"])
     for name in ("secret_files", "queue"):
         values[name] = tuple(values[name])

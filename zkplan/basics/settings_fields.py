@@ -1,102 +1,44 @@
-"""Define the settings of a connection: their names, types, defaults and checks."""
+"""Define the settings of a connection in one table: type, default, check, help, and who may set it.
+
+Arguments, options, variables of the environment and profiles all follow this table.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InvalidSettings
 from .text import size_from
 
-#: What `login.type` may be.
+#: The values of `login.type`.
 DIGEST, SASL_DIGEST, SASL_GSSAPI = "digest", "sasl-digest-md5", "sasl-gssapi"
-#: What `serializer` may be.
+LOGIN_TYPES = (DIGEST, SASL_DIGEST, SASL_GSSAPI)
+#: The values of `serializer`.
 PICKLE, JSON = "pickle", "json"
 SERIALIZERS = (PICKLE, JSON)
-#: What `share` may be.
+#: The values of `share`.
 GREEDY, BALANCED, WEIGHTED = "greedy", "balanced", "weighted"
 POLICIES = (GREEDY, BALANCED, WEIGHTED)
-#: What `task-output` may be at most, and is by default, in bytes.
+#: Maximum and default of `task-output`, in bytes.
 OUTPUT_MAX, OUTPUT_DEFAULT = 64 * 1024, 16 * 1024
-#: A larger value goes to the store, unless another limit is given; and the largest limit.
+#: Default and maximum of `inline-limit`, in bytes.
 INLINE_LIMIT, INLINE_LIMIT_MAX = 32 * 1024, 512 * 1024
-#: What an origin begins with that is a profile.
+#: An origin that is a profile begins with this.
 OF_PROFILE = "profile "
-LOGIN_TYPES = (DIGEST, SASL_DIGEST, SASL_GSSAPI)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All that says how to connect. The fields are described in `fields.py`; times are in seconds.
-
-    An empty text means that the field is not set. `origins` names for each field that is set where
-    it came from.
-    """
-
-    hosts: str = "127.0.0.1:2181"
-    root: str = "/zkplan"
-    login_type: str = ""
-    login_user: str = ""
-    login_password: str = field(default="", repr=False)
-    login_file: str = ""
-    login_command: str = ""
-    login_service: str = ""
-    login_principal: str = ""
-    access: str = ""
-    tls_ca: str = ""
-    tls_system_ca: bool = False
-    tls_certificate: str = ""
-    tls_key: str = ""
-    tls_key_password_file: str = ""
-    tls_server_name: str = ""
-    tls_check_host_name: bool = True
-    secret: bytes = field(default=b"", repr=False)
-    secret_files: tuple[str, ...] = ()
-    store: str = ""
-    inline_limit: int = INLINE_LIMIT
-    serializer: str = PICKLE
-    queue: tuple[str, ...] = ()
-    share: str = WEIGHTED
-    task_output: int = OUTPUT_DEFAULT
-    session_timeout: float = 10.0
-    connect_timeout: float = 10.0
-    #: The profile that was chosen; empty: none.
-    profile: str = ""
-    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-
-    @property
-    def has_login(self) -> bool:
-        """Whether this client can be told from others: by a login or a certificate."""
-        return bool(self.login_type or self.tls_certificate)
-
-    @property
-    def names_server(self) -> bool:
-        """Whether anything says which ZooKeeper is meant, so that it is not only the default."""
-        return bool(self.profile or "hosts" in self.origins)
-
-    @property
-    def uses_tls(self) -> bool:
-        return bool(self.tls_ca or self.tls_system_ca)
-
-    @property
-    def by_profile(self) -> frozenset[str]:
-        """The fields that are as the profile sets them."""
-        return frozenset(
-            name for name, origin in self.origins.items() if origin.startswith(OF_PROFILE)
-        )
 
 
 # ---- Access lists as users write them: `creator+read:digest:ops:HASH`.
 
 
-#: The rights of ZooKeeper, by name. A list says who may read, write, create and delete children,
-#: and change the list.
+#: ZooKeeper's rights by name: read, write, create and delete children, change the list.
 RIGHTS = {"read": 1, "write": 2, "create": 4, "delete": 8, "admin": 16, "all": 31}
-#: A plus sign that begins another entry: that of a digest's base64 does not.
+#: A plus sign that begins an entry. One in the base64 of a digest does not.
 _NEXT = re.compile(rf"\+(?=creator(?:\+|$)|open(?:\+|$)|(?:{'|'.join(RIGHTS)})[,:])")
 _WANTED = (
     "`open`, `creator`, or entries such as `creator+read:digest:USER:HASH` "
@@ -112,13 +54,13 @@ class Entry(NamedTuple):
     id: str
 
 
-#: Whoever creates a znode, by each login that the client has.
+#: The creator of a znode, by each of its logins.
 CREATOR = Entry(RIGHTS["all"], "auth", "")
 OPEN = Entry(RIGHTS["all"], "world", "anyone")
 
 
 def entries(access: str) -> list[Entry]:
-    """The entries of a list. Raises ValueError, which says what is wanted.
+    """Return the entries of an access list. Raises ValueError with what is wanted.
 
     >>> entries("creator+read,write:x509:CN=ops")
     [Entry(rights=31, scheme='auth', id=''), Entry(rights=3, scheme='x509', id='CN=ops')]
@@ -128,19 +70,13 @@ def entries(access: str) -> list[Entry]:
     return [_entry(text.strip()) for text in _NEXT.split(access)]
 
 
-def check_access(access: str) -> str:
-    """The same list, if it is one. Raises ValueError."""
-    entries(access)
-    return access
-
-
 def _entry(text: str) -> Entry:
     if text in ("creator", "open"):
         return CREATOR if text == "creator" else OPEN
     rights, _, who = text.partition(":")
     scheme, _, name = who.partition(":")
-    names = rights.split(",")
-    if not scheme or not name or not all(each in RIGHTS for each in names):
+    names = set(rights.split(","))
+    if not scheme or not name or not names <= RIGHTS.keys():
         raise ValueError(_WANTED)
     total = 0
     for each in names:
@@ -148,74 +84,19 @@ def _entry(text: str) -> Entry:
     return Entry(total, scheme, name)
 
 
-# ---- The fields that a profile, an option or a variable of the environment may set.
+# ---- Checks. Each takes a value from a file, a variable or a program, and the folder at which
+# relative paths start. It raises ValueError with what is wanted.
 
 
 _TIME_MAX_S = 3600.0
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a value may be. `read` takes what a file, a variable or a program gives.
+class Kind(NamedTuple):
+    """The kind of a value: its name in the help of a command, and its check."""
 
-    It raises ValueError, which says what is wanted. `folder` is what relative paths start from.
-    """
-
-    name: str
+    metavar: str
     read: Callable[[Any, Path], Any]
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field. `name` is its name in a profile: tables are separated by dots."""
-
-    name: str
-    kind: Kind
-    text: str
-    #: Whether its value is never shown.
-    is_secret: bool = False
-    #: Whether there is an option for it on the command line, where every user can read it.
-    has_option: bool = True
-    #: Whether each command lists its option in its help; if not, only `zkplan config show` does.
-    is_common: bool = False
-    #: Whether a profile, and a variable, may set it.
-    in_profile: bool = True
-    has_variable: bool = True
-    metavar: str = "TEXT"
-
-    @property
-    def attribute(self) -> str:
-        """
-        >>> BY_NAME["tls.server-name"].attribute
-        'tls_server_name'
-        """
-        return self.name.replace(".", "_").replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """
-        >>> BY_NAME["tls.server-name"].variable
-        'ZKPLAN_TLS_SERVER_NAME'
-        """
-        return "ZKPLAN_" + self.attribute.upper()
-
-    @property
-    def option(self) -> str:
-        """
-        >>> BY_NAME["tls.server-name"].option, BY_NAME["secret-files"].option
-        ('--tls-server-name', '--secret-file')
-        """
-        words = "secret-file" if self.name == "secret-files" else self.name
-        return "--" + words.replace(".", "-")
-
-    def read(self, given: Any, origin: str, folder: Path) -> Any:
-        """The value. Raises InvalidSettings, which names the origin."""
-        try:
-            return self.kind.read(given, folder)
-        except ValueError as error:
-            shown = "" if self.is_secret else f", not {given!r:.60}"
-            raise InvalidSettings(f"{origin}: {self.name} must be {error}{shown}") from None
 
 
 def _text(given: Any, _: Path) -> str:
@@ -270,7 +151,7 @@ def _paths(given: Any, folder: Path) -> tuple[str, ...]:
 
 def _names(given: Any, folder: Path) -> tuple[str, ...]:
     if isinstance(given, str):
-        given = [each for each in given.replace(",", " ").split() if each]
+        given = given.replace(",", " ").split()
     if not isinstance(given, list | tuple):
         raise ValueError("a name or a list of names")
     return tuple(_text(each, folder) for each in given)
@@ -279,179 +160,242 @@ def _names(given: Any, folder: Path) -> tuple[str, ...]:
 def _access(given: Any, folder: Path) -> str:
     if isinstance(given, list | tuple):
         given = "+".join(_text(each, folder) for each in given)
-    return check_access(_text(given, folder))
-
-
-def _login_type(given: Any, _: Path) -> str:
-    if given not in LOGIN_TYPES:
-        raise ValueError(f"one of {', '.join(LOGIN_TYPES)}")
+    entries(_text(given, folder))
     return str(given)
 
 
-def _serializer(given: Any, _: Path) -> str:
-    if given not in SERIALIZERS:
-        raise ValueError(f"one of {', '.join(SERIALIZERS)}")
-    return str(given)
+def _one_of(choices: Sequence[str]) -> Kind:
+    def read(given: Any, _: Path) -> str:
+        if given not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return str(given)
+
+    return Kind("NAME", read)
 
 
-def _policy(given: Any, _: Path) -> str:
-    if given not in POLICIES:
-        raise ValueError(f"one of {', '.join(POLICIES)}")
-    return str(given)
-
-
-def _size_up_to(most: int) -> Callable[[Any, Path], int]:
-    def size(given: Any, _: Path) -> int:
+def _size(maximum: int) -> Kind:
+    def read(given: Any, _: Path) -> int:
         try:
             found = size_from(given) if isinstance(given, str | int) else -1
         except ValueError:
             found = -1
-        if not 0 <= found <= most:
-            raise ValueError(f"a size of at most {most // 1024}KiB, or 0")
+        if not 0 <= found <= maximum:
+            raise ValueError(f"a size of at most {maximum // 1024}KiB, or 0")
         return found
 
-    return size
+    return Kind("SIZE", read)
 
 
-_TEXT, _PATH, _FLAG = Kind("text", _text), Kind("path", _path), Kind("flag", _flag)
-_SECONDS = Kind("seconds", _seconds)
+_TEXT, _URL, _FLAG = Kind("TEXT", _text), Kind("URL", _text), Kind("", _flag)
+_FILE, _FILES, _TIME = Kind("FILE", _path), Kind("FILE", _paths), Kind("SECONDS", _seconds)
 
-FIELDS = (
-    Field(
-        "hosts",
-        _TEXT,
-        "ZooKeeper servers as host:port, separated by commas; a chroot may follow. With "
-        "embedded:FOLDER this process starts a server that keeps its data in FOLDER, or uses the "
-        "server that already does.",
-        is_common=True,
-    ),
-    Field("root", _TEXT, "The znode below which plans and workers live.", is_common=True),
-    Field(
-        "login.type",
-        Kind("type", _login_type),
-        f"How to log in: {', '.join(LOGIN_TYPES)}. With a user it is digest by default.",
-    ),
-    Field("login.user", _TEXT, "The user that logs in."),
-    Field(
-        "login.password",
-        _TEXT,
-        "The password of the user.",
-        is_secret=True,
-        has_option=False,
-    ),
-    Field(
-        "login.file",
-        _PATH,
-        "A file whose first line is the password of login.user, or USER:PASSWORD without one.",
-        metavar="FILE",
-    ),
-    Field(
-        "login.command",
-        _TEXT,
-        "A command that prints such a line, for example `pass show zk`. No shell runs it.",
-        metavar="COMMAND",
-    ),
-    Field("login.service", _TEXT, "The service of the Kerberos principal of the servers."),
-    Field("login.principal", _TEXT, "The Kerberos principal to log in with."),
-    Field(
-        "access",
-        Kind("access", _access),
-        "Who may use the znodes that are created: open, creator, and RIGHTS:SCHEME:ID, joined by "
-        "a plus sign. With a login it is creator by default.",
-        is_common=True,
-    ),
-    Field("tls.ca", _PATH, "Speak TLS, and trust the authorities in this file.", metavar="FILE"),
-    Field("tls.system-ca", _FLAG, "Speak TLS, and trust the authorities that the system trusts."),
-    Field("tls.certificate", _PATH, "The certificate of this client.", metavar="FILE"),
-    Field(
-        "tls.key", _PATH, "The key of the certificate, if it is not in its file.", metavar="FILE"
-    ),
-    Field(
-        "tls.key-password-file",
-        _PATH,
-        "A file whose first line decrypts the key.",
-        metavar="FILE",
-    ),
-    Field("tls.server-name", _TEXT, "The name that the servers' certificate must have."),
-    Field("tls.check-host-name", _FLAG, "Whether that name, or the host's, is checked."),
-    Field(
-        "secret",
-        Kind("secret", _secret),
-        "The lines of a file with keys, of a program that has them from elsewhere.",
-        is_secret=True,
-        has_option=False,
-        in_profile=False,
-        has_variable=False,
-    ),
-    Field(
-        "secret-files",
-        Kind("paths", _paths),
-        "A file with keys, one ID:KEY on each line. The first key of the first file seals what "
-        "this client writes. It reads only what is sealed with one of the keys.",
-        is_common=True,
-        metavar="FILE",
-    ),
-    Field(
-        "store",
-        _TEXT,
-        "Where large values lie: the URL of a folder that authors and workers reach, such as "
-        "file:///FOLDER or s3://BUCKET/FOLDER.",
-        is_common=True,
-        metavar="URL",
-    ),
-    Field(
-        "inline-limit",
-        Kind("size", _size_up_to(INLINE_LIMIT_MAX)),
-        "Values that are larger than this lie in the store: a size of at most "
-        f"{INLINE_LIMIT_MAX // 1024}KiB, 0 for all.",
-        is_common=True,
-        metavar="SIZE",
-    ),
-    Field(
-        "serializer",
-        Kind("serializer", _serializer),
-        "What tasks are written as: pickle, or json. With json nothing is unpickled, and functions "
-        "go by name.",
-        is_common=True,
-        metavar="NAME",
-    ),
-    Field(
-        "queue",
-        Kind("names", _names),
-        "The queues that `zkplan worker` serves, the preferred one first.",
-        has_option=False,
-    ),
-    Field(
-        "share",
-        Kind("policy", _policy),
-        f"How `zkplan worker` shares its slots between plans: {', '.join(POLICIES)}.",
-        has_option=False,
-    ),
-    Field(
-        "task-output",
-        Kind("size", _size_up_to(OUTPUT_MAX)),
-        "How much `zkplan worker` keeps of what each attempt prints and logs, the last of it: at "
-        "most 64KiB; 0 keeps nothing.",
-        has_option=False,
-    ),
-    Field(
-        "session-timeout",
-        _SECONDS,
-        "Seconds after which others take over the tasks of a worker that is silent.",
-        is_common=True,
-        metavar="SECONDS",
-    ),
-    Field(
-        "connect-timeout",
-        _SECONDS,
-        "Seconds to wait for a connection.",
-        is_common=True,
-        metavar="SECONDS",
-    ),
+
+# ---- The table.
+
+
+@dataclass(frozen=True)
+class Field:
+    """One row of the table."""
+
+    kind: Kind
+    #: What it means, for the help of commands.
+    text: str
+    default: Any
+    #: What a `zkplan.toml` that happens to lie in the current folder could do with it to the user,
+    #: and so may not. Empty: it does no harm.
+    harm: str = "may not set it"
+    #: Values that do no harm.
+    harmless: tuple[Any, ...] = ()
+    #: Whether its value is never shown.
+    is_secret: bool = False
+    #: Whether all commands have an option for it. A password has none: every user of the machine
+    #: can read command lines.
+    has_option: bool = True
+    #: Whether only an argument of a call sets it: no profile, no variable.
+    is_argument: bool = False
+    #: Its name in Settings, and among the arguments of a call.
+    attribute: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in a profile, where a dot separates table and key.
+
+        >>> BY_ATTRIBUTE["tls_server_name"].name
+        'tls.server-name'
+        """
+        return re.sub("^(login|tls)_", r"\1.", self.attribute).replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """
+        >>> BY_NAME["tls.server-name"].variable
+        'ZKPLAN_TLS_SERVER_NAME'
+        """
+        return f"ZKPLAN_{self.attribute.upper()}"
+
+    @property
+    def option(self) -> str:
+        """
+        >>> BY_NAME["tls.server-name"].option, BY_NAME["secret-files"].option
+        ('--tls-server-name', '--secret-file')
+        """
+        return "--" + self.name.replace(".", "-").replace("secret-files", "secret-file")
+
+    def read(self, given: Any, origin: str, folder: Path) -> Any:
+        """Check a value and return it. Raises InvalidSettings, which names the origin."""
+        try:
+            return self.kind.read(given, folder)
+        except ValueError as error:
+            shown = "" if self.is_secret else f", not {given!r:.60}"
+            raise InvalidSettings(f"{origin}: {self.name} must be {error}{shown}") from None
+
+
+def _row(default: Any, kind: Kind, text: str, harm: str | None = None, **more: Any) -> Any:
+    field = Field(kind, text, default, **more if harm is None else {"harm": harm, **more})
+    return dataclasses.field(default=default, repr=not field.is_secret, metadata={"row": field})
+
+
+_KERBEROS = "may not use your Kerberos tickets"
+_OWN_KEY = "may not use a key of yours"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to connect. Times are in seconds, sizes in bytes; an empty text is not set."""
+
+    # fmt: off
+    hosts: str = _row(
+        "127.0.0.1:2181", _TEXT, "ZooKeeper servers as host:port, separated by commas; a chroot "
+        "may follow. With embedded:FOLDER this process starts a server that keeps its data in "
+        "FOLDER, or uses the server that already does.", harm="",
+    )
+    root: str = _row("/zkplan", _TEXT, "The znode below which plans and workers live.", harm="")
+    login_type: str = _row(
+        "", _one_of(LOGIN_TYPES), f"How to log in: {', '.join(LOGIN_TYPES)}. With a user it is "
+        "digest by default.", harm=_KERBEROS, harmless=(DIGEST, SASL_DIGEST),
+    )
+    login_user: str = _row("", _TEXT, "The user that logs in.", harm="")
+    login_password: str = _row(
+        "", _TEXT, "The password of the user.", harm="", is_secret=True, has_option=False
+    )
+    login_file: str = _row(
+        "", _FILE, "A file whose first line is the password of login.user, or USER:PASSWORD "
+        "without one.", harm="may not send the content of a file",
+    )
+    login_command: str = _row(
+        "", Kind("COMMAND", _text), "A command that prints such a line, for example "
+        "`pass show zk`. No shell runs it.", harm="may not run a command",
+    )
+    login_service: str = _row(
+        "", _TEXT, "The service of the Kerberos principal of the servers.", _KERBEROS
+    )
+    login_principal: str = _row("", _TEXT, "The Kerberos principal to log in with.", _KERBEROS)
+    access: str = _row(
+        "", Kind("TEXT", _access), "Who may use the znodes that are created: open, creator, and "
+        "RIGHTS:SCHEME:ID, joined by a plus sign. With a login it is creator by default.",
+        harm="may not let others use what you create", harmless=("creator", ["creator"]),
+    )
+    tls_ca: str = _row(
+        "", _FILE, "Use TLS, and trust the authorities in this file.",
+        harm="may not choose whose certificates count",
+    )
+    tls_system_ca: bool = _row(
+        False, _FLAG, "Use TLS, and trust the authorities that the system trusts.", harm=""
+    )
+    tls_certificate: str = _row(
+        "", _FILE, "The certificate of this client.", harm="may not use a certificate of yours"
+    )
+    tls_key: str = _row(
+        "", _FILE, "The key of the certificate, if it is not in the same file.", _OWN_KEY
+    )
+    tls_key_password_file: str = _row(
+        "", _FILE, "A file whose first line decrypts the key.", _OWN_KEY
+    )
+    tls_server_name: str = _row(
+        "", _TEXT, "The name that the servers' certificate must have.",
+        harm="may not choose which name a certificate must have",
+    )
+    tls_check_host_name: bool = _row(
+        True, _FLAG, "Whether that name, or the host's, is checked.",
+        harm="may not turn off the check of host names", harmless=(True,),
+    )
+    secret: bytes = _row(
+        b"", Kind("", _secret), "The lines of a file with keys, for a program that has them from "
+        "elsewhere.", is_secret=True, has_option=False, is_argument=True,
+    )
+    secret_files: tuple[str, ...] = _row(
+        (), _FILES, "A file with keys, one ID:KEY on each line. The first key of the first file "
+        "seals what this client writes. It reads only what is sealed with one of the keys.",
+        harm="may not choose whose records count as yours",
+    )
+    store: str = _row(
+        "", _URL, "Where large values lie: the URL of a folder that authors and workers reach, "
+        "such as file:///FOLDER or s3://BUCKET/FOLDER.",
+        harm="may not choose where values are read and written",
+    )
+    inline_limit: int = _row(
+        INLINE_LIMIT, _size(INLINE_LIMIT_MAX), "Larger values than this go to the store: at most "
+        f"{INLINE_LIMIT_MAX // 1024}KiB; 0 stores all values.", harm="",
+    )
+    serializer: str = _row(
+        PICKLE, _one_of(SERIALIZERS), "How tasks are written: pickle, or json. With json nothing "
+        "is unpickled, and functions go by name.", harm="",
+    )
+    queue: tuple[str, ...] = _row(
+        (), Kind("NAME", _names), "A queue to serve, by default the queue `default`. Repeat the "
+        "option for others, the preferred queue first.", harm="", has_option=False,
+    )
+    share: str = _row(
+        WEIGHTED, _one_of(POLICIES), "How plans of equal priority share the slots. greedy: the "
+        "oldest plan goes first. balanced: each plan gets equal running time. weighted: each gets "
+        "running time by its weight.", harm="", has_option=False,
+    )
+    task_output: int = _row(
+        OUTPUT_DEFAULT, _size(OUTPUT_MAX), "How much of what each attempt prints and logs is kept "
+        "with the history of its plan, counted from the end: see `zkplan task logs`. At most "
+        f"{OUTPUT_MAX // 1024}KiB; 0 keeps nothing.", harm="", has_option=False,
+    )
+    session_timeout: float = _row(
+        10.0, _TIME, "Seconds of silence after which others take over the tasks of a worker.",
+        harm="",
+    )
+    connect_timeout: float = _row(10.0, _TIME, "Seconds to wait for a connection.", harm="")
+    # fmt: on
+    #: The profile that was chosen; empty: none.
+    profile: str = ""
+    #: Where each field that is set comes from, by its name here.
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def has_login(self) -> bool:
+        """Whether this client has a login or a certificate, so that servers know it."""
+        return bool(self.login_type or self.tls_certificate)
+
+    @property
+    def names_server(self) -> bool:
+        """Whether a source names the ZooKeeper, so that it is not only the default."""
+        return bool(self.profile or "hosts" in self.origins)
+
+    @property
+    def uses_tls(self) -> bool:
+        return bool(self.tls_ca or self.tls_system_ca)
+
+    @property
+    def by_profile(self) -> frozenset[str]:
+        """The fields that come from the profile."""
+        return frozenset(
+            name for name, origin in self.origins.items() if origin.startswith(OF_PROFILE)
+        )
+
+
+FIELDS = tuple(
+    dataclasses.replace(each.metadata["row"], attribute=each.name)
+    for each in dataclasses.fields(Settings)
+    if each.metadata
 )
 BY_NAME = {field.name: field for field in FIELDS}
 BY_ATTRIBUTE = {field.attribute: field for field in FIELDS}
-#: Fields that stand for each other. A source that sets one of them hides all of a weaker source.
+#: Fields that replace each other. A source that sets one hides all of them in weaker sources.
 ALTERNATIVES = (
     ("login.password", "login.file", "login.command"),
     ("secret", "secret-files"),

@@ -37,19 +37,19 @@ _SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "show_default": True,
 }
-#: Command name to module below this package; loaded only when asked for.
 COMMANDS = (
     *("server", "worker", "plan", "task", "queue", "limit", "top", "schedule", "run", "root"),
     *("serve", "config", "metrics", "stress", "demo"),
 )
-#: Commands that share a module.
+#: Commands whose module has another name.
 _ELSEWHERE = {"queue": "workers_queues_limits", "limit": "workers_queues_limits"}
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
-#: What a shell reports for Ctrl-C.
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = 130  # as a shell reports Ctrl-C
 
 
 class _Lazy(click.Group):
+    """Imports the module of a command when the command is used."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -71,7 +71,7 @@ def cli() -> None:
 
 
 def exit_code(error: ZkplanError) -> int:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     if isinstance(error, ZooKeeperUnavailable | ServerRolledBack):
         return EXIT_UNREACHABLE  # run again, the command may succeed
     if isinstance(error, WaitTimeout):
@@ -82,16 +82,16 @@ def exit_code(error: ZkplanError) -> int:
 
 
 def end(message: str, code: int) -> NoReturn:
-    """Say why a command ends, on stderr, and end it with this exit code."""
+    """Print why the command ends to stderr, and exit with this code."""
     first, *more = message.split("\n")
-    # Part of a message may come from the tree, so no further line may look like one of its own.
+    # Part of a message may come from the tree, so no line of it may look like a new message.
     rest = [continued("\n".join(more))] if more else []
     click.echo("\n".join([f"zkplan: {printable(first)}", *rest]), err=True)
     sys.exit(code)
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """The entry point: every error becomes one line on stderr and an exit code."""
+    """Run the command line. An error becomes one line on stderr and an exit code."""
     # Not click's standalone mode: there Ctrl-C ends with 1, which means that a plan failed.
     try:
         code = cli.main(args=args, prog_name="zkplan", standalone_mode=False)
@@ -109,13 +109,13 @@ def main(args: list[str] | None = None) -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-# ---- What the commands write on a terminal: log lines of any logger, made printable.
+# ---- Logs: the lines of any logger, made printable.
 
 
 class PrintableFormatter(logging.Formatter):
-    """Printable log lines; each further line of a record is marked.
+    """Makes log lines printable and marks each further line of a record.
 
-    So what tasks and libraries log cannot forge a line of zkplan's either.
+    So neither tasks nor libraries can forge a line of zkplan's.
     """
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
@@ -139,7 +139,7 @@ class PrintableFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each record, on one line: for programs that collect logs."""
+    """Writes each record as one line of JSON, for programs that collect logs."""
 
     def format(self, record: logging.LogRecord) -> str:
         value: dict[str, Any] = {
@@ -158,30 +158,30 @@ class JsonFormatter(logging.Formatter):
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields of the task that the record belongs to; none if it belongs to no task."""
+    """Return the fields of the task that the record belongs to; none if it belongs to no task."""
     note_task(record)
     found = {name: record.__dict__[name] for name in TASK_FIELDS if name in record.__dict__}
     return found if len(found) == len(TASK_FIELDS) else {}
 
 
 def _time_of(record: logging.LogRecord) -> str:
-    """Date and time with the offset of the zone: those of several machines are compared."""
+    """Date and time with the offset of the zone: people compare logs of several machines."""
     return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
 
 
-# ---- The garbage collector: it looks less often, and not at what the start has made.
+# ---- The garbage collector.
 
 
-#: More new objects than that, and the youngest are looked at. Python's own number is 700.
-_YOUNGEST_MAX = 10_000
+#: How many new objects start a collection of the youngest. Python's own number is 700.
+_THRESHOLD = 10_000
 #: The same for a command that reads much and ends soon.
-_OF_A_READER = 50_000
+_THRESHOLD_OF_A_READER = 50_000
 
 
 @contextmanager
 def spared_imports() -> Iterator[None]:
-    """Around the imports of a command: what they make is looked at neither now nor later. To look
-    for garbage in it took an eighth of their time."""
+    """Around the imports of a command: no collection looks at what they make, now or later. Such
+    collections took an eighth of their time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -193,14 +193,14 @@ def spared_imports() -> Iterator[None]:
 
 
 def spare_what_stays() -> None:
-    """Call it once all modules are imported. Classes and functions stay until the process ends: to
-    look at them again and again took a tenth of a worker's time where tasks are small."""
+    """Call it once all modules are imported. Classes and functions stay until the process ends:
+    collections that look at them took a tenth of a worker's time where tasks are small."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNGEST_MAX, *gc.get_threshold()[1:])
+    gc.set_threshold(_THRESHOLD, *gc.get_threshold()[1:])
 
 
 def spare_a_reader() -> None:
-    """For a command that decodes much, keeps little, and ends: to look at what it decodes took as
-    long as decoding it."""
-    gc.set_threshold(_OF_A_READER, *gc.get_threshold()[1:])
+    """For a command that decodes much, keeps little, and ends: collections took as long as the
+    decoding."""
+    gc.set_threshold(_THRESHOLD_OF_A_READER, *gc.get_threshold()[1:])

@@ -1,11 +1,9 @@
-"""What the commands share: options, durations, import paths, output and logs."""
+"""What the commands share: options, times, questions, the client, tables, JSON and logs."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
-import os
 import re
 import sys
 import threading
@@ -20,23 +18,31 @@ from typing import Any, TypeVar
 import click
 
 from ..basics.settings import Settings, resolve, take_handed
-from ..basics.settings_fields import FIELDS, JSON, Field
-from ..basics.text import date_time, one_line, printable, summary_of, without_login
+from ..basics.settings_fields import BY_ATTRIBUTE, FIELDS, Field
+from ..basics.text import date_time, one_line, printable, without_login
 from ..client import Client, connect_with
 from ..errors import PayloadUndecodable, ZkplanError
 from ..plan import Plan
 from ..transport.addresses import require_data
-from ..values.functions_by_name import AllowList, note_imports, registered
 from ..views.root_access import hint_at_root, require_root
 from ..views.why_facts import Why
-from . import JsonFormatter, PrintableFormatter
+from . import EXIT_USAGE, JsonFormatter, PrintableFormatter
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# ---- Times that a user types.
+
 
 _OF_DAY = re.compile(r"\d\d:\d\d(:\d\d)?")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+MOMENT = (
+    "A time ago (90s, 10m, 12h), the last time that the clock here showed it (03:12), or a date "
+    "and time (2026-11-25T03:12, also with a zone)."
+)
 
 
 def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """The callback of an option. Raises BadParameter."""
+    """Read the value of an option as seconds. Raises BadParameter."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
@@ -45,14 +51,8 @@ def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     return float(found[1]) * _SECONDS[found[2]]
 
 
-MOMENT = (
-    "A time ago (90s, 10m, 12h), the last time that the clock here showed it (03:12), or a date "
-    "and time (2026-11-25T03:12, also with a zone)."
-)
-
-
 def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """The callback of an option: a moment in seconds since 1970. Raises BadParameter."""
+    """Read the value of an option as a moment, in seconds since 1970. Raises BadParameter."""
     if value is None:
         return None
     try:
@@ -66,84 +66,11 @@ def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
         return None if ago is None else time.time() - ago
 
 
-# ---- Which functions a command may run: folders to import them from, and a list of those allowed.
-#
-# `zkplan worker` and `zkplan task replay` follow the same rules.
+# ---- Arguments and options.
 
 
-import_path_option = click.option(
-    "--import-path",
-    "import_path",
-    multiple=True,
-    metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False),
-    help="A folder to import functions from. Repeat the option for others. With serializer json "
-    "the current folder counts only if it is named so (--import-path .).",
-)
-allow_option = click.option(
-    "--allow",
-    multiple=True,
-    metavar="MODULE:PATTERN",
-    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
-    "commands). Repeat the option for others.",
-)
-kinds_option = click.option(
-    "--kinds",
-    multiple=True,
-    metavar="MODULE",
-    help="Import this module and run the kinds of tasks that it has functions for, with "
-    "@zkplan.kind. Repeat the option for others.",
-)
-
-
-def allowed_functions(
-    settings: Settings, allow: Sequence[str], kinds: Sequence[str]
-) -> AllowList | None:
-    """The functions that may run; None with serializer pickle, which has no list.
-
-    A wrong list is wrong usage: it is refused before anything starts.
-    """
-    if settings.serializer == JSON:
-        return AllowList(allow, may_be_empty=bool(kinds))
-    if allow:
-        raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
-    return None
-
-
-def set_import_path(settings: Settings, folders: Sequence[str]) -> None:
-    """Import from `folders`, and with serializer pickle from the current folder as well."""
-    here = os.getcwd()
-    if settings.serializer != JSON:
-        sys.path.insert(0, here)
-    elif not getattr(sys.flags, "safe_path", False) and sys.path[:1] in ([""], [here]):
-        del sys.path[0]  # `python -m zkplan` has put it there
-    sys.path[:0] = [os.path.abspath(folder) for folder in folders]
-
-
-def import_kinds(modules: Sequence[str]) -> None:
-    """Import the modules whose functions run kinds of tasks. Raises click.UsageError."""
-    for module in modules:
-        before = registered()
-        try:
-            importlib.import_module(module)
-        except Exception as error:  # the module runs, and may raise anything
-            raise click.UsageError(
-                f"--kinds {module} cannot be imported: {summary_of(error)}"
-            ) from error
-        if registered() == before:
-            raise click.UsageError(f"--kinds {module} has no function with @zkplan.kind")
-    note_imports()
-
-
-# ---- What the commands share: options, output, logs.
-
-
-#: Rows of a table that are aligned together.
-ROWS_ALIGNED = 1000
-#: A command says what it connects to after so many seconds without an answer.
-_SILENT_S = 1.0
-
-F = TypeVar("F", bound=Callable[..., Any])
+plan_argument = click.argument("plan", metavar="PLAN")
+task_argument = click.argument("task", metavar="TASK")
 
 
 def option(
@@ -156,11 +83,16 @@ def option(
     return click.option(*names.split(), help=text, **given)
 
 
+output_option = option(
+    "-o --output", click.Choice(["table", "json"]), "table", "Format of the output."
+)
 wait_timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0),
-    default=None,
-    help="Seconds to wait at most. The exit code is 4 if the plan can still go on then.",
+    help="Maximum seconds to wait. The exit code is 4 if the plan can still go on then.",
+)
+yes_option = click.option(
+    "--yes", is_flag=True, help="Do not ask. Required where there is no terminal."
 )
 _log_format = option(
     "--log-format",
@@ -172,12 +104,12 @@ _log_level = option(
     "--log-level",
     click.Choice(["debug", "info", "warning", "error"]),
     "info",
-    "The least level that is logged.",
+    "The lowest level that is logged.",
 )
 
 
 def log_options(function: F) -> F:
-    """The options of a command that runs until it is told to stop, and logs meanwhile."""
+    """The options of a command that runs until a signal stops it, and logs meanwhile."""
 
     @wraps(function)
     def logging_so(*args: Any, log_format: str, log_level: str, **given: Any) -> Any:
@@ -189,21 +121,21 @@ def log_options(function: F) -> F:
     return given
 
 
-output_option = option(
-    "-o --output", click.Choice(["table", "json"]), "table", "Format of the output."
-)
-
-
 def connection_options(function: F) -> F:
     """The options that say how to connect; the function gets `settings`, merged from all sources.
 
-    See `zkplan.basics.settings`. Of a group with a subcommand, the subcommand has the settings.
+    If a group runs a subcommand, the subcommand has the settings.
     """
-    return _with_settings(function, takes_default=True)
+    return _with_settings(function)
+
+
+def result_options(function: F) -> F:
+    """The connection options, and the format in which the command prints its result."""
+    return output_option(connection_options(function))
 
 
 def optional_connection_options(function: F) -> F:
-    """The same for a command that starts a server of its own, unless one is named.
+    """The connection options of a command that starts its own server unless one is named.
 
     The default profile of a file does not count as named.
     """
@@ -211,26 +143,27 @@ def optional_connection_options(function: F) -> F:
 
 
 def all_connection_options(function: F) -> F:
-    """As `connection_options`, and the help tells of those for login and TLS as well."""
-    return _with_settings(function, takes_default=True, tells_all=True)
+    """The connection options; the help lists those for login and TLS as well."""
+    return _with_settings(function, lists_all=True)
 
 
 def connection_options_of_roots(function: F) -> F:
-    """As `connection_options`, with --root any number of times: `settings` is a list, one for each
-    root."""
-    return _with_settings(function, takes_default=True, many_roots=True)
+    """The connection options with any number of --root; `settings` is a list, one for each root."""
+    return _with_settings(function, many_roots=True)
 
 
 def _with_settings(
-    function: F, takes_default: bool, tells_all: bool = False, many_roots: bool = False
+    function: F,
+    takes_default: bool = True,
+    lists_all: bool = False,
+    many_roots: bool = False,
 ) -> F:
     @wraps(function)
-    def with_settings(*args: Any, **given: Any) -> Any:
+    def with_settings(*args: Any, profile: str | None, **given: Any) -> Any:
         roots = (given.pop("root") or [None]) if many_roots else []
-        options = {name: given.pop(name) for name in _NAMES if name in given}
-        for name in ("secret_files", "queue"):  # none given is no choice
-            options[name] = options.get(name) or None
-        profile = given.pop("profile")
+        # An option that may be repeated is an empty tuple where it is not given.
+        options = {name: given.pop(name) or None for name in BY_ATTRIBUTE if given.get(name) == ()}
+        options |= {name: given.pop(name) for name in BY_ATTRIBUTE if name in given}
         ctx = click.get_current_context()
         if isinstance(ctx.command, click.Group) and ctx.invoked_subcommand is not None:
             return function(*args, settings=Settings(), **given)
@@ -248,13 +181,16 @@ def _with_settings(
     made: Any = with_settings
     for field in reversed(FIELDS):
         if field.has_option:
-            is_many = field.name == "secret-files" or (many_roots and field.name == "root")
-            made = _option_of(field, field.is_common or tells_all, is_many)(made)
+            made = setting_option(
+                field.attribute,
+                # Each command lists what people use each day, and not the fields of tables.
+                hidden="." in field.name and not lists_all,
+                multiple=field.name == "secret-files" or (many_roots and field.name == "root"),
+            )(made)
     given: F = _profile_option(made)
     return given
 
 
-_NAMES = [field.attribute for field in FIELDS]
 _profile_option = click.option(
     "--profile",
     metavar="NAME",
@@ -265,30 +201,38 @@ _profile_option = click.option(
 )
 
 
-def _option_of(field: Field, is_told: bool, is_many: bool) -> Callable[[F], F]:
-    default = getattr(Settings, field.attribute, None)
-    told = f"{default:g}" if isinstance(default, float) else default
-    is_flag = isinstance(default, bool)
-    notes = [f"env var: {field.variable}", *([f"default: {told}"] if told and not is_flag else [])]
-    name = f"{field.option}/--no-{field.option[2:]}" if default is True else field.option
-    more: dict[str, Any] = {"is_flag": True, "type": bool} if is_flag else {}
-    if not is_flag:
-        more = {"type": str, "metavar": field.metavar}
+def setting_option(attribute: str, **more: Any) -> Callable[[F], F]:
+    """The option of a field of Settings, from the table of settings."""
+    field = BY_ATTRIBUTE[attribute]
+    name, notes = field.option, [f"env var: {field.variable}"]
+    if isinstance(field.default, bool):
+        name += f"/--no-{name[2:]}" if field.default else ""
+        more |= {"is_flag": True, "type": bool}
+    else:
+        more = {"type": str, "metavar": field.kind.metavar} | more
+        notes += [f"default: {_default(field)}"] if field.default else []
     return click.option(
         name,
-        field.attribute,
+        attribute,
         default=None,
-        multiple=is_many,
         help=f"{field.text} [{'; '.join(notes)}]",
-        hidden=not is_told,
-        # The settings read the environment by themselves, to tell where a value came from.
+        # The settings read the environment by themselves, to know where a value comes from.
         show_envvar=False,
         **more,
     )
 
 
+def _default(field: Field) -> str:
+    if field.kind.metavar == "SIZE":
+        return f"{field.default // 1024}KiB"
+    return f"{field.default:g}" if isinstance(field.default, float) else field.default
+
+
 def _warn(text: str) -> None:
     click.echo(f"warning: {printable(text)}", err=True)
+
+
+# ---- The client of a command.
 
 
 def open_client(
@@ -302,17 +246,18 @@ def open_client(
 
     Only a command that `creates` something may create the folder of an embedded server, and the
     root. For other commands a missing folder or root is most likely a typing error, so they raise
-    ZkplanError; a root may be missing for those that wait for it (`needs_root` is False). Raises
-    what `connect` raises, too.
+    ZkplanError. A command that waits for the root does not need it (`needs_root`). Raises what
+    `connect` raises, too.
     """
     log_to_stderr()
     if not creates:
         require_data(settings.hosts)
-    with told_if_slow(settings.hosts):
+    hosts = printable(without_login(settings.hosts))
+    with _reported_if_slow(hosts):
         client = connect_with(settings, patience=patience)
     try:
         if needs_root and not creates:
-            require_root(client, printable(without_login(settings.hosts)))
+            require_root(client, hosts)
     except BaseException:
         client.close()
         raise
@@ -320,11 +265,9 @@ def open_client(
 
 
 @contextmanager
-def told_if_slow(hosts: str) -> Iterator[None]:
-    """Say what is connected to, if that takes longer than a moment: a server that does not answer
-    is waited for."""
-    told = f"connecting to {printable(without_login(hosts))} …"
-    timer = threading.Timer(_SILENT_S, click.echo, [told], {"err": True})
+def _reported_if_slow(hosts: str) -> Iterator[None]:
+    """Print where the command connects to if that takes long: a silent server is waited for."""
+    timer = threading.Timer(_SILENT_S, click.echo, [f"connecting to {hosts} …"], {"err": True})
     timer.daemon = True
     timer.start()
     try:
@@ -333,16 +276,29 @@ def told_if_slow(hosts: str) -> Iterator[None]:
         timer.cancel()
 
 
-def label_of(plan: Plan) -> str:
-    """The path and the name of a plan: the name shows a user who typed a wrong number.
+#: Seconds without an answer until a command prints what it connects to.
+_SILENT_S = 1.0
 
-    The text is printable and one line, as a table cell is: whoever writes the tree chooses the
-    name.
+
+def confirm(
+    what: str, *, yes: bool, advice: str = "", show: Callable[[], Any] | None = None
+) -> None:
+    """Ask whether to do `what`, which cannot be undone. Exits with 2 if the user does not want it.
+
+    `show` prints what it is about before the question. Raises UsageError without a terminal and
+    without `yes`.
     """
-    try:
-        return _cell(f"{plan.path} ({plan.name})" if plan.name else plan.path)
-    except PayloadUndecodable:  # its record is damaged, or of another format
-        return plan.path
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"there is no terminal to ask whether to {what}: {advice}confirm with --yes"
+        )
+    if show is not None:
+        show()
+    if not click.confirm(f"{what[0].upper()}{what[1:]}?", err=True):
+        click.echo("nothing was changed", err=True)
+        raise SystemExit(EXIT_USAGE)
 
 
 def log_to_stderr(level: int = logging.INFO, as_json: bool = False) -> None:
@@ -355,8 +311,34 @@ def log_to_stderr(level: int = logging.INFO, as_json: bool = False) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
+# ---- Tables and JSON.
+
+
+#: How many rows of a table are aligned together.
+ROWS_ALIGNED = 1000
+
+
+def with_dates(row: dict[str, Any], output: str, *names: str) -> dict[str, Any]:
+    """Return the row with these fields, in seconds since 1970, as dates. None stays None."""
+    dates = {
+        name: date_time(row[name], output != "json") for name in names if row.get(name) is not None
+    }
+    return row | dates
+
+
+def label_of(plan: Plan) -> str:
+    """Return path and name of a plan: the name shows a user who typed a wrong number.
+
+    The text is printable and one line: others, who may write the tree, choose the name.
+    """
+    try:
+        return _cell(f"{plan.path} ({plan.name})" if plan.name else plan.path)
+    except PayloadUndecodable:  # its record is damaged, or of another format
+        return plan.path
+
+
 def print_rows(rows: Iterable[dict[str, Any]], output: str, columns: Sequence[str]) -> int:
-    """Print rows as an aligned table or as a JSON array while they arrive; returns their number."""
+    """Print rows as they arrive, as an aligned table or a JSON array. Returns how many."""
     return (_print_json if output == "json" else _print_table)(iter(rows), columns)
 
 
@@ -385,18 +367,24 @@ def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
     return number - 1
 
 
-def tell_none(what: str, client: Client, hosts: str) -> None:
-    """Say that a list is empty. Where this is no root of zkplan, the command ends with an error: a
-    mistyped root must not look like one that is in use."""
+def report_empty(what: str, client: Client, hosts: str) -> None:
+    """Print that a list is empty. Raises ZkplanError if this is no root of zkplan: a mistyped root
+    must not look like one that is in use."""
     hint = hint_at_root(client)
-    told = f"no {what} under {client.root} of {hosts}{hint}"
+    message = f"no {what} under {client.root} of {hosts}{hint}"
     if hint:
-        raise ZkplanError(told)
-    click.echo(told, err=True)
+        raise ZkplanError(message)
+    click.echo(message, err=True)
+
+
+def report_gaps(gaps: Iterable[str]) -> None:
+    """Print what is missing in the history of a plan."""
+    for gap in gaps:
+        click.echo(f"the history is not whole: {gap}", err=True)
 
 
 def print_rest(left_out: int, output: str) -> None:
-    """Print how many rows a limit has left out, if any; JSON output is left as it is."""
+    """Print how many rows a limit has left out, if any; JSON output stays as it is."""
     if left_out > 0:
         click.echo(f"… and {left_out:,} more", err=output == "json")
 
@@ -415,13 +403,9 @@ def print_facts(facts: dict[str, Any], output: str) -> None:
 
 
 def print_why(found: Why, output: str) -> None:
-    """Print the causes: as JSON with all of their fields, or one line each and below it what to
-    do."""
+    """Print the causes: as JSON with all fields, or one line each and below it what to do."""
     if output == "json":
-        causes = [
-            cause._asdict() | {"when": cause.when and date_time(cause.when, people=False)}
-            for cause in found.causes
-        ]
+        causes = [with_dates(cause._asdict(), output, "when") for cause in found.causes]
         print_facts(found._asdict() | {"causes": causes}, output)
         return
     click.echo(f"{found.path}: {found.state}")

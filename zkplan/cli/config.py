@@ -21,18 +21,18 @@ from ..values.keyring import keys_of
 from . import EXIT_FAILED, doctor
 from .common import (
     all_connection_options,
-    connection_options,
     log_to_stderr,
     output_option,
     print_rows,
+    result_options,
 )
 from .doctor import Finding, note, ok, problem
 
 #: The check of the finding that no server can be used.
 NONE = "servers"
 _EACH_S = 5.0
-#: Older ones answer one read at a time; and the first that keeps its members alike (see
-#: docs/operate/operating.md).
+#: The first version that reads several znodes in one request, and the first that keeps its members
+#: alike (see docs/operate/operating.md).
 _BATCHES, _SOUND = (3, 6), (3, 9, 4)
 
 
@@ -68,7 +68,7 @@ def _about(server: Reached) -> Iterator[Finding]:
     if not version:
         yield note(
             "version",
-            f"{server.address} does not tell its version",
+            f"{server.address} does not report its version",
             "to see it here, add srvr to 4lw.commands.whitelist in zoo.cfg",
         )
         return
@@ -104,9 +104,9 @@ def _mode(server: Reached) -> Iterator[Finding]:
             "start the other members, or let it reach them",
         )
     else:
-        count = server.facts.get("Node count", "")
-        told = [f"{server.address} is reached", mode, f"{count} znodes" if count else ""]
-        yield ok("server", ", ".join(filter(None, told)))
+        znodes = server.facts.get("Node count", "")
+        facts = [f"{server.address} is reached", mode, f"{znodes} znodes" if znodes else ""]
+        yield ok("server", ", ".join(filter(None, facts)))
 
 
 def why_no_session(settings: Settings, error: ZkplanError) -> Finding:
@@ -127,23 +127,21 @@ def why_no_session(settings: Settings, error: ZkplanError) -> Finding:
 
 
 def findings_of(settings: Settings) -> Iterator[Finding]:
-    """The findings, as they are made. The first one that leaves nothing to go on with is the last.
+    """Yield the findings. It ends at the first one that makes the next steps impossible.
 
     It creates one znode that ends with its session, and changes nothing else.
     """
     try:
         settings = with_password(settings)
     except InvalidSettings as error:
-        yield problem("login", str(error), "correct it; `zkplan config show` tells where it stands")
+        yield problem("login", str(error), "correct it; `zkplan config show` shows where it is set")
         return
     yield from _settings(settings)
-    hosts_answer = True
     if not is_embedded(settings.hosts):
         for finding in look_at_servers(settings):
             yield finding
-            hosts_answer = hosts_answer and finding.check != NONE
-    if not hosts_answer:
-        return
+            if finding.check == NONE:
+                return
     try:
         client = connect_with(settings)
     except ZkplanError as error:
@@ -185,7 +183,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
 
 
 def _found(settings: Settings) -> ServerAddress | None:
-    """What is known of the server at an address of this machine. It starts none."""
+    """Return the server at an address of this machine, if it is known. It starts none."""
     if is_embedded(settings.hosts):
         return None
     try:
@@ -200,19 +198,13 @@ def _keys(settings: Settings, has_own: bool) -> Iterator[Finding]:
         keys_of(settings)
     except InvalidSettings as error:
         yield problem("keys", str(error), "see docs/operate/security.md#keys")
-    is_json = settings.serializer == JSON
     has_own = has_own or is_embedded(settings.hosts)
     if not (settings.secret or settings.secret_files or has_own):
-        yield note(
-            "keys",
-            "payloads are not signed: whoever may write the tree runs "
-            + (
-                "any function that a worker allows"
-                if is_json
-                else "code in workers, and in authors that read results"
-            ),
-            "set secret-files",
-        )
+        runs = "code in workers, and in authors that read results"
+        if settings.serializer == JSON:
+            runs = "any function that a worker allows"
+        found = f"payloads are not signed: whoever may write the tree runs {runs}"
+        yield note("keys", found, "set secret-files")
 
 
 def _is_local(hosts: str) -> bool:
@@ -220,10 +212,7 @@ def _is_local(hosts: str) -> bool:
     return all(each.strip().startswith(("127.", "localhost", "[::1]")) for each in addresses)
 
 
-# ---- `zkplan config show|check`: how to connect, where each value comes from, whether it works.
-
-
-_MASK = "***"
+# ---- The commands.
 
 
 @click.group()
@@ -238,24 +227,23 @@ def show(output: str, settings: Settings) -> None:
     """Show the settings field by field, each with where it comes from. Secrets are masked.
 
     Profiles are in ~/.config/zkplan.toml and ./zkplan.toml, or in the file that ZKPLAN_CONFIG
-    names. ./zkplan.toml may set only what is safe in a folder that comes from anywhere. The
-    variables ZKPLAN_… go before a profile, and options before both.
+    names. ./zkplan.toml may set only what does no harm: its folder may come from anywhere. The
+    variables ZKPLAN_… override a profile, and options override both.
     """
-    rows = [_row(field, settings, output) for field in FIELDS if _is_shown(field, settings)]
+    rows = [
+        _row(field, settings, output)
+        for field in FIELDS
+        if field.attribute in settings.origins or getattr(settings, field.attribute)
+    ]
     if output == "table":
-        profile = settings.profile or "none"
-        click.echo(f"profile: {profile}", err=True)
+        click.echo(f"profile: {settings.profile or 'none'}", err=True)
     print_rows(rows, output, ("field", "value", "origin"))
-
-
-def _is_shown(field: Field, settings: Settings) -> bool:
-    return field.attribute in settings.origins or bool(getattr(settings, field.attribute))
 
 
 def _row(field: Field, settings: Settings, output: str) -> dict[str, Any]:
     value = getattr(settings, field.attribute)
     if field.is_secret and value:
-        value = _MASK
+        value = "***"
     elif field.name in ("store", "hosts"):
         value = without_login(value)
     elif isinstance(value, tuple):
@@ -267,15 +255,13 @@ def _row(field: Field, settings: Settings, output: str) -> dict[str, Any]:
 
 
 @config.command()
-@output_option
-@connection_options
+@result_options
 def check(output: str, settings: Settings) -> None:
     """Check the connection: servers, TLS, login, rights, others' rights, clock, latency, limits.
 
     Each finding says what to do. The command creates one znode, which ends with it, and changes
-    nothing else. The exit code is 1 if there is a problem; a note is none.
+    nothing else. The exit code is 1 if there is a problem, and 0 if there are only notes.
     """
-
     log_to_stderr(logging.ERROR)
     has_problem = False
 
@@ -294,6 +280,3 @@ def check(output: str, settings: Settings) -> None:
                 click.echo(printable(f"         {row['todo']}"))
     if has_problem:
         raise SystemExit(EXIT_FAILED)
-
-
-# ---- What `zkplan config check` looks at, from the settings to the limits of the servers.

@@ -1,5 +1,4 @@
-"""Examine the root as this login finds it, for `zkplan config check`: rights, clock, latency and
-limits."""
+"""Examine the root with this login, for `zkplan config check`: rights, clock, latency, limits."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from ..basics.settings import Settings
-from ..basics.text import count
+from ..basics.text import count, took
 from ..client import Client
 from ..errors import ZkplanError
 from ..protocol.requests import ReadData, ReadMany
@@ -17,35 +16,34 @@ from ..views.root_access import BY_SERVER, hint_at_root, rights
 
 
 class Finding(NamedTuple):
-    """One finding. A problem keeps zkplan from working, or lets in whom it should not."""
+    """One finding. A problem keeps zkplan from working, or lets in people without the right.
+
+    `told` is what was found, `todo` what to do; empty if there is nothing to do.
+    """
 
     check: str
     state: Literal["ok", "note", "problem"]
     told: str
-    #: What to do; empty if nothing has to be done.
     todo: str = ""
 
 
-def ok(check: str, told: str) -> Finding:
-    return Finding(check, "ok", told)
+def ok(check: str, found: str) -> Finding:
+    return Finding(check, "ok", found)
 
 
-def note(check: str, told: str, todo: str) -> Finding:
-    return Finding(check, "note", told, todo)
+def note(check: str, found: str, todo: str) -> Finding:
+    return Finding(check, "note", found, todo)
 
 
-def problem(check: str, told: str, todo: str) -> Finding:
-    return Finding(check, "problem", told, todo)
-
-
-# ---- The root as this login finds it: rights, others' rights, clock, latency, limits.
+def problem(check: str, found: str, todo: str) -> Finding:
+    return Finding(check, "problem", found, todo)
 
 
 _ANSWER_S = 10.0
 _SKEW_S = 5.0
 _SLOW_S = 0.1
 _SAMPLES = 11
-#: What one request of zkplan may hold at most, and what is tried where that does not fit.
+#: The largest request of zkplan, and the sizes that are tried where that does not fit.
 _LARGEST = 1_000_000
 _SMALLER = (750_000, 500_000, 250_000, 120_000, 60_000, 30_000, 15_000, 4_000)
 _CLOSE = "`zkplan root lock` closes a root to all but its login"
@@ -55,7 +53,8 @@ def look(client: Client, settings: Settings) -> Iterator[Finding]:
     """Look at the root over this connection."""
     probe = Probe(client.transport.client, _ANSWER_S)
     children = probe.children(client.root)
-    # A server that refuses a SASL login closes the connection without a word.
+    exists = not isinstance(children, Refusal)
+    # A server that refuses a SASL login closes the connection without an answer.
     is_sasl = settings.login_type.startswith("sasl")
     if children is Refusal.LOGIN or (is_sasl and children is Refusal.LOST):
         yield _login_refused()
@@ -65,17 +64,14 @@ def look(client: Client, settings: Settings) -> Iterator[Finding]:
             "root",
             f"{client.root} may not be read with this login: {_identity(settings)} is not on its "
             "access list",
-            "is it the right user and password (or certificate)? A digest login with a wrong "
-            "password is taken by the server as somebody else",
+            "is it the right user and password (or certificate)? A server takes a digest login "
+            "with a wrong password as somebody else",
         )
         return
     if isinstance(children, Refusal) and children is not Refusal.NO_NODE:
         yield problem("root", f"{client.root}: {children.value}", "look into the server's log")
         return
-    if children is Refusal.NO_NODE:
-        yield _missing_root(client)
-    else:
-        yield ok("root", f"{client.root} may be read")
+    yield ok("root", f"{client.root} may be read") if exists else _missing_root(client)
     client.transport.ask(ReadMany([ReadData(client.root)]))
     if not client.transport.reads_batches:
         yield problem(
@@ -86,7 +82,7 @@ def look(client: Client, settings: Settings) -> Iterator[Finding]:
     parent = _nearest(probe, client.root)
     made = probe.create(parent)
     yield _may_create(made, parent, client.root, settings)
-    if children is not Refusal.NO_NODE:
+    if exists:
         yield from _who_else(client, probe)
     if isinstance(made, Made):
         yield _clock(made)
@@ -119,7 +115,7 @@ def _may_create(made: Made | Refusal, parent: str, root: str, settings: Settings
     if made is Refusal.INVALID_ACL:
         return problem(
             "rights",
-            f"the server does not take the access list {settings.access}",
+            f"the server refuses the access list {settings.access}",
             "`creator` needs a login that the server knows: does it ask clients for certificates "
             "(ssl.clientAuth), and is the scheme of each entry one of its own?",
         )
@@ -136,16 +132,17 @@ def _login_refused() -> Finding:
     return problem(
         "login",
         "the server refused the login",
-        "check user and password (or the ticket of kinit); the log of the server says why",
+        "check user and password (or the ticket of kinit); the server's log says why",
     )
 
 
 def _who_else(client: Client, probe: Probe) -> Iterator[Finding]:
-    """What whoever has no login may do, by the rule of `zkplan root show`."""
+    """Yield what somebody without a login may do, by the rule of `zkplan root show`."""
     root = client.root
-    open_to = {
-        path: found for path in _watched(probe, root) if (found := _open_rights(client, path))
-    }
+    names = probe.children(root)
+    known = [] if isinstance(names, Refusal) else sorted(names)[:50]
+    paths = [root, *(f"{root}/{name}" for name in known)]
+    open_to = {path: found for path in paths if (found := _open_rights(client, path))}
     if client.transport.server_is_closed:
         yield ok("access", f"{root} is {BY_SERVER if open_to else 'closed to others'}")
         return
@@ -169,14 +166,8 @@ def _who_else(client: Client, probe: Probe) -> Iterator[Finding]:
         )
 
 
-def _watched(probe: Probe, root: str) -> list[str]:
-    names = probe.children(root)
-    known = [] if isinstance(names, Refusal) else sorted(names)
-    return [root, *(f"{root}/{name}" for name in known[:50])]
-
-
 def _open_rights(client: Client, path: str) -> str:
-    """Those of whoever has no login; empty if there is none."""
+    """Return the rights of somebody without a login; empty if there are none."""
     return rights(open_rights(client.transport, path) or 0)
 
 
@@ -187,20 +178,9 @@ def _clock(made: Made) -> Finding:
     way = "ahead of" if skew_s > 0 else "behind"
     return problem(
         "clock",
-        f"the clock of this machine is {_duration(abs(skew_s))} {way} that of the server",
+        f"the clock of this machine is {took(round(abs(skew_s) * 1000))} {way} that of the server",
         "set the clocks of all machines by NTP: retries begin by the clocks of workers",
     )
-
-
-def _duration(seconds: float) -> str:
-    """
-    >>> _duration(3601.2), _duration(7)
-    ('1 h 0 min', '7 s')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 def _latency(probe: Probe, path: str) -> Finding:
@@ -208,12 +188,12 @@ def _latency(probe: Probe, path: str) -> Finding:
     writes = [each for _ in range(_SAMPLES) if isinstance(each := probe.write_s(path), float)]
     if not reads or not writes:
         return problem("latency", "the server answers no reads or writes", "look into its log")
-    told = f"a read takes {median(reads) * 1000:.1f} ms, a write {median(writes) * 1000:.1f} ms"
+    found = f"a read takes {median(reads) * 1000:.1f} ms, a write {median(writes) * 1000:.1f} ms"
     if median(writes) <= _SLOW_S:
-        return ok("latency", told)
+        return ok("latency", found)
     return note(
         "latency",
-        told,
+        found,
         "a task needs several writes, one after the other: are the disks of the servers fast, and "
         "is one of them near?",
     )
@@ -227,11 +207,11 @@ def _largest(probe: Probe, path: str) -> Finding:
         if probe.wait_connected() and probe.takes(path, size):
             fits = size
             break
-    told = f"about {count(fits, 'byte')} fit" if fits else "not even small ones fit"
+    found = f"about {count(fits, 'byte')} fit" if fits else "not even small ones fit"
     return problem(
         "limits",
         f"jute.maxbuffer of the server is small: a request of {_LARGEST:,} bytes does not fit, "
-        f"{told}",
+        f"{found}",
         "start the servers with -Djute.maxbuffer=1048576 or more, or keep values small with a "
         "store and inline_limit",
     )

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from ..integrations.prometheus import RootCollector
 
 _OPEN = """\
-{host} can be reached from other machines, and whoever reaches it may read all metrics: nobody logs
-in. Listen on 127.0.0.1, or say that this is meant with {option}"""
+{host} can be reached from other machines, and the metrics need no login. Listen on 127.0.0.1, or
+allow it with {option}"""
+_OPEN_HELP = """\
+Allow an address that other machines can reach. There is no login: all who reach it can read the
+metrics."""
 
 
 def read_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
-    """HOST:PORT, as an option gives it."""
+    """Read the HOST:PORT of an option. Raises BadParameter."""
     host, colon, port = value.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise click.BadParameter(
@@ -41,27 +44,12 @@ def read_address(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def why_not(option: str, host: str, port: int, error: OSError) -> str:
-    """What happened and what to do; the text of the system alone says neither."""
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    known = {
-        errno.EADDRINUSE: "the port is taken, perhaps by a server that runs already. Connect to "
-        f"it, or choose another port; a free one is found with {option} "
-        f"{place.removesuffix(str(port))}0",
-        errno.EADDRNOTAVAIL: f"this machine has no address {host}; {option} 127.0.0.1:{port} "
-        f"serves this machine alone, 0.0.0.0:{port} everyone who can reach it",
-        errno.EACCES: "this user may not listen there; choose a port above 1023",
-    }
-    why = known.get(error.errno or 0, str(error))
-    if isinstance(error, socket.gaierror):
-        why = f"no host {host!r} is known here; {option} 127.0.0.1:{port} serves this machine"
-    return f"cannot serve at {place}: {why}"
-
-
-def check_reach(host: str, is_meant: bool, option: str) -> None:
-    """Refuse an address that others reach, unless the user says that it is meant."""
-    if not is_meant and not is_loopback(host):
-        raise click.UsageError(_OPEN.format(host=host, option=option))
+def _check_reach(place: Place | None, is_open: bool, option: str, needed: str) -> None:
+    """Raises UsageError for an address that other machines reach, unless `option` allows it."""
+    if isinstance(place, tuple) and not is_open and not is_loopback(place[0]):
+        raise click.UsageError(_OPEN.format(host=place[0], option=option))
+    if place is None and is_open:
+        raise click.UsageError(f"{option} is of no use without {needed}")
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,18 +69,10 @@ def metrics_options(function: F) -> F:
 
     @wraps(function)
     def checked(*args: Any, metrics: Place | None, metrics_open: bool, **given: Any) -> Any:
-        if isinstance(metrics, tuple):
-            check_reach(metrics[0], metrics_open, "--metrics-open")
-        elif metrics is None and metrics_open:
-            raise click.UsageError("--metrics-open is of no use without --metrics")
+        _check_reach(metrics, metrics_open, "--metrics-open", "--metrics")
         return function(*args, metrics=metrics, **given)
 
-    is_open = click.option(
-        "--metrics-open",
-        is_flag=True,
-        help="Allow an address that other machines can reach. There is no login: whoever reaches "
-        "it can read the metrics.",
-    )
+    is_open = click.option("--metrics-open", is_flag=True, help=_OPEN_HELP)
     place = click.option(
         "--metrics",
         callback=_read_place,
@@ -105,20 +85,32 @@ def metrics_options(function: F) -> F:
 
 
 def end_unserved(option: str, place: Place, error: OSError) -> NoReturn:
-    """End the command: it cannot listen there."""
-    told = why_not(option, *place, error) if isinstance(place, tuple) else f"{place}: {error}"
-    end(told, EXIT_FAILED)
+    """End the command, which cannot listen there, and say what to do, unlike the system's text."""
+    if isinstance(place, Path):
+        end(f"{place}: {error}", EXIT_FAILED)
+    host, port = place
+    at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    known = {
+        errno.EADDRINUSE: "the port is taken, perhaps by a server that runs already. Connect to "
+        f"it, or choose another port; a free one is found with {option} "
+        f"{at.removesuffix(str(port))}0",
+        errno.EADDRNOTAVAIL: f"this machine has no address {host}; {option} 127.0.0.1:{port} "
+        f"serves this machine alone, 0.0.0.0:{port} everyone who can reach it",
+        errno.EACCES: "this user may not listen there; choose a port above 1023",
+    }
+    why = known.get(error.errno or 0, str(error))
+    if isinstance(error, socket.gaierror):
+        why = f"no host {host!r} is known here; {option} 127.0.0.1:{port} serves this machine"
+    end(f"cannot serve at {at}: {why}", EXIT_FAILED)
 
 
-# ---- Serve the metrics and the health of what a command runs, and trace it, where that was asked
-# for.
+# ---- Serve the metrics and the health of a command, and trace it.
 #
-# Whoever has not asked loads neither prometheus_client nor OpenTelemetry: so they are imported
-# here, in the functions.
+# prometheus_client and OpenTelemetry are imported in the functions: only who wants them loads them.
 
 
 def trace_tasks() -> None:
-    """Trace the tasks that this process runs, by a provider that the environment describes."""
+    """Trace the tasks that this process runs, with the provider that the environment describes."""
     from ..integrations.opentelemetry import instrument, set_up
 
     instrument()
@@ -160,7 +152,7 @@ def watched_server(statistics: Callable[[], Any], place: Place | None) -> Iterat
 def watched_processes(
     place: Place | None, pids: Callable[[], Iterable[int]]
 ) -> Iterator[list[str]]:
-    """Serve the metrics of several processes at one place; what their commands need for that."""
+    """Serve the metrics of several processes at one place. Yields words for their commands."""
     if place is None:
         yield []
         return
@@ -184,7 +176,7 @@ def _served(
     *,
     is_process: bool = True,
 ) -> Iterator[None]:
-    """Serve the families of the collector, and (`is_process`) those of this very process."""
+    """Serve the families of the collector, and (`is_process`) those of this process."""
     from ..integrations.prometheus_endpoint import CollectorRegistry, Endpoint, ProcessCollector
 
     registry = CollectorRegistry()
@@ -213,33 +205,24 @@ def _served(
     "--listen",
     metavar="HOST:PORT",
     callback=lambda *given: None if given[2] is None else read_address(*given),
-    help="Serve /metrics, /healthz and /readyz there until told to stop, instead of printing the "
-    "metrics once. Port 0 takes a free port.",
+    help="Serve /metrics, /healthz and /readyz there until a signal stops it, instead of printing "
+    "the metrics once. Port 0 takes a free port.",
 )
-@click.option(
-    "--open",
-    "is_open",
-    is_flag=True,
-    help="Allow an address that other machines can reach. There is no login: whoever reaches it "
-    "can read the metrics.",
-)
+@click.option("--open", "is_open", is_flag=True, help=_OPEN_HELP)
 @log_options
 @connection_options_of_roots
 def metrics(listen: tuple[str, int] | None, is_open: bool, settings: list[Settings]) -> None:
     """Print the metrics of a root in Prometheus' format, or serve them with --listen.
 
-    Plans, tasks, queues, workers and schedules are counted anew for each scrape, with few requests:
-    some of the metrics say what a scrape costs. One such command is enough for a root, or for
-    several: give --root for each. It needs zkplan[metrics]. With --listen, /healthz says whether
-    the command answers, and /readyz whether it can read its roots.
+    Plans, tasks, queues, workers and schedules are counted for each scrape, with few requests: some
+    of the metrics say what a scrape costs. One such command is enough for a root, or for several:
+    give --root for each. It needs zkplan[metrics]. With --listen, /healthz says whether the command
+    answers, and /readyz whether it can read its roots.
     """
-    # Loaded here, for whoever runs another command has no use for it.
+    # Imported here: no other command needs it.
     from ..integrations.prometheus import RootCollector
 
-    if listen is not None:
-        check_reach(listen[0], is_open, "--open")
-    elif is_open:
-        raise click.UsageError("--open is of no use without --listen")
+    _check_reach(listen, is_open, "--open", "--listen")
     with ExitStack() as stack:
         clients = []
         for each in settings:
@@ -269,6 +252,6 @@ def _serve(collector: RootCollector, listen: tuple[str, int]) -> None:
         while True:
             signal.pause()
     except KeyboardInterrupt:
-        pass  # it was told to stop
+        pass  # the signal that stops it
     finally:
         endpoint.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import starmap
@@ -13,8 +12,7 @@ import click
 
 from ..author.archives import Archived
 from ..basics.settings import Settings
-from ..basics.text import count, date_time, printable
-from ..client import Client
+from ..basics.text import count, printable
 from ..errors import AccessDenied
 from ..plan import Plan
 from ..protocol.core.plan_life import PlanStatus
@@ -28,15 +26,19 @@ from ..views.attention import UNATTENDED
 from ..views.find import path_given
 from . import EXIT_FAILED, EXIT_USAGE
 from .common import (
+    confirm,
     connection_options,
     label_of,
     open_client,
-    output_option,
+    plan_argument,
     print_facts,
     print_rows,
     print_why,
-    tell_none,
+    report_empty,
+    result_options,
     wait_timeout_option,
+    with_dates,
+    yes_option,
 )
 from .plan_graph import graph
 from .plan_history import history, timeline
@@ -46,7 +48,6 @@ _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
     *("finished", "added", "weight", "priority", "created", "key"),
 )
-_which = click.argument("plan", metavar="PLAN")
 
 
 @click.group()
@@ -55,21 +56,18 @@ def plan() -> None:
     that name, the newest is meant."""
 
 
-plan.add_command(gc)
-plan.add_command(graph)
-plan.add_command(history)
-plan.add_command(timeline)
+for _command in (gc, graph, history, timeline):
+    plan.add_command(_command)
+
+
+# ---- Look at plans.
 
 
 def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
     # For people `tasks` would mean all of the plan's, finished ones too.
     row = {"unfinished" if name == "tasks" else name: v for name, v in found._asdict().items()}
-    row["number"] = found.path.rpartition("-")[2]
-    row["finished"] = found.finished
-    row["created"] = date_time(found.created, output != "json")
-    for name in ("not_before", "deadline", "ended"):
-        if row[name] is not None:
-            row[name] = date_time(row[name], output != "json")
+    row |= {"number": found.path.rpartition("-")[2], "finished": found.finished}
+    row = with_dates(row, output, "created", "not_before", "deadline", "ended")
     for name in ("key", "reason", "unread", "not_before", "deadline", "ended"):
         if not row[name]:
             del row[name]
@@ -77,14 +75,12 @@ def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
 
 
 @plan.command("ls")
-@output_option
-@connection_options
+@result_options
 def list_plans(output: str, settings: Settings) -> None:
-    """List all plans under the root. Those that nobody attends to are named on stderr."""
+    """List all plans under the root. Those that need attention are named on stderr."""
     with open_client(settings) as client:
         found = [each.status() for each in client.plans()]
-        rows = [status_row(each, output) for each in found]
-        print_rows(rows, output, _COLUMNS)
+        print_rows([status_row(each, output) for each in found], output, _COLUMNS)
         for status in found:
             if status.unread:
                 click.echo(printable(status.unread), err=True)
@@ -92,16 +88,15 @@ def list_plans(output: str, settings: Settings) -> None:
             for late in client.observer().look(0).late:
                 if late.code in UNATTENDED:
                     click.echo(f"needs attention: {late.text}", err=True)
-        # Those that may be read are listed all the same.
+        # Refused last, so that the plans that may be read are listed.
         client.transport.run(refuse_hidden(client.paths))
-        if not rows:
-            tell_none("plan", client, settings.hosts)
+        if not found:
+            report_empty("plan", client, settings.hosts)
 
 
 @plan.command()
-@_which
-@output_option
-@connection_options
+@plan_argument
+@result_options
 def show(plan: str, output: str, settings: Settings) -> None:
     """Show one plan in numbers, and its dead tasks."""
     with open_client(settings) as client:
@@ -121,61 +116,48 @@ def show(plan: str, output: str, settings: Settings) -> None:
 
 
 def _failure(number: str, letter: Dead) -> str:
-    name = letter.name if letter.name != f"task-{number}" else ""
-    return f"{name} (task-{number}): {letter.error}" if name else f"task-{number}: {letter.error}"
+    name = f"task-{number}"
+    return f"{name if letter.name == name else f'{letter.name} ({name})'}: {letter.error}"
 
 
 @plan.command()
-@_which
-@output_option
-@connection_options
+@plan_argument
+@result_options
 def why(plan: str, output: str, settings: Settings) -> None:
-    """Say why a plan has not ended, cause by cause, and what to do."""
+    """Explain why a plan has not ended, cause by cause, and what to do."""
     with open_client(settings) as client:
         print_why(client.plan(plan).why(), output)
 
 
 @plan.command()
-@_which
+@plan_argument
 @wait_timeout_option
 @click.option("--fail-fast", is_flag=True, help="Stop waiting as soon as a task fails for good.")
-@output_option
-@connection_options
+@result_options
 def wait(
     plan: str, timeout: float | None, fail_fast: bool, output: str, settings: Settings
 ) -> None:
     """Wait until a plan is done. A terminal shows a progress bar."""
     with open_client(settings) as client:
-        found = client.plan(plan)
-        status = found.wait(timeout, progress=True, fail_fast=fail_fast)
+        status = client.plan(plan).wait(timeout, progress=True, fail_fast=fail_fast)
         print_facts(status_row(status, output), output)
 
 
 @plan.command()
-@_which
-@output_option
+@plan_argument
 @click.option("--repair/--no-repair", default=True, help="Repair what zkplan may repair.")
-@connection_options
+@result_options
 def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
     """Check a whole plan against the invariants. The exit code is 1 if there are problems."""
     # The report names also the record of the plan, which is read before it can be checked.
     with open_client(settings) as client, reported(path_given(client.paths, plan)):
         report = client.plan(plan).check(repair)
-    facts: dict[str, Any] = {
-        "tasks": report.tasks,
-        "created": report.created,
-        "published": report.published,
-        "mended": report.mended,
-        "unreferenced": report.unreferenced,
-        "deleted": report.deleted,
-        "unread": report.unread,
-        "unchecked": report.unchecked,
-        "problems": report.problems,
-    }
+    lists = ("created", "published", "mended", "unreferenced", "deleted")
+    names = ("tasks", *lists, "unread", "unchecked", "problems")
+    facts = {name: getattr(report, name) for name in names}
     if output == "table":
-        lists = ("created", "published", "mended", "unreferenced", "deleted", "problems")
-        told = {name: "\n".join(facts.pop(name)) for name in lists}
-        facts |= {name: text for name, text in told.items() if text} or {"found": "nothing"}
+        found = {name: "\n".join(facts.pop(name)) for name in (*lists, "problems")}
+        facts |= {name: text for name, text in found.items() if text} or {"found": "nothing"}
         for name in ("unread", "unchecked"):
             if not facts[name]:
                 del facts[name]
@@ -185,8 +167,11 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
         raise SystemExit(EXIT_USAGE if report.shut else EXIT_FAILED)
 
 
+# ---- Move plans.
+
+
 @plan.command("export")
-@_which
+@plan_argument
 @click.option(
     "--out", required=True, type=click.Path(), help="The file to write. It must not exist yet."
 )
@@ -198,8 +183,7 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
     help="Seconds to wait for running tasks to end. The exit code is 4 if some have not.",
 )
 @click.option("--remove", is_flag=True, help="Remove the plan once the file is written.")
-@output_option
-@connection_options
+@result_options
 def export(
     plan: str, out: str, pause: bool, wait: float, remove: bool, output: str, settings: Settings
 ) -> None:
@@ -214,8 +198,8 @@ def export(
         click.echo(f"{label} removed", err=True)
     elif facts.state == "paused":
         click.echo(
-            f"{label} stays paused here. Once it is imported elsewhere, remove it, so "
-            f"that nothing runs twice:\n{rm}",
+            f"{label} stays paused here. Import it elsewhere, then remove it here, so that nothing "
+            f"runs twice:\n{rm}",
             err=True,
         )
 
@@ -229,21 +213,16 @@ def export(
 )
 @click.option("--copy", is_flag=True, help="Import the plan even if it is under this root already.")
 @click.option(
-    "--archived", is_flag=True, help="FILE names an archive in the store, as `plan archived` says."
+    "--archived",
+    is_flag=True,
+    help="FILE names an archive in the store, as `plan archived` lists it.",
 )
 @click.option(
     "--any-secret", is_flag=True, help="Import also what is not sealed with a key of this client."
 )
-@output_option
-@connection_options
+@result_options
 def import_(
-    file: str,
-    resume: bool,
-    copy: bool,
-    archived: bool,
-    any_secret: bool,
-    output: str,
-    settings: Settings,
+    file: str, resume: bool, archived: bool, output: str, settings: Settings, **options: bool
 ) -> None:
     """Create a plan from an exported file, or from an archive. It gets a number of its own under
     this root."""
@@ -252,8 +231,8 @@ def import_(
     # The data folder may be new. A server in memory would end with this command, and lose the plan.
     in_folder = is_embedded(settings.hosts) and folder_of(settings.hosts) is not None
     with open_client(settings, creates=in_folder, needs_root=False) as client:
-        made = client.import_plan(file, copy=copy, any_secret=any_secret, archived=archived)
-        found = client.plan(made.path)  # with its record, which is told after the connection
+        made = client.import_plan(file, archived=archived, **options)
+        found = client.plan(made.path)  # with its record, which the label needs afterwards
         state = found.status().state
         if resume and state == "defining":
             found.mark_ready()
@@ -262,47 +241,32 @@ def import_(
         status = found.status()
         print_facts(status_row(status, output), output)
     if status.state == "paused":
-        click.echo(
-            f"{label_of(found)} is paused. To resume it:\n{_resume(found)}",
-            err=True,
-        )
+        click.echo(f"{label_of(found)} is paused. To resume it:\n{_resume(found)}", err=True)
 
 
 @plan.command()
-@output_option
-@connection_options
+@result_options
 def archived(output: str, settings: Settings) -> None:
     """List the archives of removed plans in the store, of all roots that share it."""
     with open_client(settings) as client:
-        rows = [each._asdict() for each in client.archived_plans()]
-    for row in rows:
-        if row["exported"] is not None:
-            row["exported"] = date_time(row["exported"], output != "json")
-    print_rows(rows, output, tuple(Archived._fields))
+        found = client.archived_plans()
+    rows = [with_dates(each._asdict(), output, "exported") for each in found]
+    print_rows(rows, output, Archived._fields)
     if not rows:
         click.echo("there is no archive in the store", err=True)
 
 
+# ---- Control plans.
+
+
 def _resume(found: Plan) -> str:
-    """The command that the user types to resume the plan."""
-    client: Client = found.client
-    return client.command(f"plan resume {int(found.number)}")
-
-
-def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) -> None:
-    @plan.command(name, help=help_text)
-    @_which
-    @connection_options
-    def command(plan: str, settings: Settings) -> None:
-        with open_client(settings) as client:
-            # An action that cannot be undone never picks the newest of several plans by itself.
-            found = client.plan(plan, only=name == "cancel")
-            act(found)
-            click.echo(f"{label_of(found)} {said}", err=True)
+    """Return the command that resumes the plan."""
+    command: str = found.client.command(f"plan resume {int(found.number)}")
+    return command
 
 
 @plan.command("mark-ready")
-@_which
+@plan_argument
 @connection_options
 def mark_ready(plan: str, settings: Settings) -> None:
     """Mark a plan ready that its author has not. It must be complete, for it runs from then on."""
@@ -313,24 +277,31 @@ def mark_ready(plan: str, settings: Settings) -> None:
         state = found.status().state
     # A plan that was marked ready before keeps its state, for example paused.
     if state == "paused":
-        told = f"{label} was marked ready before, and is paused. To resume it:"
-        click.echo(f"{told}\n{_resume(found)}", err=True)
+        message = f"was marked ready before, and is paused. To resume it:\n{_resume(found)}"
     else:
-        click.echo(
-            f"{label} {'is done' if state == 'done' else 'is ready: workers can claim its tasks'}",
-            err=True,
-        )
+        message = "is done" if state == "done" else "is ready: workers can claim its tasks"
+    click.echo(f"{label} {message}", err=True)
+
+
+def _control(name: str, act: Callable[[Plan], None], help_text: str, done: str) -> None:
+    @plan.command(name, help=help_text)
+    @plan_argument
+    @connection_options
+    def command(plan: str, settings: Settings) -> None:
+        with open_client(settings) as client:
+            # An action that cannot be undone never picks the newest of several plans by itself.
+            found = client.plan(plan, only=name == "cancel")
+            act(found)
+            click.echo(f"{label_of(found)} {done}", err=True)
 
 
 _control("pause", Plan.pause, "Stop claiming tasks of a plan until it is resumed.", "paused")
 _control("resume", Plan.resume, "Let a paused plan run again.", "resumed")
-_control(
-    "cancel", Plan.cancel, "Stop a plan for good. Its running tasks are told to stop.", "cancelled"
-)
+_control("cancel", Plan.cancel, "Stop a plan for good, with its running tasks.", "cancelled")
 
 
 @plan.command("set")
-@_which
+@plan_argument
 @click.option(
     "--weight",
     type=click.IntRange(1, WEIGHT_MAX),
@@ -339,10 +310,9 @@ _control(
 @click.option(
     "--priority",
     type=click.IntRange(PRIORITY_MIN, PRIORITY_MAX),
-    help="A higher one goes first. All its tasks move by the difference.",
+    help="A plan of higher priority goes first. All tasks of the plan move by the difference.",
 )
-@output_option
-@connection_options
+@result_options
 def set_share(
     plan: str, weight: int | None, priority: int | None, output: str, settings: Settings
 ) -> None:
@@ -356,27 +326,21 @@ def set_share(
 
 
 @plan.command("rm")
-@_which
-@click.option("--yes", is_flag=True, help="Do not ask. Required where there is no terminal.")
+@plan_argument
+@yes_option
 @connection_options
 def remove(plan: str, yes: bool, settings: Settings) -> None:
     """Cancel a plan and delete it. A name that several plans have is refused."""
     with open_client(settings) as client:
         found = client.plan(plan, only=True)
         label, status = label_of(found), found.status()
-        what = f"{label}, {status.state}, {count(status.tasks, 'task')} unfinished"
-        if not yes and not sys.stdin.isatty():
-            raise click.UsageError(
-                f"there is no terminal to ask whether to remove {what}: confirm with --yes"
-            )
-        if not yes and not click.confirm(f"Remove {what}?", err=True):
-            click.echo(f"{label} is still there", err=True)
-            raise SystemExit(2)
+        unfinished = count(status.tasks, "task")
+        confirm(f"remove {label}, {status.state}, {unfinished} unfinished", yes=yes)
         click.echo(f"{label} removed, {count(found.remove(), 'task')} unfinished", err=True)
 
 
 @plan.command()
-@_which
+@plan_argument
 @connection_options
 def retry(plan: str, settings: Settings) -> None:
     """Run again what failed in a plan, with all attempts.
@@ -386,18 +350,17 @@ def retry(plan: str, settings: Settings) -> None:
     """
     with open_client(settings) as client:
         found = client.plan(plan)
-        retried = found.retry()
+        label, retried = label_of(found), found.retry()
         if retried:
-            click.echo(f"{label_of(found)}: {count(retried, 'task')} run again", err=True)
+            click.echo(f"{label}: {count(retried, 'task')} run again", err=True)
             return
         dead = found.status().dead
         if not dead:
-            click.echo(f"{label_of(found)} has no failed task: nothing to retry", err=True)
+            click.echo(f"{label} has no failed task: nothing to retry", err=True)
             return
         click.echo(
-            f"{label_of(found)}: none of its {count(dead, 'failed task')} can run again: they were "
-            "cancelled before all their arguments had come, or failed by such a task; create a new "
-            "plan",
+            f"{label}: none of its {count(dead, 'failed task')} can run again: they were cancelled "
+            "before all their arguments had come, or failed by such a task; create a new plan",
             err=True,
         )
-        raise SystemExit(1)
+        raise SystemExit(EXIT_FAILED)

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from textwrap import wrap
 
 import click
@@ -16,14 +16,14 @@ from ..basics.text import count, printable
 from ..errors import ZkplanError
 from ..plan import Plan
 from ..views.graph import STATES, Box, PlanGraph
-from .common import connection_options, open_client, output_option, print_facts
+from .common import open_client, plan_argument, print_facts, result_options
 
-#: From so many tasks on a terminal gets a first look, from so many of them.
+#: A plan of LARGE tasks is first drawn from a SAMPLE of them, on a terminal.
 LARGE, SAMPLE = 2000, 500
 WIDTH = 80
-#: So many of the strongest edges that lead to a box are told in a text, and drawn in a picture.
-TOLD, DRAWN = 4, 2
-#: A picture with more edges than that for each box shows the strongest ones only.
+#: How many of the strongest edges into a box a text lists, and a picture draws.
+LISTED, DRAWN = 4, 2
+#: A picture with more edges than this for each box draws only the strongest.
 EDGES_PER_BOX = 3
 #: The colours of the states, light enough for black text.
 _COLOURS = {
@@ -38,7 +38,7 @@ _COLOURS = {
 
 
 @click.command()
-@click.argument("plan", metavar="PLAN")
+@plan_argument
 @click.option(
     "--format",
     "form",
@@ -52,8 +52,7 @@ _COLOURS = {
     metavar="N",
     help="Read only N tasks, spread evenly: numbers are then estimates, and there are no levels.",
 )
-@output_option
-@connection_options
+@result_options
 def graph(plan: str, form: str, sample: int | None, output: str, settings: Settings) -> None:
     """Draw the unfinished tasks of a plan. Tasks with the same function, state and level share a
     box. With more than 50 boxes, the levels are merged, and then rare functions. Of many edges only
@@ -71,20 +70,18 @@ def graph(plan: str, form: str, sample: int | None, output: str, settings: Setti
         edges = [{"from": a, "to": b, "count": n} for (a, b), n in found.edges.items()]
         boxes = [box._asdict() | {"count": found.tasks_of(box)} for box in found.boxes]
         print_facts({"boxes": boxes, "edges": edges}, output)
-    elif form == "svg":
-        click.echo(_svg("\n".join(_dot(found))))
-    else:
-        click.echo("\n".join(_FORMS[form](found)))
+        return
+    draw = {"text": _text, "mermaid": _mermaid}.get(form, _dot)
+    drawn = "\n".join(draw(found))
+    click.echo(_svg(drawn) if form == "svg" else drawn)
 
 
 def _first_look(plan: Plan) -> None:
-    """Draw a large plan from a sample, on stderr: the whole of it takes some seconds to read."""
+    """Draw a large plan from a sample, on stderr: reading all of it takes some seconds."""
     tasks = plan.status().tasks
-    if tasks < LARGE:
-        return
-    said = f"a first look, from {SAMPLE} of {tasks:,} tasks; the whole graph follows it:"
-    click.echo(said, err=True)
-    click.echo("\n".join(_text(plan.graph(SAMPLE))) + "\n", err=True)
+    if tasks >= LARGE:
+        head = f"a first look, from {SAMPLE} of {tasks:,} tasks; the whole graph follows it:"
+        click.echo("\n".join([head, *_text(plan.graph(SAMPLE)), ""]), err=True)
 
 
 def _label(found: PlanGraph, box: Box) -> str:
@@ -96,19 +93,19 @@ def _label(found: PlanGraph, box: Box) -> str:
 
 
 def _summary(found: PlanGraph) -> str:
-    """How many tasks there are in each state, and how many have to run one after the other."""
+    """Count the tasks in each state, and those that have to run one after the other."""
     states: Counter[str] = Counter()
     for box in found.boxes:
         states[box.state] += found.tasks_of(box)
     about = "about " if found.scale > 1 else ""
     known = sorted(states, key=lambda name: STATES.index(name) if name in STATES else len(STATES))
-    told = ", ".join(f"{states[name]:,} {name}" for name in known if states[name])
+    counts = ", ".join(f"{states[name]:,} {name}" for name in known if states[name])
     longest = f"; longest chain: {count(found.longest, 'task')}" if found.longest else ""
-    return f"{about}{count(states.total(), 'unfinished task')}: {told}{longest}"
+    return f"{about}{count(states.total(), 'unfinished task')}: {counts}{longest}"
 
 
 def _strongest(found: PlanGraph, most: int) -> dict[int, list[tuple[int, int]]]:
-    """For each box the boxes before it, and the number of edges: the `most` strongest first."""
+    """For each box at most `most` boxes before it, with the most edges first, and how many."""
     ways: dict[int, list[tuple[int, int]]] = {}
     for (source, target), number in found.edges.items():
         ways.setdefault(target, []).append((source, number))
@@ -135,8 +132,8 @@ def _text(found: PlanGraph) -> Iterator[str]:
             + (f" ({about}{number:,} edges)" if number > 1 else "")
             for source, number in before.get(index, ())
         ]
-        if len(sources) > TOLD + 1:
-            sources[TOLD:] = [f"{len(sources) - TOLD} other boxes"]
+        if len(sources) > LISTED + 1:
+            sources[LISTED:] = [f"{len(sources) - LISTED} other boxes"]
         after = f"  after {', '.join(sources)}" if sources else ""
         line = f"  [{index + 1}] {_label(found, box)}{after}"
         for each in _wrapped(line):
@@ -144,15 +141,15 @@ def _text(found: PlanGraph) -> Iterator[str]:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Lines that no terminal of 80 columns breaks at a place of its own."""
+    """Break a line for a terminal of 80 columns."""
     if len(line) <= WIDTH:
-        return [line]
-    return wrap(line, WIDTH, subsequent_indent="      ", drop_whitespace=True)
+        return [line]  # wrap would change its blanks
+    return wrap(line, WIDTH, subsequent_indent="      ")
 
 
 def _drawn(found: PlanGraph) -> tuple[list[tuple[int, int, int]], str]:
-    """The edges that a picture shows, and what it says of the others. All of them would hide each
-    other in a graph without levels."""
+    """Return the edges of a picture, and a note on those that are left out: in a graph without
+    levels all edges would hide each other."""
     edges = [(source, target, number) for (source, target), number in found.edges.items()]
     if len(edges) <= EDGES_PER_BOX * len(found.boxes):
         return edges, ""
@@ -202,13 +199,6 @@ def _dot(found: PlanGraph) -> Iterator[str]:
         label = f' [label="{number:,}"]' if number > 1 else ""
         yield f"  n{source + 1} -> n{target + 1}{label};"
     yield "}"
-
-
-_FORMS: dict[str, Callable[[PlanGraph], Iterator[str]]] = {
-    "text": _text,
-    "mermaid": _mermaid,
-    "dot": _dot,
-}
 
 
 def _svg(dot: str) -> str:

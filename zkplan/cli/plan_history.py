@@ -1,5 +1,4 @@
-"""`zkplan plan history` and `zkplan plan timeline`: show what happened to a plan, when and
-where."""
+"""`zkplan plan history` and `zkplan plan timeline`: what happened to a plan, when and where."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from ..basics.settings import Settings
-from ..basics.text import count, date_time, printable
+from ..basics.text import count, date_time, one_line, printable
 from ..client import Client
 from ..protocol.core.plans_and_queues import refuse_hidden
 from ..protocol.layout import number_of
@@ -30,25 +29,17 @@ from .common import (
     connection_options,
     moment,
     open_client,
-    output_option,
+    plan_argument,
     print_facts,
     print_rows,
+    report_gaps,
+    result_options,
 )
 
 _COLUMNS = (
-    "when",
-    "kind",
-    "task",
-    "name",
-    "attempt",
-    "worker",
-    "seconds",
-    "size",
-    "error",
-    "by",
-    "detail",
+    *("when", "kind", "task", "name", "attempt", "worker"),
+    *("seconds", "size", "error", "by", "detail"),
 )
-_plan = click.argument("plan", metavar="PLAN")
 
 
 @click.command()
@@ -61,15 +52,12 @@ _plan = click.argument("plan", metavar="PLAN")
     metavar="KIND",
     multiple=True,
     type=click.Choice(sorted(EVENT_KINDS)),
-    help="Events of this kind only, as 'cancelled', 'dead' or 'attempt failed'; may be repeated.",
+    help="Only events of this kind, such as 'dead'. Repeat the option for others.",
 )
-@click.option("--since", metavar="TIME", callback=moment, help=f"Later events only. {MOMENT}")
+@click.option("--since", metavar="TIME", callback=moment, help=f"Only later events. {MOMENT}")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the plan has ended.")
-@click.option(
-    "--at", metavar="TIME", callback=moment, help=f"What the plan was like then. {MOMENT}"
-)
-@output_option
-@connection_options
+@click.option("--at", metavar="TIME", callback=moment, help=f"The state of the plan then. {MOMENT}")
+@result_options
 def history(
     plan: str | None,
     all_plans: bool,
@@ -81,9 +69,9 @@ def history(
     output: str,
     settings: Settings,
 ) -> None:
-    """Show what happened to a plan: events in the order in which ZooKeeper applied them. With
-    --all-plans what happened to each, by the time of the server. With --follow and -o json, each
-    event is one line of JSON."""
+    """List the events of a plan, in the order in which ZooKeeper applied them; with --all-plans
+    those of all plans, by the time of the server. With --follow and -o json, each event is one line
+    of JSON."""
     if all_plans == (plan is not None):
         raise click.UsageError("give a PLAN, or --all-plans")
     if at is not None and (task or since or follow or kinds or all_plans):
@@ -91,7 +79,7 @@ def history(
             "--at shows one moment of one PLAN: leave out --task, --kind, --since and --follow"
         )
     if all_plans and (task or follow):
-        raise click.UsageError("--task and --follow are of one PLAN")
+        raise click.UsageError("--task and --follow need one PLAN")
     with open_client(settings) as client:
         if plan is None:
             _show_all(client, kinds, since or 0.0, output)
@@ -108,12 +96,11 @@ def history(
         events, read_so = read(client.values, found.path)
         rows = (_row(each, output) for each in filter(wanted.takes, events))
         print_rows(rows, output, _COLUMNS)
-    for told in missing(read_so):
-        click.echo(f"the history is not whole: {told}", err=True)
+    report_gaps(missing(read_so))
 
 
 class _Wanted(NamedTuple):
-    """Which events of a plan are meant."""
+    """The filter of events."""
 
     number: str
     kinds: tuple[str, ...]
@@ -135,9 +122,9 @@ def _show_all(client: Client, kinds: tuple[str, ...], since: float, output: str)
         for path, event in found
     )
     print_rows(rows, output, ("plan", "plan_name", *_COLUMNS))
-    for told in across.gaps:
-        click.echo(told, err=True)
-    # Those that may be read are listed all the same.
+    for gap in across.gaps:
+        click.echo(gap, err=True)
+    # Refused last, so that the plans that may be read are listed.
     client.transport.run(refuse_hidden(client.paths))
 
 
@@ -146,15 +133,11 @@ def _row(event: Event, output: str) -> dict[str, Any]:
     if output == "json":
         row["when"] = datetime.fromtimestamp(event.when).astimezone().isoformat()
         return {name: value for name, value in row.items() if value not in ("", None)}
-    row["when"] = _clock(event.when)
+    row["when"] = datetime.fromtimestamp(event.when).isoformat(" ", "milliseconds")
     row["task"] = int(event.task) if event.task else ""
     row["attempt"] = None if event.attempt is None else event.attempt + 1
     row["by"] = "" if event.by == event.worker else event.by
     return row
-
-
-def _clock(when: float) -> str:
-    return datetime.fromtimestamp(when).isoformat(" ", "milliseconds")
 
 
 def _print_live(event: Event, output: str) -> None:
@@ -162,13 +145,13 @@ def _print_live(event: Event, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(row, default=str))
     else:
-        told = [str(row[name]) for name in _COLUMNS if row[name] not in ("", None)]
-        click.echo(printable("  ".join(told)).replace("\n", " "))
+        cells = [str(row[name]) for name in _COLUMNS if row[name] not in ("", None)]
+        click.echo(one_line("  ".join(cells)))
     sys.stdout.flush()
 
 
 def _facts(state: PlanState, at: float, output: str) -> dict[str, Any]:
-    """What the plan was like: its state, its tasks counted by state, and what ran."""
+    """Return the state of the plan, how many tasks it had in each state, and what ran."""
     counts = Counter(task.state for task in state.tasks.values() if task.added_ms)
     running = [task for task in state.tasks.values() if task.place == "c"]
     facts: dict[str, Any] = {
@@ -190,12 +173,12 @@ def _facts(state: PlanState, at: float, output: str) -> dict[str, Any]:
 
 
 @click.command()
-@_plan
+@plan_argument
 @click.option("--width", type=click.IntRange(60, 400), help="Columns; by default the terminal's.")
 @connection_options
 def timeline(plan: str, width: int | None, settings: Settings) -> None:
-    """Draw who ran what when: each task, or the tasks of each name where they are many; the
-    workers; and the critical path: what the end waited for."""
+    """Draw which worker ran which task when (many tasks as one line for each name), and the
+    critical path: what the end waited for."""
     with open_client(settings) as client:
         found = client.plan(plan)
         state, read_so = read_state(client.values, found.path)
@@ -203,5 +186,4 @@ def timeline(plan: str, width: int | None, settings: Settings) -> None:
     for line in drawn(state, columns):
         text = printable(line.text)
         click.echo(click.style(text, fg="red", bold=True) if line.fails else text)
-    for told in missing(read_so):
-        click.echo(f"the history is not whole: {told}", err=True)
+    report_gaps(missing(read_so))

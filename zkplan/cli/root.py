@@ -1,5 +1,4 @@
-"""`zkplan root`: create a root, close it, manage its keys, and see what an outsider could do
-there."""
+"""`zkplan root`: create a root, close it, manage its keys, see what an outsider could do there."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from ..views.root_access import (
 )
 from ..views.workers import living_workers
 from . import EXIT_FAILED, EXIT_USAGE, end
-from .common import connection_options, open_client, output_option, print_facts
+from .common import connection_options, open_client, print_facts, result_options
 from .retention import budget, retention
 
 _PRIVATE = 0o600
@@ -33,7 +32,7 @@ _PRIVATE = 0o600
 
 @click.command("new-key")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--id", "identity", metavar="ID", help="What the key is called (default: random).")
+@click.option("--id", "identity", metavar="ID", help="The name of the key (default: random).")
 @click.option(
     "--kind",
     type=click.Choice([SECRET, AES, SIGNING]),
@@ -45,7 +44,7 @@ _PRIVATE = 0o600
 @click.option(
     "--add",
     is_flag=True,
-    help="Add it to the file as its last key, which reads and does not seal yet.",
+    help="Add it to the file as its last key, which only reads.",
 )
 @click.option(
     "--public",
@@ -83,16 +82,15 @@ def _write(file: Path, line: str, add: bool) -> None:
 
 
 @click.command("rotate-key")
-@click.option("--anyway", is_flag=True, help="Also where workers still seal with another key.")
-@output_option
-@connection_options
+@click.option("--anyway", is_flag=True, help="Even if workers still seal with another key.")
+@result_options
 def rotate_key(anyway: bool, output: str, settings: Settings) -> None:
     """Seal all data under the root anew with the first key of this client. Plans go on.
 
     Give the new key to all authors and workers first: as the last key, then, when all have it, as
-    the first. `zkplan worker ls` shows which keys a worker has, the one that it seals with first.
-    After this command the old key may go. Exit codes: 0 all is sealed with the first key, 1
-    something is not.
+    the first. `zkplan worker ls` shows the keys of a worker; it seals with the first. After this
+    command you may remove the old key. Exit codes: 0 all is sealed with the first key, 1 something
+    is not.
     """
     with open_client(settings) as client:
         if client.guard is None:
@@ -103,9 +101,9 @@ def rotate_key(anyway: bool, output: str, settings: Settings) -> None:
         others = [w.id for w in living_workers(client) if w.keys.split()[:1] != [first.name]]
         if others and not anyway:
             end(
-                f"{count(len(others), 'worker')} would go on to seal with another key than "
+                f"{count(len(others), 'worker')} would still seal with another key than "
                 f"{first.name}: {', '.join(others[:5])}. Restart them with it as the first key, or "
-                "seal anew all the same with --anyway, and once more later",
+                "seal anew with --anyway, and once more later",
                 EXIT_USAGE,
             )
         found = client.transport.run(reseal(client.guard, client.paths))
@@ -117,9 +115,6 @@ def rotate_key(anyway: bool, output: str, settings: Settings) -> None:
         raise SystemExit(EXIT_FAILED)
 
 
-# ---- `zkplan root`: set a root up, close it, bound it, and see what an outsider could do there.
-
-
 @click.group(short_help="Set a root up, close it, bound it, make and rotate its keys.")
 def root() -> None:
     """Set a root up, close it, make and rotate its keys, and see what an outsider could do there.
@@ -128,10 +123,8 @@ def root() -> None:
     """
 
 
-root.add_command(budget)
-root.add_command(retention)
-root.add_command(new_key_command)
-root.add_command(rotate_key)
+for _command in (budget, retention, new_key_command, rotate_key):
+    root.add_command(_command)
 
 
 @root.command()
@@ -140,8 +133,8 @@ def init(settings: Settings) -> None:
     """Create the root, closed to all but this login.
 
     A root that exists stays as it is. A `zkplan server` without --open keeps others out by itself:
-    then no login is needed. Exit codes: 0 it is there and closed, 1 it is open, or not all of
-    it may be read.
+    then no login is needed. Exit codes: 0 it exists and is closed, 1 it is open, or not all of it
+    may be read.
     """
     with open_client(settings, creates=True) as client:
         if not client.transport.server_is_closed:
@@ -155,8 +148,7 @@ def init(settings: Settings) -> None:
 
 
 @root.command()
-@output_option
-@connection_options
+@result_options
 def show(output: str, settings: Settings) -> None:
     """Show what an outsider could list, read, write and delete.
 
@@ -173,23 +165,22 @@ def show(output: str, settings: Settings) -> None:
 
 @root.command()
 @click.option(
-    "--anyway", is_flag=True, help="Also where workers without a login run: they are shut out."
+    "--anyway", is_flag=True, help="Even if workers without a login run: they lose access."
 )
 @connection_options
 def lock(anyway: bool, settings: Settings) -> None:
     """Close every znode of the root to all but this login, while plans run.
 
     Start the workers and authors with a login first: what they create then is closed already, and
-    they can go on. The command may be run again, also after it was interrupted. Znodes with lists
-    of other logins keep them. Where a `zkplan server` without --open keeps others out, and you
-    give no login, nothing is changed. Exit codes: 0 nothing is open, 1 not all of the root may be
-    read.
+    they can go on. You may run the command again, also after it was interrupted. Znodes with lists
+    of other logins keep them. If a `zkplan server` without --open keeps others out, and you give no
+    login, nothing is changed. Exit codes: 0 nothing is open, 1 not all of the root may be read.
     """
     with open_client(settings, needs_root=False) as client:
         if client.transport.server_is_closed and not client.transport.logs_in:
             report = root_access(client)
             _require_all_read(report.unreadable)
-            click.echo(f"{report.root} is {report.told}: nothing had to be changed")
+            click.echo(f"{report.root} is {report.told}: nothing was changed")
             return
         require_login(client)
         without = workers_without_login(client)
@@ -197,8 +188,7 @@ def lock(anyway: bool, settings: Settings) -> None:
             end(
                 f"{count(len(without), 'worker')} without a login would lose access: "
                 f"{', '.join(without[:5])}. The tasks claimed there would wait until these workers "
-                "end. Restart them with a login first, or close the root all the same with "
-                "--anyway",
+                "end. Restart them with a login first, or close the root with --anyway",
                 EXIT_USAGE,
             )
         closed = close_root(client)
@@ -207,14 +197,13 @@ def lock(anyway: bool, settings: Settings) -> None:
 
 
 def _require_all_read(unreadable: Open, before: str = "") -> None:
-    """End with 1 where nobody knows of some znodes whether they are open."""
+    """End with 1 if some znodes cannot be read, so that they may be open."""
     if not unreadable.znodes:
         return
     more = ", …" if unreadable.znodes > len(unreadable.examples) else ""
     end(
-        f"{before}{count(unreadable.znodes, 'znode')} may not be read with this login, so nothing "
-        f"is known of what is in there: {', '.join(unreadable.examples)}{more}. Run this with the "
-        "login that made them",
+        f"{before}{count(unreadable.znodes, 'znode')} may not be read with this login, and may be "
+        f"open: {', '.join(unreadable.examples)}{more}. Run this with the login that made them",
         EXIT_FAILED,
     )
 
@@ -222,11 +211,13 @@ def _require_all_read(unreadable: Open, before: str = "") -> None:
 def _facts(report: RootAccess, output: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"root": report.root, "znodes": report.znodes, "open": report.is_open}
     if output == "json":
-        facts |= {"closed_by_server": report.closed_by_server}
-        facts |= {"open_lists": vars(report.open_lists)}
-        outsiders = {deed: vars(found) for deed, found in report.outsiders.items()}
-        rest = {"logins": dict(report.logins), "unreadable": vars(report.unreadable)}
-        return facts | {"outsiders": outsiders} | rest
+        return facts | {
+            "closed_by_server": report.closed_by_server,
+            "open_lists": vars(report.open_lists),
+            "outsiders": {deed: vars(found) for deed, found in report.outsiders.items()},
+            "logins": dict(report.logins),
+            "unreadable": vars(report.unreadable),
+        }
     known = "not known of all of it" if report.unreadable.znodes else f"no: {report.told}"
     facts["open"] = "yes: whoever reaches ZooKeeper needs no login" if report.is_open else known
     for deed, found in report.outsiders.items():

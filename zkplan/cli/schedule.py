@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import click
@@ -16,15 +15,15 @@ from ..author.functions import function_at
 from ..basics.settings import Settings
 from ..basics.text import age, date_time
 from ..protocol.features.schedules import CATCH_UPS, OVERLAPS, Firing
-from ..schedules import ScheduleInfo, infos
+from ..schedules import Schedule, ScheduleInfo, infos
 from .common import (
     connection_options,
     label_of,
     open_client,
-    output_option,
     print_facts,
     print_rows,
-    tell_none,
+    report_empty,
+    result_options,
 )
 
 _COLUMNS = ("name", "cron", "timezone", "next", "paused", "overlap", "catch_up", "last")
@@ -54,20 +53,19 @@ def schedule() -> None:
     "--catch-up",
     type=click.Choice(CATCH_UPS),
     default="latest",
-    help="Which times to make up for that came while no worker was there.",
+    help="Which of the due times to make up for that came while there was no worker.",
 )
 @click.option("--jitter", type=click.FloatRange(0), default=0.0, help="Seconds of random delay.")
 @click.option(
     "--on-failure",
     type=click.Choice(["hold", "cascade"]),
     default="cascade",
-    help="What follows when a task of its plans is out of attempts.",
+    help="What its plans do when a task is out of attempts.",
 )
 @click.option(
     "--retention", type=click.FloatRange(0), help="Seconds that its plans stay after their end."
 )
-@output_option
-@connection_options
+@result_options
 def add(
     name: str,
     cron: str,
@@ -82,18 +80,14 @@ def add(
     CRON is minute, hour, day, month, weekday (or the second before them) in quotes: "30 6 * * *".
     BUILDER is MODULE:FUNCTION. It is imported here, also from the current folder, and by workers.
     """
-    function = _imported(builder)
+    sys.path.insert(0, os.getcwd())  # as a worker finds modules
+    try:
+        function = function_at(builder)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
     with open_client(settings, creates=True) as client:
         made = client.schedule(name, cron, function, _array(arguments), **options)
         print_facts(_facts(made.info(), output), output)
-
-
-def _imported(path: str) -> Callable[..., Any]:
-    sys.path.insert(0, os.getcwd())  # as a worker finds modules
-    try:
-        return function_at(path)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _array(text: str) -> list[Any]:
@@ -107,23 +101,21 @@ def _array(text: str) -> list[Any]:
 
 
 @schedule.command("ls")
-@output_option
-@connection_options
+@result_options
 def list_schedules(output: str, settings: Settings) -> None:
     """List all schedules under the root."""
     with open_client(settings) as client:
         rows = [_facts(each, output, short=True) for each in infos(client)]
         print_rows(rows, output, _COLUMNS)
         if not rows:
-            tell_none("schedule", client, settings.hosts)
+            report_empty("schedule", client, settings.hosts)
 
 
 @schedule.command()
 @_name
-@output_option
-@connection_options
+@result_options
 def show(name: str, output: str, settings: Settings) -> None:
-    """Show one schedule, and what became of its last due times: which plan, and who fired it."""
+    """Show one schedule, and its last due times: which plan each started, and who fired it."""
     with open_client(settings) as client:
         print_facts(_facts(client.find_schedule(name).info(), output), output)
 
@@ -131,8 +123,7 @@ def show(name: str, output: str, settings: Settings) -> None:
 @schedule.command("next")
 @_name
 @click.option("--count", type=click.IntRange(1, 1000), default=5, help="How many due times.")
-@output_option
-@connection_options
+@result_options
 def next_times(name: str, count: int, output: str, settings: Settings) -> None:
     """List the next due times, in the time zone of the schedule, also of a paused one."""
     with open_client(settings) as client:
@@ -142,28 +133,7 @@ def next_times(name: str, count: int, output: str, settings: Settings) -> None:
 
 @schedule.command()
 @_name
-@connection_options
-def pause(name: str, settings: Settings) -> None:
-    """Make no plans of a schedule until it is resumed."""
-    with open_client(settings) as client:
-        client.find_schedule(name).pause()
-        click.echo(f"{name}: paused")
-
-
-@schedule.command()
-@_name
-@connection_options
-def resume(name: str, settings: Settings) -> None:
-    """Let a paused schedule go on with the next due time."""
-    with open_client(settings) as client:
-        client.find_schedule(name).resume()
-        click.echo(f"{name}: resumed")
-
-
-@schedule.command()
-@_name
-@output_option
-@connection_options
+@result_options
 def trigger(name: str, output: str, settings: Settings) -> None:
     """Make a plan now, whether it is due or not."""
     with open_client(settings) as client:
@@ -175,45 +145,47 @@ def trigger(name: str, output: str, settings: Settings) -> None:
             click.echo(f"{label_of(made)}: triggered")
 
 
-@schedule.command()
-@_name
-@connection_options
-def rm(name: str, settings: Settings) -> None:
-    """Delete a schedule. Its plans stay, and go on."""
-    with open_client(settings) as client:
-        client.find_schedule(name).remove()
-        click.echo(f"{name}: removed")
+def _control(name: str, act: Callable[[Schedule], None], help_text: str, done: str) -> None:
+    @schedule.command(name, help=help_text)
+    @_name
+    @connection_options
+    def command(name: str, settings: Settings) -> None:
+        with open_client(settings) as client:
+            act(client.find_schedule(name))
+            click.echo(f"{name}: {done}")
+
+
+_control("pause", Schedule.pause, "Make no plans of a schedule until it is resumed.", "paused")
+_control("resume", Schedule.resume, "Resume a schedule with its next due time.", "resumed")
+_control("rm", Schedule.remove, "Delete a schedule. Its plans stay, and go on.", "removed")
 
 
 def _facts(info: ScheduleInfo, output: str, short: bool = False) -> dict[str, Any]:
     facts: dict[str, Any] = info._asdict()
-    facts["next"] = None if info.next is None else _told(info.next, output)
+    if info.next is not None and output == "json":
+        facts["next"] = info.next.isoformat()
+    elif info.next is not None:
+        ago = age(time.time() - info.next.timestamp())
+        facts["next"] = f"{info.next.isoformat(' ')} ({ago})"
+    outcomes = facts.pop("outcomes")
     fired = [
         _firing(each) | {"outcome": outcome}
-        for each, outcome in zip(info.fired, info.outcomes, strict=True)
+        for each, outcome in zip(facts.pop("fired"), outcomes, strict=True)
     ]
-    del facts["outcomes"]
-    facts["last"] = _line(fired[-1]) if fired else ""
-    if info.unread:
-        facts["last"] = f"cannot be read here: {info.unread}"
-    del facts["fired"]
     if short and output != "json":
-        return facts
-    facts["fired"] = fired if output == "json" else "\n".join(map(_line, fired))
-    del facts["last"]
-    return facts
-
-
-def _told(moment: datetime, output: str) -> str:
-    if output == "json":
-        return moment.isoformat()
-    return f"{moment.isoformat(' ')} ({age(time.time() - moment.timestamp())})"
+        last = _line(fired[-1]) if fired else ""
+        return facts | {"last": f"cannot be read here: {info.unread}" if info.unread else last}
+    return facts | {"fired": fired if output == "json" else "\n".join(map(_line, fired))}
 
 
 def _firing(each: Firing) -> dict[str, Any]:
-    row = {"due": each.due_ms, "when": each.when_ms}
-    told = {name: date_time(ms / 1000, people=False) for name, ms in row.items()}
-    return told | {"plan": each.plan, "worker": each.worker, "how": each.how}
+    return {
+        "due": date_time(each.due_ms / 1000, people=False),
+        "when": date_time(each.when_ms / 1000, people=False),
+        "plan": each.plan,
+        "worker": each.worker,
+        "how": each.how,
+    }
 
 
 def _line(fired: dict[str, Any]) -> str:

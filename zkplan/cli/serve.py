@@ -19,16 +19,17 @@ from ..errors import ZkplanError
 from .common import connection_options, log_options, open_client, seconds
 from .metrics import end_unserved, read_address
 
-#: Seconds that a request to ZooKeeper may stay without an answer, so that callers hear of it.
+#: Seconds that a request to ZooKeeper may stay without an answer, before the caller gets an error.
 PATIENCE_S = 5.0
 _ROLES = ("read", "operate", "author", "work")
+_EXISTS = click.Path(exists=True, path_type=Path)
 _CLOSED = """\
 {host} can be reached from other machines: give --tokens FILE, in which `zkplan serve new-token`
 puts tokens. Without tokens the service listens on 127.0.0.1 alone"""
 
 _PLAIN = """\
-{host} can be reached from other machines, so it needs TLS: else whoever listens in the network has
-the tokens. Give --tls-cert and --tls-cert-key; or name the proxy with TLS before the service with
+{host} can be reached from other machines, so it needs TLS: otherwise tokens can be read on the
+network. Give --tls-cert and --tls-cert-key; or name the proxy with TLS before the service with
 --proxy ADDRESS; or listen on 127.0.0.1"""
 
 
@@ -39,13 +40,13 @@ def _networks(
         try:
             ipaddress.ip_network(each, strict=False)
         except ValueError:
-            told = f"{each!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/8"
-            raise click.BadParameter(told, ctx, param) from None
+            message = f"{each!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/8"
+            raise click.BadParameter(message, ctx, param) from None
     return value
 
 
 def _loaded() -> Any:
-    """The service, loaded here: whoever runs another command has no use for it, nor FastAPI."""
+    """Load the service, here: other commands need neither it nor FastAPI."""
     try:
         from .. import service
         from ..service import run
@@ -68,7 +69,7 @@ def _loaded() -> Any:
 @click.option(
     "--tokens",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file with the tokens that count. It is read again when it changes.",
+    help="The file with the valid tokens. It is read again when it changes.",
 )
 @click.option(
     "--open",
@@ -81,32 +82,32 @@ def _loaded() -> Any:
     "host_names",
     multiple=True,
     metavar="NAME",
-    help="A name by which the service is asked, such as that of a proxy before it. Repeat the "
-    "option for others. By default any, but on a loopback address only that.",
+    help="A name under which clients reach the service, such as that of a proxy before it. Repeat "
+    "the option for others. By default any, but on a loopback address only that.",
 )
-@click.option("--tls-cert", type=click.Path(exists=True, path_type=Path), help="Serve over TLS.")
-@click.option("--tls-cert-key", type=click.Path(exists=True, path_type=Path), help="Its key.")
+@click.option("--tls-cert", type=_EXISTS, help="Serve over TLS with this certificate.")
+@click.option("--tls-cert-key", type=_EXISTS, help="The key of the certificate.")
 @click.option(
     "--proxy",
     "proxies",
     multiple=True,
     metavar="ADDRESS",
     callback=_networks,
-    help="The address, or network, of a proxy with TLS before the service. It is believed when it "
-    "says whom a request comes from (X-Forwarded-For), and the service needs no TLS of its own. "
-    "Repeat the option for others.",
+    help="The address, or network, of a proxy with TLS before the service. The service believes it "
+    "from whom a request comes (X-Forwarded-For), and needs no TLS of its own. Repeat the option "
+    "for others.",
 )
 @click.option(
     "--body-max",
     type=click.IntRange(1024),
     default=16 * 1024 * 1024,
-    help="The most bytes of the body of a request.",
+    help="Maximum bytes of the body of a request.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(0),
     default=100.0,
-    help="Requests a second of each token; 0: any number. Four seconds' worth at once.",
+    help="Maximum requests a second of each token; 0: any number. Four seconds' worth at once.",
 )
 @log_options
 @connection_options
@@ -143,8 +144,8 @@ def serve(
     settings = with_password(settings)
     service, run = _loaded()
     known = None if is_open else service.Tokens(tokens)
-    text = known.add_one_time() if known is not None and tokens is None else ""
-    names = frozenset(host_names) | (frozenset(("127.0.0.1", "::1", "localhost", host)))
+    token = known.add_one_time() if known is not None and tokens is None else ""
+    names = frozenset(host_names) | frozenset(("127.0.0.1", "::1", "localhost", host))
     options = service.Options(
         body_max=body_max,
         rate=rate,
@@ -154,9 +155,12 @@ def serve(
     )
     link = service.Link(_connecting(settings))
     try:
-        opened = _listening(lambda: run.listening(*listen, proxies), listen)
+        try:
+            opened = run.listening(*listen, proxies)
+        except OSError as error:
+            end_unserved("--listen", listen, error)
         app = service.create_app(link, known, options)
-        _tell(opened, tls_cert is not None, text)
+        _print_address(opened, tls_cert is not None, token)
         run.serve(app, opened, tls_cert, tls_cert_key)
     finally:
         link.close()
@@ -169,17 +173,10 @@ def _connecting(settings: Settings) -> Callable[[], Client]:
     return lambda: first.pop() if first else connect_with(wanted, patience=PATIENCE_S)
 
 
-def _listening(listening: Callable[[], Any], listen: tuple[str, int]) -> Any:
-    try:
-        return listening()
-    except OSError as error:
-        end_unserved("--listen", listen, error)
-
-
-def _tell(opened: socket.socket, is_tls: bool, token: str) -> None:
+def _print_address(opened: socket.socket, is_tls: bool, token: str) -> None:
     host, port = opened.getsockname()[:2]
     place = f"http{'s' if is_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
-    # Behind `#`, a browser sends it to nobody.
+    # A browser sends nobody what is behind `#`.
     click.echo(f"serving at {place}{f'#token={token}' if token else ''}")
     if token:
         click.echo(f"token for this run: {token}")
@@ -199,13 +196,12 @@ def _tell(opened: socket.socket, is_tls: bool, token: str) -> None:
     required=True,
     type=click.Choice(_ROLES),
     help="What it allows: to look; to pause, retry and the like; to create plans and tasks; to do "
-    "work. Repeat the option for others. Who may operate or author may look.",
+    "work. Repeat the option for others. The roles operate and author may look, too.",
 )
 @click.option(
     "--name",
     default="",
-    help="Whom it is for: it stands in the log of the service. Tokens of one name share their "
-    "claims.",
+    help="Its owner, for the log of the service. Tokens of one name share their claims.",
 )
 @click.option(
     "--lasts",
@@ -214,6 +210,6 @@ def _tell(opened: socket.socket, is_tls: bool, token: str) -> None:
     help="It expires after this time, such as 12h or 90d. By default it never does.",
 )
 def new_token(tokens: Path, roles: tuple[str, ...], name: str, lasts: float | None) -> None:
-    """Make a token, and print it once. The file has its digest alone."""
+    """Make a token, and print it once. The file holds only its digest."""
     service, _ = _loaded()
     click.echo(service.new_token(tokens, name, roles, lasts))

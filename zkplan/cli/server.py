@@ -6,7 +6,7 @@ import socket
 import ssl
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,13 +14,14 @@ from ..basics.private import is_loopback
 from ..transport.process_folder import ProcessFolder
 from . import EXIT_FAILED, end
 from .common import log_options
-from .metrics import Place, metrics_options, read_address, watched_server, why_not
+from .metrics import Place, end_unserved, metrics_options, read_address, watched_server
 
 if TYPE_CHECKING:
     from ..embedded import EmbeddedServer
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
 _HOST = "127.0.0.1"
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 #: Start of the line that is printed once clients can connect. Programs read the address after it.
 READY = "zkplan server at "
 _OPEN = """\
@@ -32,9 +33,9 @@ note: this server asks for a login. Your own zkplan programs on this machine log
 by the address or by embedded:FOLDER. Other clients need a digest login: {login}"""
 
 _REFUSED = """\
-{host} can be reached from other machines, so {lacks}. Give --tls-cert and --tls-key, and a login by
---data FOLDER (which keeps one in FOLDER/login) or --login-file FILE; or listen on 127.0.0.1; or let
-everybody in with --open"""
+{host} can be reached from other machines, so it needs {lacks}. Give --tls-cert and --tls-key, and a
+login by --data FOLDER (which keeps one in FOLDER/login) or --login-file FILE; or listen on
+127.0.0.1; or let everybody in with --open"""
 
 
 def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
@@ -87,33 +88,23 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 )
 @click.option(
     "--login-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_FILE,
     help="Also let in the logins in this file: one user:password on each line.",
 )
-@click.option(
-    "--tls-cert",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Serve over TLS with this certificate (PEM).",
-)
-@click.option(
-    "--tls-key",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The key of the certificate (PEM).",
-)
+@click.option("--tls-cert", type=_FILE, help="Serve over TLS with this certificate (PEM).")
+@click.option("--tls-key", type=_FILE, help="The key of the certificate (PEM).")
 @click.option(
     "--tls-client-ca",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Take only clients with a certificate of this authority (PEM). They log in besides.",
+    type=_FILE,
+    help="Take only clients with a certificate of this authority (PEM). They also log in.",
 )
 @click.option(
-    "--max-connections", type=click.IntRange(1), help="Allow at most this many open connections."
+    "--max-connections", type=click.IntRange(1), help="Maximum number of open connections."
 )
 @log_options
 @metrics_options
-@click.option("--max-znodes", type=click.IntRange(1), help="Allow at most this many znodes.")
-@click.option(
-    "--max-bytes", type=click.IntRange(1), help="Allow at most this many bytes of data in memory."
-)
+@click.option("--max-znodes", type=click.IntRange(1), help="Maximum number of znodes.")
+@click.option("--max-bytes", type=click.IntRange(1), help="Maximum size of the data in memory.")
 def server(
     listen: tuple[str, int],
     port: int | None,
@@ -125,10 +116,10 @@ def server(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
+    metrics: Place | None,
     max_connections: int | None,
     max_znodes: int | None,
     max_bytes: int | None,
-    metrics: Place | None,
 ) -> None:
     """Run a ZooKeeper for one machine until Ctrl-C or SIGTERM. It needs Python only.
 
@@ -145,48 +136,44 @@ def server(
     if is_open and logins:
         raise click.UsageError("--open lets everybody in: give no --login-file with it")
     tls = _tls(tls_cert, tls_key, tls_client_ca)
-    chosen = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
-    limits = Limits()._replace(**{name: most for name, most in chosen.items() if most is not None})
+    limits = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
     host, port = _address(listen, port)
     # Before a folder is made and before the warning: a mistyped address leaves nothing behind.
     try:
-        _try_address(host, port)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address[:2], family=family).close()
     except OSError as error:
-        end(_told(host, port, error), EXIT_FAILED)
+        _end((host, port), error)
     if not (is_open or is_loopback(host)):
-        lacks = [] if tls else ["TLS"]
-        lacks += [] if logins or data else ["a login"]
+        lacks = ["TLS"] * (tls is None) + ["a login"] * (not logins and data is None)
         if lacks:
-            why = f"it needs {' and '.join(lacks)}"
-            raise click.UsageError(_REFUSED.format(host=host, lacks=why))
+            raise click.UsageError(_REFUSED.format(host=host, lacks=" and ".join(lacks)))
     made = EmbeddedServer(
         data,
         host=host,
         port=port,
         durability=durability,
         tick_time_ms=tick_time_ms,
-        limits=limits,
+        limits=Limits()._replace(**{name: most for name, most in limits.items() if most}),
         is_open=is_open,
         logins=logins,
         tls=tls,
         store=_store_of(data),
     )
-    if is_open:
-        click.echo(_OPEN.format(host=host), err=True)
-    else:
-        click.echo(_CLOSED.format(login=_where(data, login_file)), err=True)
+    note = _OPEN.format(host=host) if is_open else _CLOSED.format(login=_where(data, login_file))
+    click.echo(note, err=True)
     try:
         with watched_server(made.statistics, metrics):
             code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
     except OSError as error:
-        end(_told(host, port, error), EXIT_FAILED)
+        _end((host, port), error)
     if made.fatal is not None:
         end(str(made.fatal) or type(made.fatal).__name__, EXIT_FAILED)
     sys.exit(code)
 
 
 def _address(listen: tuple[str, int], port: int | None) -> tuple[str, int]:
-    """Where to listen: what --listen says, or --port."""
+    """Return where to listen: the value of --listen, or --port."""
     if port is None:
         return listen
     if click.get_current_context().get_parameter_source("listen") is _GIVEN:
@@ -198,7 +185,7 @@ def _address(listen: tuple[str, int], port: int | None) -> tuple[str, int]:
 
 
 def _store_of(data: Path | None) -> str:
-    """Where large values lie: beside the data, or in a folder that ends with this process."""
+    """Return where large values lie: beside the data, or in a folder that ends with the process."""
     try:
         folder = ProcessFolder().path if data is None else data.resolve()
     except OSError as error:
@@ -206,19 +193,12 @@ def _store_of(data: Path | None) -> str:
     return f"file://{folder}/store"
 
 
-def _try_address(host: str, port: int) -> None:
-    """Raises OSError if no server could listen there now."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    socket.create_server(address[:2], family=family).close()
-
-
-def _told(host: str, port: int, error: OSError) -> str:
-    """What happened and what to do; the text of the system alone says neither."""
+def _end(place: tuple[str, int], error: OSError) -> NoReturn:
     from ..embedded import StorageError
 
     if isinstance(error, StorageError):
-        return str(error)
-    return why_not("--listen", host, port, error)
+        end(str(error), EXIT_FAILED)
+    end_unserved("--listen", place, error)
 
 
 def _ready_line(server: EmbeddedServer, data: Path | None, durability: str) -> str:
@@ -229,7 +209,7 @@ def _ready_line(server: EmbeddedServer, data: Path | None, durability: str) -> s
 
 
 def _logins(file: Path | None) -> list[str]:
-    """The lines of a file of logins."""
+    """Return the lines of a file of logins."""
     if file is None:
         return []
     found = [line.strip() for line in file.read_text().splitlines() if line.strip()]
@@ -247,19 +227,19 @@ def _tls(
 ) -> ssl.SSLContext | None:
     from ..embedded import server_tls
 
-    if certificate is None and key is None and client_ca is None:
+    files = [str(file) for file in (certificate, key, client_ca) if file]
+    if not files:
         return None
     if certificate is None or key is None:
         raise click.UsageError("TLS needs both --tls-cert and --tls-key")
     try:
         return server_tls(certificate, key, client_ca)
     except OSError as error:
-        files = ", ".join(str(file) for file in (certificate, key, client_ca) if file)
-        raise click.UsageError(f"{files}: no certificate, key or CA: {error}") from None
+        raise click.UsageError(f"{', '.join(files)}: no certificate, key or CA: {error}") from None
 
 
 def _where(data: Path | None, login_file: Path | None) -> str:
-    """Where the logins stand that a client of another kind may use."""
+    """Return the files with logins that a client of another kind may use."""
     from ..embedded.login import LOGIN
 
     files = [str(data / LOGIN)] if data else []

@@ -1,5 +1,4 @@
-"""`zkplan stress`: run many workers on a random graph, kill some, check every promise, and
-report."""
+"""`zkplan stress`: run many workers on a random graph, kill some, and check every promise."""
 
 from __future__ import annotations
 
@@ -40,14 +39,12 @@ from .common import option, optional_connection_options, output_option
 
 @contextmanager
 def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, Settings]]:
-    """The ZooKeeper of the settings, or an embedded server for the length of the block.
+    """Yield the ZooKeeper of the settings, or an embedded server, and the settings to connect.
 
-    Beside it the settings to connect to it with.
-
-    However the block ends, the command ends with one line on stderr and its exit code; SIGTERM ends
-    it as Ctrl-C does, so that it cleans up.
+    An error in the block ends the command with one line on stderr and an exit code. SIGTERM ends it
+    as Ctrl-C does, so that it cleans up.
     """
-    # SIGINT too: a shell without job control starts what runs in its background with it ignored.
+    # SIGINT too: a shell without job control ignores it for commands in the background.
     if settings.serializer == JSON:
         end(f"zkplan {command} runs pickles: give --serializer pickle", EXIT_USAGE)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -60,13 +57,12 @@ def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, 
         elif settings.names_server:
             yield Provided(hosts, server_version(hosts), "given"), settings
         else:
-            # The server runs in a process of its own. Here it would share the interpreter with the
-            # harness.
+            # In a process of its own: here it would share the interpreter with the harness.
             with EmbeddedServerProcess(is_open=False) as started:
-                told = of_our_own(started.hosts, f"started for zkplan {command}")
-                yield told, replace(settings, hosts=started.hosts)
+                provided = of_our_own(started.hosts, f"started for zkplan {command}")
+                yield provided, replace(settings, hosts=started.hosts)
     except KeyboardInterrupt:
-        end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
+        end("interrupted; nothing is left behind", EXIT_INTERRUPTED)
     except ServerDidNotStart as error:
         end(str(error), EXIT_UNREACHABLE)
     except ZkplanError as error:
@@ -83,7 +79,7 @@ _VIOLATIONS_SHOWN = 5
 
 
 def to_json(report: Report) -> str:
-    """The report as data for programs; times in seconds."""
+    """Return the report for programs; times in seconds."""
     facts = asdict(replace(report, verdicts=[]))
     facts["settings"]["history"] = str(report.settings.history or "") or None
     facts["verdicts"] = [each._asdict() | {"passed": each.passed} for each in report.verdicts]
@@ -91,7 +87,7 @@ def to_json(report: Report) -> str:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """The report as tables for people, then each violation (the first ones of a kind)."""
+    """Print the report for people, then the first violations of each promise."""
     settings = report.settings
     facts = Table(show_header=False, box=None)
     manner = " of one command" if settings.supervised else ""
@@ -133,8 +129,7 @@ def _takeovers(seconds: list[float]) -> str:
     return f"{len(seconds)}, after {median(seconds):.1f} s (median), {seconds[-1]:.1f} s at most"
 
 
-# ---- `zkplan stress`: many workers on a random graph, killed if wished, and every promise
-# checked.
+# ---- The command.
 
 
 #: A takeover waits until a session ends, so runs that kill workers use a short time-out.
@@ -174,7 +169,7 @@ _option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
     "that others take over its tasks without waiting until its session ends.",
 )
 @_option("--threads", click.IntRange(1, 64), 1, "Tasks that each worker runs at a time.")
-@_option("--timeout timeout_s", click.FloatRange(min=1), 300.0, "Seconds that the plan may take.")
+@_option("--timeout timeout_s", click.FloatRange(min=1), 300.0, "Maximum seconds for the plan.")
 @output_option
 @_option(
     "--history",
@@ -183,12 +178,7 @@ _option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
     "Write the history of the run to this file, one line of JSON per event.",
 )
 @optional_connection_options
-def stress(
-    output: str,
-    seed: int | None,
-    settings: Settings,
-    **options: Any,
-) -> None:
+def stress(output: str, seed: int | None, settings: Settings, **options: Any) -> None:
     """Run many worker processes on a random graph, and check what zkplan promises.
 
     Without --hosts and --profile the command starts an embedded server on loopback. The run creates
@@ -214,12 +204,11 @@ def stress(
         click.echo(f"{provided}; seed {wanted.seed}", err=True)
         with progress_bar("tasks") as show:
 
-            def tell(done: int, kills: int) -> None:
+            def progress(done: int, kills: int) -> None:
                 if show is not None:
-                    killed = f"{kills} killed" if wanted.kill_every_s else ""
-                    show(done, wanted.tasks, killed)
+                    show(done, wanted.tasks, f"{kills} killed" if wanted.kill_every_s else "")
 
-            report = run(connection, wanted, tell)
+            report = run(connection, wanted, progress)
     if output == "json":
         click.echo(to_json(report))
     else:

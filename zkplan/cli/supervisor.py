@@ -1,5 +1,4 @@
-"""Supervise worker processes: replace the dead, drain all on a signal, and restart them on new
-code."""
+"""Supervise worker processes: replace dead ones, drain all on a signal, restart on new code."""
 
 from __future__ import annotations
 
@@ -26,15 +25,15 @@ LOOK_S = 1.0
 
 
 class HangUp:
-    """Tells the SIGHUP of somebody who asks for new code from that of a terminal that closes."""
+    """Handles SIGHUP, which asks for new code, unless it comes from a terminal that closes."""
 
     def __init__(self) -> None:
         self._has_terminal = _has_terminal()
-        #: `nohup` has started this process: it is to stay when the terminal closes.
+        #: `nohup` has started this process, so it stays when the terminal closes.
         self._stays = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
     def install(self, renew: Callable[[], None], leave: Callable[[], None]) -> None:
-        """From now on SIGHUP calls `renew`, and `leave` where the terminal was closed."""
+        """Let SIGHUP call `renew`, or `leave` when the terminal was closed."""
 
         def hang_up(*_: object) -> None:
             if not self._has_terminal or _has_terminal():
@@ -43,21 +42,21 @@ class HangUp:
                 leave()
 
         signal.signal(signal.SIGHUP, hang_up)
-        # One that came while this process started anew was blocked, and arrives now.
+        # A SIGHUP that came while this process started again was blocked, and arrives now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
 
     def block(self) -> None:
-        """Before this process starts anew: a SIGHUP waits until `install` there."""
+        """Let a SIGHUP wait until `install`. Call it before this process starts again."""
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
         if self._stays:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 class Leaving:
-    """How a worker process ends: for good, or to start anew with new code.
+    """How a worker process ends: for good, or to start again with new code.
 
-    `stop` drains the worker within so many seconds. Signal handlers call this: it takes no lock,
-    which what they interrupt could hold.
+    `stop` drains the worker within the seconds that it gets. Signal handlers call this, so it takes
+    no lock: the code that they interrupt could hold it.
     """
 
     def __init__(self, stop: Callable[[float], None], grace_s: float) -> None:
@@ -74,19 +73,19 @@ class Leaving:
         self._stop(self._grace_s)
 
     def leave_or_hurry(self) -> None:
-        """The same; the second time, hand back at once."""
+        """Drain, and end; the second time, hand back at once."""
         self._stop(0) if self._ends else self.leave()
 
     def renew(self) -> None:
-        """Drain, and start anew. One that ends goes on with that."""
+        """Drain, and start again; nothing where it ends already."""
         if not (self._ends or self._renews):
             self._renews = True
-            logger.info("this worker drains, then it starts anew and loads the code of tasks again")
+            logger.info("this worker drains, then it starts anew with new code")
             self._stop(self._grace_s)
 
 
 class Successor:
-    """This process as it was started: what it runs anew, with its settings and its supervisor."""
+    """The command that runs again in this process, with the same settings and supervisor."""
 
     def __init__(self, settings: Settings, line: LowerEnd, hang_up: HangUp) -> None:
         self._settings, self._line, self._hang_up = settings, line, hang_up
@@ -94,12 +93,12 @@ class Successor:
         self._folder, self._environment = os.getcwd(), dict(os.environ)
 
     def start(self, leaving: Leaving, *, at_exit: bool) -> None:
-        """Run the same command in place of this process, under its ID. Returns where it was told
-        to end for good meanwhile. With `at_exit` what is registered with `atexit` runs first."""
+        """Run the same command in place of this process, under its ID. Returns if a signal ended
+        the worker for good meanwhile. `at_exit`: call the functions of `atexit` first."""
         if at_exit:
             atexit._run_exitfuncs()
         self._hang_up.block()
-        # The worker has left: from here on these end the process at once, and none gets lost.
+        # The worker has left: from here on these signals end the process at once.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         if not leaving.starts_anew:
@@ -114,21 +113,21 @@ class Successor:
 
 
 def renew_on_change(renew: Callable[[], None]) -> None:
-    """Call `renew` once the file of an imported module has changed, on a thread of its own."""
+    """Start a thread that calls `renew` once the file of an imported module has changed."""
     threading.Thread(target=_watch, args=[renew], name="zkplan-reload", daemon=True).start()
 
 
 def _watch(renew: Callable[[], None]) -> None:
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     while True:
         threading.Event().wait(LOOK_S)
         changed = changed_modules()
         broken = {name: _why_not(file) for name, file in changed.items()}
         faults = {name: why for name, why in broken.items() if why}
         for name, why in faults.items():
-            if told.get(name) != why:
+            if reported.get(name) != why:
                 logger.error("%s has changed, but cannot be loaded: %s", changed[name], why)
-        told = faults
+        reported = faults
         if changed and not faults:
             logger.info("changed: %s", ", ".join(changed.values()))
             renew()
@@ -136,7 +135,7 @@ def _watch(renew: Callable[[], None]) -> None:
 
 
 def _why_not(file: str) -> str:
-    """Why Python cannot load the file; empty if its syntax is right."""
+    """Return why Python cannot load the file; empty if its syntax is right."""
     try:
         with open(file, "rb") as source:
             compile(source.read(), file, "exec", dont_inherit=True)
@@ -146,7 +145,7 @@ def _why_not(file: str) -> str:
 
 
 def _has_terminal() -> bool:
-    """Whether this process has a terminal that controls it, and that is open."""
+    """Whether an open terminal controls this process."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:
@@ -154,7 +153,7 @@ def _has_terminal() -> bool:
     return True
 
 
-# ---- Run several worker processes as one command: replace the dead ones, drain all on a signal.
+# ---- Run several worker processes as one command.
 #
 # The workers also drain when this process is killed: a worker process outlives its supervisor only
 # to finish what it runs.
@@ -170,11 +169,9 @@ _SIGN_OFF_S = 5.0
 class Supervisor:
     """Runs `count` processes of this command until a signal arrives; a second signal hurries them.
 
-    SIGHUP replaces them, so that they load their code anew.
-
-    They connect as `settings` say, whatever options were given to this command, and have the
-    options `more` besides. When a process
-    dies, its worker is signed off, so that others take over its tasks at once.
+    SIGHUP replaces them, so that they load new code. They connect with `settings`, even if this
+    command has other options, and have the options `more` besides. When a process dies, its worker
+    is signed off, so that others take over its tasks at once.
     """
 
     def __init__(
@@ -198,14 +195,14 @@ class Supervisor:
         return [process.pid for process in self._crew.processes]
 
     def run(self, words: Sequence[str] = ()) -> None:
-        """Returns when told to stop; raises SystemExit where all processes must fail alike.
+        """Run until a signal arrives. Raises SystemExit if all processes must fail alike.
 
         `words` are appended to the command of each process.
         """
         self._command += words
         self._crew.start()
         try:
-            while not (self._signals.told or self._crew.is_empty):
+            while not (self._signals.ends or self._crew.is_empty):
                 for process in self._crew.processes:
                     self._prove(process)
                 if self._signals.take_reload():
@@ -216,7 +213,7 @@ class Supervisor:
         finally:
             self._crew.stop(
                 self._grace_s + _LEAVE_S,
-                lambda: self._signals.told > 1,
+                lambda: self._signals.ends > 1,
                 has_ended=self._signing_off.has_ended,
             )
             self._signing_off.finish(_SIGN_OFF_S)
@@ -240,13 +237,12 @@ class _Signals:
     """Counts SIGTERM and SIGINT, and notes SIGHUP. These, and the end of a child, end a wait."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.ends = 0
         self._reload = False
         self._arrived, arrive = os.pipe()
         for end in (self._arrived, arrive):
             os.set_blocking(end, False)
-        # macOS has no sigtimedwait, so this uses a pipe. A full pipe wakes as well as one byte
-        # does.
+        # macOS has no sigtimedwait, so this uses a pipe. A full pipe wakes as well as one byte.
         signal.set_wakeup_fd(arrive, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -262,9 +258,9 @@ class _Signals:
         return asked
 
     def _count(self, *_: object) -> None:
-        self.told += 1
+        self.ends += 1
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a signal, at most this many seconds; a signal that came before counts."""
+        """Wait for a signal for at most this many seconds; a signal that came before counts."""
         if select.select([self._arrived], [], [], timeout_s)[0]:
             os.read(self._arrived, 4096)

@@ -1,5 +1,4 @@
-"""`zkplan task show|why|logs|replay`: show one task, explain it, read its logs, and debug it
-here."""
+"""`zkplan task show|why|logs|replay`: show and explain one task, read its logs, debug it here."""
 
 from __future__ import annotations
 
@@ -21,26 +20,73 @@ from ..views.task_details import describe_task
 from ..views.task_logs import TaskLog, read_logs
 from . import EXIT_FAILED
 from .common import (
-    allow_option,
-    allowed_functions,
     connection_options,
-    import_kinds,
-    import_path_option,
-    kinds_option,
     open_client,
-    output_option,
+    plan_argument,
     print_facts,
     print_rows,
     print_why,
-    set_import_path,
+    report_gaps,
+    result_options,
+    task_argument,
 )
+from .functions import allowed_functions, function_options, import_kinds, set_import_path
 from .task_control import cancel, retry, set_, skip
 from .task_list import list_tasks
 
 
-@click.command()
-@click.argument("plan", metavar="PLAN")
-@click.argument("task", metavar="TASK")
+@click.group()
+def task() -> None:
+    """Look at tasks and control them. PLAN is as in `zkplan plan`. TASK is a number, or the name of
+    a task that is unfinished or whose outcome is kept."""
+
+
+@task.command()
+@plan_argument
+@task_argument
+@click.option(
+    "--values",
+    is_flag=True,
+    help="Decode the result and the progress notes, and print them as Python writes them. Decoding "
+    "runs code of the authors of these values, on this machine and with your rights.",
+)
+@result_options
+def show(plan: str, task: str, values: bool, output: str, settings: Settings) -> None:
+    """Show one task: state, options, edges, log, outcome, and the traceback of its last failure."""
+    if values:
+        set_import_path(settings, ())  # the classes of values are where a worker finds them
+    with open_client(settings) as client:
+        found = client.plan(plan).task(task)
+        facts = describe_task(client, found.path, people=output == "table", values=values)
+        undecoded = facts.pop("undecoded", [])
+        print_facts(facts, output)
+    if undecoded:
+        raise PayloadUndecodable(
+            f"{found.path}: {count(len(undecoded), 'value')} cannot be decoded here; a module or "
+            f"the secret (secret-files) may be missing: {undecoded[0]}"
+        )
+
+
+@task.command()
+@plan_argument
+@task_argument
+@result_options
+def why(plan: str, task: str, output: str, settings: Settings) -> None:
+    """Explain why a task does not run now, down to the tasks that it waits for in the end."""
+    with open_client(settings) as client:
+        print_why(client.plan(plan).task(task).why(), output)
+
+
+for _command in (list_tasks, skip, cancel, retry, set_):
+    task.add_command(_command)
+
+
+# ---- `zkplan task logs`
+
+
+@task.command()
+@plan_argument
+@task_argument
 @click.option("--follow", "-f", is_flag=True, help="Go on until the task has ended, or is dead.")
 @click.option(
     "--attempt",
@@ -48,8 +94,7 @@ from .task_list import list_tasks
     metavar="N",
     help="Only the attempt with this number, counted from 1. Some numbers may be left out.",
 )
-@output_option
-@connection_options
+@result_options
 def logs(
     plan: str, task: str, follow: bool, attempt: int | None, output: str, settings: Settings
 ) -> None:
@@ -57,77 +102,64 @@ def logs(
 
     A worker keeps the end of what each attempt prints (its --task-output), for as long as the
     history of the plan reaches. The output of a running task appears after some seconds. The number
-    of the attempt, and what is left out, goes to stderr. With --follow and -o json, each piece is
-    one line of JSON.
+    of the attempt, and how much is left out, goes to stderr. With --follow and -o json, each piece
+    is one line of JSON.
     """
     with open_client(settings) as client:
         found_plan = client.plan(plan)
         found = found_plan.task(task)
         if follow:
-            kept, gaps = found.logs(follow=True), list[str]()
+            pieces, gaps = found.logs(follow=True), list[str]()
         else:
-            told, read_so = read_logs(client.values, found_plan.path, found.number)
-            kept, gaps = iter(told), missing(read_so)
+            kept, read_so = read_logs(client.values, found_plan.path, found.number)
+            pieces, gaps = iter(kept), missing(read_so)
         seen = set[int]()
-        pieces = _of_attempt(kept, attempt, seen)
+        wanted = _of_attempt(pieces, attempt, seen)
         if output == "json" and not follow:
-            shown = [_row(each) for each in pieces]
-            if shown or attempt is None:
-                print_rows(iter(shown), output, ())
-        elif not _print(pieces, output) and output != "json" and attempt is None:
-            click.echo(f"nothing that {found.path} has printed is kept", err=True)
-    for gap in gaps:
-        click.echo(f"the history is not whole: {gap}", err=True)
+            rows = list(map(_row, wanted))
+            if rows or attempt is None:
+                print_rows(rows, output, ())
+        elif not _print(wanted, output) and output != "json" and attempt is None:
+            click.echo(f"no output of {found.path} is kept", err=True)
+    report_gaps(gaps)
     if attempt is not None and attempt - 1 not in seen:
-        raise InvalidTask(
-            found.number, f"{found.path} has no log of attempt {attempt}; {_those(seen)}"
-        )
+        having = ", ".join(str(each + 1) for each in sorted(seen))
+        others = f"these attempts have one: {having}" if seen else "no attempt has one"
+        raise InvalidTask(found.number, f"{found.path} has no log of attempt {attempt}; {others}")
 
 
 def _of_attempt(
     pieces: Iterator[TaskLog], attempt: int | None, seen: set[int]
 ) -> Iterator[TaskLog]:
-    """The pieces of that attempt, counted from 1, or all. `seen` gets the numbers of all."""
+    """Yield the pieces of an attempt, counted from 1, or all. `seen` gets the numbers of all."""
     for piece in pieces:
         seen.add(piece.attempt)
         if attempt in (None, piece.attempt + 1):
             yield piece
 
 
-def _those(seen: set[int]) -> str:
-    """Which attempts have logs."""
-    if not seen:
-        return "no attempt has one"
-    named = ", ".join(str(each + 1) for each in sorted(seen))
-    return f"these attempts have one: {named}"
-
-
 def _print(pieces: Iterator[TaskLog], output: str) -> bool:
-    """Returns whether there was any."""
-    last, ends = -1, True
+    """Print the pieces as they come. Returns whether there was one."""
+    last, at_line_start = -1, True
     for piece in pieces:
         if output == "json":
             click.echo(json.dumps(_row(piece)))
         else:
-            if not ends and (piece.attempt != last or piece.cut):
+            if not at_line_start and (piece.attempt != last or piece.cut):
                 click.echo()
-            _print_head(piece, piece.attempt != last)
+            if piece.attempt != last:
+                when = datetime.fromtimestamp(piece.when).isoformat(" ", "seconds")
+                head = f"attempt {piece.attempt + 1} on {piece.worker}, reported at {when}:"
+                click.echo(printable(head), err=True)
+            if piece.cut:
+                click.echo(f"… {count(piece.cut, 'byte')} not kept …", err=True)
             click.echo(printable(piece.text), nl=False)
-            ends = piece.text.endswith("\n")
+            at_line_start = piece.text.endswith("\n")
         last = piece.attempt
         sys.stdout.flush()
-    if not ends:
+    if not at_line_start:
         click.echo()
     return last >= 0
-
-
-def _print_head(piece: TaskLog, is_new: bool) -> None:
-    if is_new:
-        when = datetime.fromtimestamp(piece.when).isoformat(" ", "seconds")
-        told = f"attempt {piece.attempt + 1} on {piece.worker}, told at {when}:"
-        click.echo(printable(told), err=True)
-    if piece.cut:
-        click.echo(f"… {count(piece.cut, 'byte')} not kept …", err=True)
 
 
 def _row(piece: TaskLog) -> dict[str, Any]:
@@ -135,17 +167,14 @@ def _row(piece: TaskLog) -> dict[str, Any]:
     return asdict(piece) | {"when": when}
 
 
-# ---- `zkplan task replay`: run a task that stands here, with its recorded arguments, in a
-# debugger.
+# ---- `zkplan task replay`: run a task that still has its arguments here, in a debugger.
 
 
-@click.command()
-@click.argument("plan", metavar="PLAN")
-@click.argument("task", metavar="TASK")
+@task.command()
+@plan_argument
+@task_argument
 @click.option("--pdb", "debugs", is_flag=True, help="Stop in Python's debugger where it fails.")
-@import_path_option
-@allow_option
-@kinds_option
+@function_options
 @connection_options
 def replay(
     plan: str,
@@ -156,13 +185,13 @@ def replay(
     kinds: tuple[str, ...],
     settings: Settings,
 ) -> None:
-    """Call the function of a task here, with the arguments that were delivered to it, and print its
-    result. A dead task stands with all of them; one that has finished is gone.
+    """Call the function of a task here, with its recorded arguments, and print its result. A dead
+    task still has all of them; a finished task has none.
 
-    Nothing is committed: its result, its logs and the tasks that it adds are only shown. What the
-    function does elsewhere, it does. It runs code of whoever added the task, with your rights.
+    Nothing is committed: its result, its logs and the tasks that it adds are only printed. Its side
+    effects are real. It runs code of the author of the task, with your rights.
 
-    With --serializer json only what --allow and --kinds name runs, as in a worker.
+    With --serializer json only functions that --allow and --kinds name run, as in a worker.
     """
     from ..runtime.replay import replay as run_again
 
@@ -174,7 +203,7 @@ def replay(
         found = of.task(task)
         call = _in_debugger if debugs else None
         try:
-            result, added = run_again(of, found, _show_log, call, allowed)
+            result, added = run_again(of, found, _print_log, call, allowed)
         except BaseException as error:
             if not _is_of_the_function(error):
                 raise
@@ -185,7 +214,7 @@ def replay(
         click.echo(f"it would have added {count(added, 'task')}", err=True)
 
 
-def _show_log(value: Any) -> None:
+def _print_log(value: Any) -> None:
     click.echo(f"log: {printable(repr(value))}", err=True)
 
 
@@ -200,61 +229,6 @@ def _in_debugger(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 
 
 def _is_of_the_function(error: BaseException) -> bool:
-    """Whether the function raised it, and not zkplan before it was called."""
+    """Whether the function raised it, and not zkplan before the call."""
     frames = [frame for frame, _ in traceback.walk_tb(frames_of(error))]
     return not str(frames[-1].f_globals.get("__name__", "")).startswith("zkplan.")
-
-
-# ---- `zkplan task ls|show|logs|why|…`: unfinished tasks, kept outcomes; all facts of one task.
-
-
-_plan = click.argument("plan", metavar="PLAN")
-_task = click.argument("task", metavar="TASK")
-
-
-@click.group()
-def task() -> None:
-    """Look at tasks and control them. PLAN is as in `zkplan plan`. TASK is a number, or the name of
-    a task that is unfinished or whose outcome is kept."""
-
-
-@task.command()
-@_plan
-@_task
-@click.option(
-    "--values",
-    is_flag=True,
-    help="Decode the result and the progress notes, and print them as Python writes them. Decoding "
-    "runs code of whoever wrote them, on this machine and with your rights.",
-)
-@output_option
-@connection_options
-def show(plan: str, task: str, values: bool, output: str, settings: Settings) -> None:
-    """Show one task: state, options, edges, log, outcome, and the traceback of its last failure."""
-    if values:
-        set_import_path(settings, ())  # as a worker: the classes of values are where it was found
-    with open_client(settings) as client:
-        found = client.plan(plan).task(task)
-        facts = describe_task(client, found.path, people=output == "table", values=values)
-        undecoded = facts.pop("undecoded", [])
-        print_facts(facts, output)
-    if undecoded:
-        raise PayloadUndecodable(
-            f"{found.path}: {count(len(undecoded), 'value')} cannot be decoded here; a module or "
-            f"the secret (secret-files) may be missing: {undecoded[0]}"
-        )
-
-
-@task.command()
-@_plan
-@_task
-@output_option
-@connection_options
-def why(plan: str, task: str, output: str, settings: Settings) -> None:
-    """Say why a task does not run now, down to the tasks that keep it waiting in the end."""
-    with open_client(settings) as client:
-        print_why(client.plan(plan).task(task).why(), output)
-
-
-for _command in (list_tasks, logs, skip, cancel, retry, set_, replay):
-    task.add_command(_command)

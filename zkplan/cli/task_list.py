@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import click
 
 from ..basics.settings import Settings
-from ..basics.text import date_time
 from ..client import Client
 from ..protocol.core.plans_and_queues import refuse_hidden
 from ..protocol.layout import number_of
@@ -23,105 +22,34 @@ from ..views.workers import RUNNING
 from . import spare_a_reader
 from .common import (
     MOMENT,
-    connection_options,
     moment,
     open_client,
-    output_option,
     print_rest,
     print_rows,
+    result_options,
     seconds,
+    with_dates,
 )
 
 COLUMNS = (
     *("plan", "plan_name", "number", "name", "state", "since", "started", "seconds"),
     *("attempts", "worker", "queue", "due", "error"),
 )
+_FACTOR = re.compile(r"\d{1,6}(\.\d{1,3})?x")
 
 
-class WithEnded:
-    """Tasks of one plan, or of all if `plan` is None; the filter counts for both kinds.
-
-    `times`: tasks that ran so many times as long as is usual for their name, or run as long by now.
-    `gaps` says what the histories did not tell, once the rows are listed.
-    """
-
-    def __init__(
-        self, client: Client, plan: str | None, wanted: Filter, since: float, times: float | None
-    ) -> None:
-        self._client, self._wanted, self._since, self._times = client, wanted, since, times
-        self._names = plan_names(client)
-        if plan is None:
-            self._paths, self._numbers = list(self._names), None
-        else:
-            self._paths = [client.plan(plan).path]
-            self._numbers = [number_of(self._paths[0])]
-        self._read: list[Across] = []
-
-    def rows(self) -> Iterator[EndedTask | FoundTask]:
-        """Those that have ended, by plan and number, then the others.
-
-        The others are read first: what ends meanwhile is told as ended, or as it was before.
-        """
-        spare_a_reader()
-        longest = self._longest()
-        others = dict[tuple[str, str], FoundTask]()
-        if self._wanted.state not in ENDED:
-            others = {(task.plan, task.number): task for task in self._unfinished(longest)}
-        if self._wanted.state is None or self._wanted.state in ENDED:
-            across = Across(self._client.values, self._paths, self._since)
-            self._read.append(across)
-            for task in find_ended(across, self._names, self._wanted, self._since, longest):
-                other = others.pop((task.plan, task.number), None)
-                is_dead = other is not None and other.state == "dead"
-                yield task._replace(state="dead") if is_dead else task
-        yield from others.values()
-
-    def _longest(self) -> Callable[[str], float] | None:
-        """For the name of a task the seconds: only tasks that ran longer match."""
-        if self._times is None:
-            least = self._wanted.longer_than
-            return None if least is None else lambda _: least
-        times = self._times
-        if self._wanted.state not in (None, RUNNING, *ENDED):
-            raise click.UsageError(
-                f"no task that is {self._wanted.state} runs, so no factor such as 3x fits: give "
-                "--longer-than a time such as 90s"
-            )
-        across = Across(self._client.values, list(self._names))
-        known = usual(across)
-        self._read.append(across)
-        self._paths = [path for path in self._paths if known.exceeded(path, times)]
-        return lambda name: times * known.seconds(name)
-
-    def _unfinished(self, longest: Callable[[str], float] | None) -> Iterator[FoundTask]:
-        if self._times is None or longest is None:
-            yield from find_tasks(self._client, self._wanted, self._numbers)
-            return
-        for task in find_tasks(self._client, self._wanted._replace(state=RUNNING), self._numbers):
-            if time.time() - task.since > longest(task.name or ""):
-                yield task
-
-    @property
-    def gaps(self) -> list[str]:
-        return list(dict.fromkeys(told for across in self._read for told in across.gaps))
-
-
-# ---- `zkplan task ls`: the tasks of a plan or of all plans, filtered; kept outcomes.
-
-
-_TIMES = re.compile(r"\d{1,6}(\.\d{1,3})?x")
-
-
-class _Times(NamedTuple):
-    """So many times as long as is usual."""
+class _Factor(NamedTuple):
+    """A multiple of the usual time."""
 
     times: float
 
 
-def _longer(ctx: click.Context, param: click.Parameter, value: str | None) -> float | _Times | None:
-    """Seconds, or a number of times such as 3x. Raises BadParameter."""
-    if _TIMES.fullmatch(value or ""):
-        return _Times(float(str(value)[:-1]))
+def _longer(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> float | _Factor | None:
+    """Read a time, or a factor such as 3x. Raises BadParameter."""
+    if _FACTOR.fullmatch(value or ""):
+        return _Factor(float(str(value)[:-1]))
     return seconds(ctx, param, value)
 
 
@@ -131,14 +59,16 @@ def _longer(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
 @click.option(
     "--state",
     type=click.Choice([*STATES, *ENDED]),
-    help=f"Tasks in that state; {', '.join(ENDED)} with --all.",
+    help=f"Tasks in this state; {', '.join(ENDED)} with --all.",
 )
 @click.option(
     "--worker", metavar="ID", help="Tasks that this worker holds, or ran; its ID may be cut."
 )
-@click.option("--name", metavar="GLOB", help="Tasks of such a name, as 'load-*'.")
+@click.option("--name", metavar="GLOB", help="Tasks with this name, such as 'load-*'.")
 @click.option(
-    "--error", metavar="GLOB", help="Tasks whose last exception has such a type, as TimeoutError."
+    "--error",
+    metavar="GLOB",
+    help="Tasks whose last exception has this type, such as TimeoutError.",
 )
 @click.option(
     "--longer-than",
@@ -148,9 +78,7 @@ def _longer(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     "10m, 12h. With --all also a factor such as 3x: tasks that ran longer than 3 times the median "
     "of all tasks with their name.",
 )
-@click.option(
-    "--limit", type=click.IntRange(1), help="List at most this many tasks; by default all."
-)
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of tasks; by default all.")
 @click.option(
     "--all",
     "with_ended",
@@ -168,8 +96,7 @@ def _longer(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     is_flag=True,
     help="List the kept results and failures instead of the unfinished tasks.",
 )
-@output_option
-@connection_options
+@result_options
 def list_tasks(
     plan: str | None,
     all_plans: bool,
@@ -177,7 +104,7 @@ def list_tasks(
     outcomes: bool,
     with_ended: bool,
     since: float | None,
-    longer_than: float | _Times | None,
+    longer_than: float | _Factor | None,
     output: str,
     settings: Settings,
     **given: Any,
@@ -185,34 +112,34 @@ def list_tasks(
     """List the unfinished tasks of a plan, oldest first, each with its state; with --all also those
     that have ended.
 
-    With --all-plans or a filter also since when a task has been in its state. Of what a worker has
-    claimed, the oldest tasks are `running`, as many as it has slots, and the others are `claimed
-    ahead`: the tree has no record of what runs. `since` is then when the task was claimed; its
-    function began then or later. Of a task that has ended, `since` is when it ended.
+    With --all-plans or a filter also since when a task has been in its state. The tree has no
+    record of what runs: of the tasks that a worker has claimed, the oldest are `running`, as many
+    as it has slots, and the others are `claimed ahead`. `since` is then when the task was claimed;
+    its function began then or later. Of a task that has ended, `since` is when it ended.
     """
-    times = longer_than.times if isinstance(longer_than, _Times) else None
-    wanted = Filter(**given, longer_than=None if isinstance(longer_than, _Times) else longer_than)
+    times = longer_than.times if isinstance(longer_than, _Factor) else None
+    wanted = Filter(**given, longer_than=None if isinstance(longer_than, _Factor) else longer_than)
     if all_plans == (plan is not None):
         raise click.UsageError("give a PLAN, or --all-plans")
     if outcomes and (all_plans or with_ended or times or wanted != Filter()):
         raise click.UsageError("--outcomes lists the outcomes of one PLAN, without a filter")
     if not with_ended and (since is not None or times is not None or wanted.state in ENDED):
         raise click.UsageError(
-            f"--since, --longer-than 3x and --state {'|'.join(ENDED)} are of tasks that have "
-            "ended: add --all"
+            f"--since, --longer-than 3x and --state {'|'.join(ENDED)} need --all: they are for "
+            "tasks that have ended"
         )
     with open_client(settings) as client:
-        ended = WithEnded(client, plan, wanted, since or 0.0, times) if with_ended else None
+        ended = _WithEnded(client, plan, wanted, since or 0.0, times) if with_ended else None
         if ended is not None:
-            listing = _Listing(ended.rows(), COLUMNS, None)
+            listing = _Listing(ended.rows(), COLUMNS)
         else:
-            listing = _listing(client, plan, wanted, outcomes)
+            listing = _unfinished(client, plan, wanted, outcomes)
         rows = (_row(each._asdict(), output) for each in islice(listing.rows, limit))
         shown = print_rows(rows, output, listing.columns)
-        for told in ended.gaps if ended is not None else ():
-            click.echo(told, err=True)
+        for gap in ended.gaps if ended is not None else ():
+            click.echo(gap, err=True)
         if plan is None:
-            # Those that may be read are listed all the same.
+            # Refused last, so that the tasks that may be read are listed.
             client.transport.run(refuse_hidden(client.paths))
         if shown != limit:
             return
@@ -223,30 +150,94 @@ def list_tasks(
 
 
 class _Listing(NamedTuple):
-    """`total` is None where nobody knows it before the end."""
+    """`total` is None where it is not known before the end."""
 
     rows: Iterator[OutcomeSummary | FoundTask | EndedTask]
     columns: tuple[str, ...]
-    total: int | None
+    total: int | None = None
 
 
-def _listing(client: Client, plan: str | None, wanted: Filter, outcomes: bool) -> _Listing:
+def _unfinished(client: Client, plan: str | None, wanted: Filter, outcomes: bool) -> _Listing:
     if plan is None:
-        return _Listing(find_tasks(client, wanted), FoundTask._fields, None)
+        return _Listing(find_tasks(client, wanted), FoundTask._fields)
     found = client.plan(plan)
     if outcomes:
-        total = found.status().outcomes
-        return _Listing(iter(found.outcomes()), OutcomeSummary._fields, total)
+        return _Listing(iter(found.outcomes()), OutcomeSummary._fields, found.status().outcomes)
     tasks = find_tasks(client, wanted, [number_of(found.path)])
     if wanted != Filter():
-        return _Listing(tasks, FoundTask._fields, None)
+        return _Listing(tasks, FoundTask._fields)
     return _Listing(tasks, TaskSummary._fields, found.status().tasks)
 
 
 def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
-    for name in ("due", "when", "since", "started"):
-        if facts.get(name) is not None:
-            facts[name] = date_time(facts[name], output != "json")
+    facts = with_dates(facts, output, "due", "when", "since", "started")
     if facts["name"] is None and output != "json":
         facts["name"] = "(cannot be read here)"
     return facts
+
+
+class _WithEnded:
+    """Tasks of one plan, or of all if `plan` is None, those that have ended too.
+
+    `times`: only tasks that ran, or run by now, this many times as long as tasks of their name
+    usually do. `gaps` lists what is missing in the histories, once the rows are listed.
+    """
+
+    def __init__(
+        self, client: Client, plan: str | None, wanted: Filter, since: float, times: float | None
+    ) -> None:
+        self._client, self._wanted, self._since, self._times = client, wanted, since, times
+        self._names = plan_names(client)
+        self._paths = list(self._names) if plan is None else [client.plan(plan).path]
+        self._numbers = None if plan is None else [number_of(self._paths[0])]
+        self._read: list[Across] = []
+
+    def rows(self) -> Iterator[EndedTask | FoundTask]:
+        """Yield those that have ended, by plan and number, then the others.
+
+        It reads the others first: what ends meanwhile is listed as ended, or as it was before.
+        """
+        spare_a_reader()
+        longest = self._longest()
+        others = dict[tuple[str, str], FoundTask]()
+        if self._wanted.state not in ENDED:
+            others = {(task.plan, task.number): task for task in self._unfinished(longest)}
+        if self._wanted.state is None or self._wanted.state in ENDED:
+            across = self._across(self._paths, self._since)
+            for task in find_ended(across, self._names, self._wanted, self._since, longest):
+                other = others.pop((task.plan, task.number), None)
+                is_dead = other is not None and other.state == "dead"
+                yield task._replace(state="dead") if is_dead else task
+        yield from others.values()
+
+    def _across(self, paths: list[str], since: float = 0.0) -> Across:
+        across = Across(self._client.values, paths, since)
+        self._read.append(across)
+        return across
+
+    def _longest(self) -> Callable[[str], float] | None:
+        """Return the seconds for the name of a task: only tasks that ran longer match."""
+        if self._times is None:
+            least = self._wanted.longer_than
+            return None if least is None else lambda _: least
+        times = self._times
+        if self._wanted.state not in (None, RUNNING, *ENDED):
+            raise click.UsageError(
+                f"no task that is {self._wanted.state} runs, so a factor such as 3x does not fit: "
+                "give --longer-than a time such as 90s"
+            )
+        known = usual(self._across(list(self._names)))
+        self._paths = [path for path in self._paths if known.exceeded(path, times)]
+        return lambda name: times * known.seconds(name)
+
+    def _unfinished(self, longest: Callable[[str], float] | None) -> Iterator[FoundTask]:
+        if self._times is None or longest is None:
+            yield from find_tasks(self._client, self._wanted, self._numbers)
+            return
+        for task in find_tasks(self._client, self._wanted._replace(state=RUNNING), self._numbers):
+            if time.time() - task.since > longest(task.name or ""):
+                yield task
+
+    @property
+    def gaps(self) -> list[str]:
+        return list(dict.fromkeys(gap for across in self._read for gap in across.gaps))

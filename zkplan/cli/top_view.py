@@ -8,7 +8,8 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,52 +19,46 @@ from rich.control import Control
 from rich.text import Text
 
 from ..basics.text import count, duration, one_line
-from ..errors import ServerRolledBack, ZkplanError, ZooKeeperUnavailable
+from ..errors import ServerRolledBack, ZooKeeperUnavailable
 from ..transport import Transport
-from ..views.overview import Observer, Overview, PlanNow, TaskNow
+from ..views.overview import Observer, Overview, PlanNow
 
 #: The smallest picture that is drawn; a smaller terminal shows a part of it.
 WIDTH_MIN, HEIGHT_MIN = 60, 12
-#: From that width on plans say how much of them has finished.
+#: From this width on plans have a column with how much of them has finished.
 WIDE = 100
 _PLAIN, _HEAD, _ALERT = "", "bold reverse", "bold red"
 
 
 class Line(NamedTuple):
-    """One line of the picture, and how it looks: the name of a style of rich."""
+    """One line of the picture, and its style in rich."""
 
     text: str
     style: str = _PLAIN
 
 
-class _Column(NamedTuple):
-    """A column of a section; the one of `width` 0 takes what is left."""
-
-    title: str
-    width: int
-    is_number: bool = False
-
-
 class _Section(NamedTuple):
-    """A part of the picture: rows, of which as many are drawn as have room."""
+    """A part of the picture; it has as many rows as there is room.
 
-    title: str
-    columns: Sequence[_Column]
+    `columns` are the titles and their widths. Numbers, with a negative width, stand on the right;
+    the column of width 0 takes what is left. `total` counts also the rows that were not read.
+    """
+
+    columns: dict[str, int]
     rows: Sequence[Sequence[str]]
     total: int
     style: str = _PLAIN
 
 
 def picture(seen: Overview, place: str, notice: str, width: int, height: int) -> list[Line]:
-    """The lines for that room. `place` says which root it is, `notice` what is wrong with what is
-    shown, such as a server that is away."""
+    """Draw the lines for a terminal. `place` names the root. `notice` says what is wrong with the
+    picture, such as a server that is away."""
     width, height = max(width, WIDTH_MIN), max(height, HEIGHT_MIN)
     at = datetime.fromtimestamp(seen.when).strftime("%Y-%m-%d %H:%M:%S")
-    head = [Line(_fit(f"zkplan top  {at}  {place}", width), "bold")]
-    head.append(Line(_fit(notice, width), _ALERT) if notice else Line(_fit(_totals(seen), width)))
+    lines = [Line(_fit(f"zkplan top  {at}  {place}", width), "bold")]
+    lines.append(Line(_fit(notice or _totals(seen), width), _ALERT if notice else _PLAIN))
     sections = [each for each in _sections(seen, width >= WIDE) if each.rows]
-    lines = list(head)
-    rooms = _shared([len(each.rows) for each in sections], height - len(head) - len(sections))
+    rooms = _shared([len(each.rows) for each in sections], height - len(lines) - len(sections))
     for section, room in zip(sections, rooms, strict=True):
         lines += _drawn(section, room, width)
     if not sections:
@@ -73,96 +68,88 @@ def picture(seen: Overview, place: str, notice: str, width: int, height: int) ->
 
 def _totals(seen: Overview) -> str:
     running = sum(worker.running for worker in seen.workers)
-    told = [
-        f"{count(len(seen.plans), 'active plan')} of {len(seen.plans) + seen.others:,}",
-        count(len(seen.workers), "worker"),
-        f"{running:,} running, {seen.held - running:,} ahead",
-        "rate: later" if seen.rate is None else f"{_rate(seen.rate)} tasks/s",
-    ]
-    return " | ".join(told)
+    return " | ".join(
+        [
+            f"{count(len(seen.plans), 'active plan')} of {len(seen.plans) + seen.others:,}",
+            count(len(seen.workers), "worker"),
+            f"{running:,} running, {seen.held - running:,} ahead",
+            "rate: later" if seen.rate is None else f"{_rate(seen.rate)} tasks/s",
+        ]
+    )
 
 
-def _sections(seen: Overview, is_wide: bool) -> Iterable[_Section]:
+_LATE = {"SINCE": -8, "LATE": 0}
+_PLANS = {
+    "PLAN": -6, "NAME": 0, "STATE": 8, "DONE": -5, "LEFT": -7, "RUN": -5, "AHEAD": -5,
+    "RUNNABLE": -8, "DEAD": -5, "RATE/S": -7, "ENDS IN": -8,
+}  # fmt: skip
+_TASKS = {"FOR": -8, "PLAN": -6, "TASK": -7, "NAME": 0, "STATE": 13, "WORKER": 22}
+_WORKERS = {
+    "WORKER": 0, "HOST": 16, "STATE": 8, "RUN": -7, "ABANDONED": -9, "AHEAD": -6, "LONGEST": -8,
+}  # fmt: skip
+_QUEUES = {"QUEUE": 0, "RUNNABLE": -9, "RUN": -7, "AHEAD": -7, "WORKERS": -7}
+
+
+def _sections(seen: Overview, is_wide: bool) -> Iterator[_Section]:
     late = [[_by(each.by), each.text] for each in seen.late]
-    yield _Section("LATE", _LATE, late, len(late), _ALERT)
-    plans = sorted(seen.plans, key=_first)
-    rows, columns = [_plan(each) for each in plans], _PLANS
-    if not is_wide:
-        rows, columns = [row[:_DONE] + row[_DONE + 1 :] for row in rows], _PLANS_NARROW
-    yield _Section("PLAN", columns, rows, len(plans))
-    tasks = [_task(each, seen.when) for each in seen.tasks]
-    yield _Section("TASK", _TASKS, tasks, seen.held)
+    yield _Section(_LATE, late, len(late), _ALERT)
+    plans = [_plan(each) for each in sorted(seen.plans, key=_first)]
+    names = [name for name in _PLANS if is_wide or name != "DONE"]
+    rows = [[row[name] for name in names] for row in plans]
+    yield _Section({name: _PLANS[name] for name in names}, rows, len(rows))
+    tasks = [
+        [
+            *(_for(seen.when, held.since), str(int(held.plan)), str(int(held.task))),
+            "(cannot be read here)" if name is None else name,
+            *(held.state, held.worker),
+        ]
+        for held, name in seen.tasks
+    ]
+    yield _Section(_TASKS, tasks, seen.held)
     workers = [
         [
             *(worker.record.id, worker.record.host, worker.record.state),
             f"{worker.running}/{worker.record.slots}",
             *(f"{worker.record.abandoned:,}", f"{worker.ahead:,}"),
-            "" if worker.since is None else duration(max(0.0, seen.when - worker.since)),
+            "" if worker.since is None else _for(seen.when, worker.since),
         ]
         for worker in sorted(seen.workers, key=lambda worker: worker.since or seen.when)
     ]
-    yield _Section("WORKER", _WORKERS, workers, len(workers))
+    yield _Section(_WORKERS, workers, len(workers))
     queues = [
         [each.name, *(f"{number:,}" for number in each[1:])]
         for each in sorted(seen.queues, key=lambda each: -each.runnable - each.running)
     ]
-    yield _Section("QUEUE", _QUEUES, queues, len(queues))
+    yield _Section(_QUEUES, queues, len(queues))
 
 
 def _first(plan: PlanNow) -> tuple[float, int, int, str]:
-    """Plans in which most happens come first. Rates that differ little do not make them change
+    """Sort plans in which most happens first. Rates that differ little do not make them change
     places at each look."""
     seen = plan.status
-    return (
-        -float(f"{plan.rate or 0.0:.1g}"),
-        -plan.running - plan.ahead,
-        -seen.runnable - seen.dead,
-        plan.number,
-    )
+    rate = float(f"{plan.rate or 0.0:.1g}")
+    return -rate, -plan.running - plan.ahead, -seen.runnable - seen.dead, plan.number
 
 
-_LATE = (_Column("SINCE", 8, True), _Column("LATE", 0))
-_PLANS: tuple[_Column, ...] = (
-    _Column("PLAN", 6, True), _Column("NAME", 0), _Column("STATE", 8),
-    _Column("DONE", 5, True), _Column("LEFT", 7, True),
-    _Column("RUN", 5, True), _Column("AHEAD", 5, True), _Column("RUNNABLE", 8, True),
-    _Column("DEAD", 5, True), _Column("RATE/S", 7, True), _Column("ENDS IN", 8, True),
-)  # fmt: skip
-_DONE = 3
-_PLANS_NARROW = _PLANS[:_DONE] + _PLANS[_DONE + 1 :]
-_TASKS = (
-    _Column("FOR", 8, True), _Column("PLAN", 6, True), _Column("TASK", 7, True), _Column("NAME", 0),
-    _Column("STATE", 13), _Column("WORKER", 22),
-)  # fmt: skip
-_WORKERS = (
-    _Column("WORKER", 0), _Column("HOST", 16), _Column("STATE", 8), _Column("RUN", 7, True),
-    _Column("ABANDONED", 9, True), _Column("AHEAD", 6, True), _Column("LONGEST", 8, True),
-)  # fmt: skip
-_QUEUES = (
-    _Column("QUEUE", 0), _Column("RUNNABLE", 9, True), _Column("RUN", 7, True),
-    _Column("AHEAD", 7, True), _Column("WORKERS", 7, True),
-)  # fmt: skip
-
-
-def _plan(plan: PlanNow) -> list[str]:
+def _plan(plan: PlanNow) -> dict[str, str]:
     seen = plan.status
-    return [
-        *(str(int(plan.number)), seen.name, seen.state),
-        f"{100 * seen.finished // seen.added} %" if seen.added else "",
-        f"{seen.tasks:,}",
-        *(f"{plan.running:,}", f"{plan.ahead:,}", f"{seen.runnable:,}", f"{seen.dead:,}"),
-        "" if plan.rate is None else _rate(plan.rate),
-        "" if plan.left is None else duration(plan.left, up=True),
-    ]
+    return {
+        "PLAN": str(int(plan.number)),
+        "NAME": seen.name,
+        "STATE": seen.state,
+        "DONE": f"{100 * seen.finished // seen.added} %" if seen.added else "",
+        "LEFT": f"{seen.tasks:,}",
+        "RUN": f"{plan.running:,}",
+        "AHEAD": f"{plan.ahead:,}",
+        "RUNNABLE": f"{seen.runnable:,}",
+        "DEAD": f"{seen.dead:,}",
+        "RATE/S": "" if plan.rate is None else _rate(plan.rate),
+        "ENDS IN": "" if plan.left is None else duration(plan.left, up=True),
+    }
 
 
-def _task(task: TaskNow, now: float) -> list[str]:
-    held = task.held
-    name = "(cannot be read here)" if task.name is None else task.name
-    held_for = duration(max(0.0, now - held.since))
-    return [
-        *(held_for, str(int(held.plan)), str(int(held.task)), name, held.state, held.worker),
-    ]
+def _for(now: float, since: float) -> str:
+    return duration(max(0.0, now - since))
 
 
 def _by(seconds: float | None) -> str:
@@ -176,7 +163,7 @@ def _rate(rate: float) -> str:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """Share lines among sections: all get the same, and what one does not need goes to the others.
+    """Share lines equally among sections; what one does not need goes to the others.
 
     >>> _shared([1, 50, 50], 21), _shared([2, 2], 50)
     ([1, 10, 10], [2, 2])
@@ -191,49 +178,35 @@ def _shared(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def _drawn(section: _Section, room: int, width: int) -> Iterable[Line]:
-    flexible = width - sum(each.width + 1 for each in section.columns if each.width) - 1
-    widths = [each.width or max(flexible, 4) for each in section.columns]
-    titles = [each.title for each in section.columns]
-    shown = min(room, len(section.rows))
-    if shown < section.total:
-        at = next(index for index, each in enumerate(section.columns) if not each.width)
-        titles[at] += f" {shown:,}/{section.total:,}"
-    yield Line(_row(titles, section.columns, widths, width), _HEAD)
-    for row in section.rows[:shown]:
-        yield Line(_row(row, section.columns, widths, width), section.style)
+    titles, widths = list(section.columns), list(section.columns.values())
+    flexible = widths.index(0)
+    widths[flexible] = max(4, width - sum(abs(each) + 1 for each in widths if each) - 1)
+    rows = section.rows[:room]
+    if len(rows) < section.total:
+        titles[flexible] += f" {len(rows):,}/{section.total:,}"
+    for cells, style in [(titles, _HEAD), *((row, section.style) for row in rows)]:
+        line = " ".join(_fit(cell, wide) for cell, wide in zip(cells, widths, strict=True))
+        yield Line(_fit(line, width), style)
 
 
-def _row(
-    cells: Sequence[str], columns: Sequence[_Column], widths: Sequence[int], width: int
-) -> str:
-    made = [
-        _fit(cell, wide, right=column.is_number)
-        for cell, column, wide in zip(cells, columns, widths, strict=True)
-    ]
-    return _fit(" ".join(made), width)
-
-
-def _fit(text: str, width: int, right: bool = False) -> str:
-    """The text on exactly so many cells of a terminal; what is cut off is marked."""
-    text = one_line(text)
+def _fit(text: str, width: int) -> str:
+    """Bring the text to this many cells of a terminal, on the right where the width is negative. A
+    cut is marked."""
+    text, room = one_line(text), abs(width)
     wide = cell_len(text)
-    if wide > width:
-        return set_cell_size(text, width - 1) + "…"
-    return " " * (width - wide) + text if right else text + " " * (width - wide)
+    if wide > room:
+        return set_cell_size(text, room - 1) + "…"
+    blanks = " " * (room - wide)
+    return blanks + text if width < 0 else text + blanks
 
 
-#: Draws what there is for a width and a height.
-Draw = Callable[[int, int], list[Line]]
-
-
-# ---- The live view of `zkplan top`: one thread looks, this one draws, so that a silent server is
-# told.
+# ---- The live view: one thread looks, this one draws, so that it can report a silent server.
 #
 # Signals, resizing and new looks wake the drawing thread through a pipe: a handler must not touch
 # locks.
 
 
-#: Seconds without a new look after which the view says so.
+#: Seconds without a new look after which the view reports it.
 _SILENT_S = 2.0
 _DRAWN_EVERY_S = 1.0
 
@@ -248,7 +221,7 @@ class _LastRecord(logging.Handler):
 
 
 def keep_logs() -> _LastRecord:
-    """Have no log line written to the terminal, from before the client is opened."""
+    """Write no log line to the terminal. Call it before the client is opened."""
     kept = _LastRecord(logging.WARNING)
     logging.basicConfig(level=logging.INFO, handlers=[kept])
     return kept
@@ -270,16 +243,15 @@ class Live:
         self._console = Console()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        os.set_blocking(self._woken, False)
         self._ended = False
-        #: What the looking thread has seen last, and when by the monotonic clock.
+        #: What the other thread has seen last, and when by the monotonic clock.
         self._seen: Overview | None = None
         self._seen_at = time.monotonic()
         self._silence = ""
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Draw until a signal ends it. Raises what ends the looking thread."""
+        """Draw until a signal ends it. Raises the error that ends the other thread."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._end())
         signal.signal(signal.SIGWINCH, lambda *_: self._wake_up())
@@ -288,8 +260,8 @@ class Live:
             while not self._ended and self._error is None:
                 self._console.control(Control.home())
                 screen.update(self._drawn())
-                select.select([self._woken], [], [], _DRAWN_EVERY_S)
-                self._read_pipe()
+                if select.select([self._woken], [], [], _DRAWN_EVERY_S)[0]:
+                    os.read(self._woken, 4096)
         if self._error is not None and not self._ended:
             raise self._error
 
@@ -298,20 +270,11 @@ class Live:
         self._wake_up()
 
     def _wake_up(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # a full pipe wakes as well
             os.write(self._wake, b"x")
-        except BlockingIOError:
-            pass  # the pipe is full: it wakes up anyway
-
-    def _read_pipe(self) -> None:
-        try:
-            while os.read(self._woken, 4096):
-                pass
-        except BlockingIOError:
-            pass
 
     def _look_on(self) -> None:
-        """On a thread of its own."""
+        """Run the thread that looks."""
         try:
             while not self._ended:
                 started = time.monotonic()
@@ -325,9 +288,7 @@ class Live:
                     self._silence = str(error)  # it may come back: ask again
                 self._wake_up()
                 time.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
-        except ZkplanError as error:
-            self._error = error
-        except BaseException as error:  # whatever it is, the terminal is given back first
+        except BaseException as error:  # the terminal is restored before it is raised
             self._error = error
         finally:
             self._wake_up()
@@ -336,8 +297,8 @@ class Live:
         width, height = self._console.size
         seen = self._seen
         if seen is None:
-            told = self._notice() or "looking …"
-            return Group(Text(one_line(f"zkplan top  {self._place}: {told}")))
+            notice = self._notice() or "looking …"
+            return Group(Text(one_line(f"zkplan top  {self._place}: {notice}")))
         lines = picture(seen, self._place, self._notice(), width, height)
         # The last cell of the last line would scroll some terminals.
         return Group(
@@ -345,7 +306,7 @@ class Live:
         )
 
     def _notice(self) -> str:
-        """What is to be told of a server that does not answer; empty if it does."""
+        """Report a server that does not answer; empty if it does."""
         age_s = time.monotonic() - self._seen_at
         if age_s < self._interval_s + _SILENT_S and not self._silence:
             return ""

@@ -26,17 +26,8 @@ from ..runtime.plan_shares import check_policy
 from ..transport.addresses import is_embedded, server_at
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from . import EXIT_FAILED, spare_what_stays
-from .common import (
-    allow_option,
-    allowed_functions,
-    connection_options,
-    import_kinds,
-    import_path_option,
-    kinds_option,
-    log_options,
-    open_client,
-    set_import_path,
-)
+from .common import connection_options, log_options, open_client, setting_option
+from .functions import allowed_functions, function_options, import_kinds, set_import_path
 from .metrics import Place, metrics_options, trace_tasks, watched_processes, watched_worker
 from .supervisor import HangUp, Leaving, Successor, renew_on_change
 from .workers_queues_limits import drain, list_workers, pause, resume
@@ -61,27 +52,9 @@ logger = get_logger("zkplan.processes")
     default=THREADS_DEFAULT,
     help="Tasks that each process runs at a time.",
 )
-@click.option(
-    "--queue",
-    multiple=True,
-    metavar="NAME",
-    help="A queue to serve. May be given several times, the preferred queue first. "
-    "[env var: ZKPLAN_QUEUE; default: default]",
-)
-@click.option(
-    "--share",
-    type=click.Choice(POLICIES),
-    help="How plans of equal priority share the slots. greedy: the oldest plan goes first. "
-    "balanced: each plan gets equal running time. weighted: each gets running time by its weight. "
-    "[env var: ZKPLAN_SHARE; default: weighted]",
-)
-@click.option(
-    "--task-output",
-    metavar="SIZE",
-    help="Keep so much of what each attempt prints and logs, the last of it, with the history of "
-    "its plan: see `zkplan task logs`. At most 64KiB; 0 keeps nothing. "
-    "[env var: ZKPLAN_TASK_OUTPUT; default: 16KiB]",
-)
+@setting_option("queue", multiple=True)
+@setting_option("share", type=click.Choice(POLICIES), metavar=None)
+@setting_option("task_output")
 @click.option(
     "--processes",
     type=click.IntRange(1, 1000),
@@ -91,9 +64,9 @@ logger = get_logger("zkplan.processes")
 @click.option(
     "--max-abandoned",
     type=click.IntRange(1),
-    help="End the worker when this many functions were given up (timed out, cancelled) and still "
-    "hold a thread. By default one process has no limit, and goes on with fewer slots. With 2 or "
-    "more processes the default is that of --threads, and a process that ends is replaced.",
+    help="End the worker when this many functions timed out or were cancelled and still hold a "
+    "thread. By default one process has no limit, and goes on with fewer slots. With 2 or more "
+    "processes the default is that of --threads, and a process that ends is replaced.",
 )
 @click.option(
     "--grace",
@@ -105,15 +78,15 @@ logger = get_logger("zkplan.processes")
     "--reload",
     "reloads",
     is_flag=True,
-    help="For development: take new code, as with SIGHUP, whenever the file of a module changes "
-    "that tasks have imported.",
+    help="For development: load new code, as with SIGHUP, when the file of a module changes that "
+    "tasks have imported.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(["thread", "process"]),
     default="thread",
     help="Where tasks run that do not set `isolation`: in a thread of the worker, or each in a "
-    "process of its own (Linux), whose death costs one attempt of that task alone.",
+    "process of its own (Linux), whose death costs only one attempt of that task.",
 )
 @click.option(
     "--memory-limit",
@@ -125,12 +98,12 @@ logger = get_logger("zkplan.processes")
     "--tasks-per-child",
     type=click.IntRange(min=1),
     default=TASKS_PER_CHILD,
-    help="Replace the process of a slot after so many tasks.",
+    help="Replace the process of a slot after this many tasks.",
 )
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Log only warnings of zkplan itself. What tasks log stays the same.",
+    help="Log only warnings of zkplan itself. Tasks log as before.",
 )
 @click.option(
     "--log-messages",
@@ -146,9 +119,7 @@ logger = get_logger("zkplan.processes")
     help="Trace tasks with OpenTelemetry: a span for each attempt, sent to where the variables "
     "OTEL_… say. Needs zkplan[opentelemetry].",
 )
-@import_path_option
-@allow_option
-@kinds_option
+@function_options
 def worker(
     threads: int,
     processes: int,
@@ -170,10 +141,10 @@ def worker(
     """Run a worker. It claims and runs the tasks of all ready plans that are in its queues.
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
-    seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
-    at once. SIGHUP takes new code: the worker drains, and starts anew under the same process ID.
-    With --processes new processes start, and the old ones drain one by one. Tasks can import the
-    modules in the current folder.
+    seconds to end. The worker hands back the tasks that do not. At a second signal it hands them
+    back at once. SIGHUP loads new code: the worker drains, and starts again under the same process
+    ID. With --processes new processes start, and the old ones drain one by one. Tasks can import
+    the modules in the current folder.
 
     With --serializer json nothing is unpickled, and only what --allow and --kinds name runs.
     """
@@ -184,7 +155,10 @@ def worker(
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
     allowed_functions(settings, allow, kinds)
-    _set_up_logs(quiet, log_messages)
+    if quiet:
+        logging.getLogger("zkplan").setLevel(logging.WARNING)
+    if log_messages:
+        MESSAGES.setLevel(logging.INFO)
     take_secrets_away()  # they are read, and tasks see the environment of their worker
     check_isolation(isolation)
     limit = memory_bytes(memory_limit, "--memory-limit")
@@ -224,7 +198,7 @@ def _work(
     metrics: Place | None,
     reloads: bool,
 ) -> None:
-    """Run one worker in this process until it is told to stop."""
+    """Run one worker in this process until a signal stops it."""
     hang_up = HangUp()
     successor = Successor(settings, line, hang_up)
     client = open_client(settings, creates=True)
@@ -261,8 +235,8 @@ def _leave_threads(code: int) -> NoReturn:
 
 
 def _end_in_any_case(within_s: int) -> None:
-    """SIGALRM ends the process whatever its threads have left behind, such as a lock that is never
-    released. It needs neither a thread nor memory."""
+    """Let SIGALRM end the process, even if its threads left a lock that is never released. It needs
+    neither a thread nor memory."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(within_s)
 
@@ -282,17 +256,9 @@ def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float, hang_up: Han
     hang_up.install(renew, leaving.leave)
     # A process that a task forks must end by these signals: it has no worker to drain.
     os.register_at_fork(after_in_child=_forget_signals)
-    # This does not hurry a worker that drains already: a later `stop` can only shorten the
-    # grace.
+    # A worker that drains already keeps its pace: a later `stop` can only shorten the grace.
     line.leave_with_supervisor(leaving.leave)
     return leaving
-
-
-def _set_up_logs(quiet: bool, log_messages: bool) -> None:
-    if quiet:
-        logging.getLogger("zkplan").setLevel(logging.WARNING)
-    if log_messages:
-        MESSAGES.setLevel(logging.INFO)
 
 
 def _supervise(

@@ -1,10 +1,8 @@
-"""`zkplan worker ls|drain|pause|resume`, `zkplan queue` and `zkplan limit`: who works, on which
-queues, within which limits."""
+"""`zkplan worker ls|drain|pause|resume`, `zkplan queue`, `zkplan limit`: who works, on what."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -17,83 +15,85 @@ from ..protocol.features.limits import PERIODS_S, SIZE_MAX, LimitStatus, Per
 from ..views.find_tasks import task_names
 from ..views.queues import QueueStatus
 from ..views.workers import RUNNING, Held, held_tasks
-from .common import connection_options, open_client, output_option, print_rows, tell_none
+from .common import (
+    F,
+    connection_options,
+    open_client,
+    print_rows,
+    report_empty,
+    result_options,
+    with_dates,
+)
 
 #: How many tasks of each worker a table names.
 _NAMED = 3
-_SAID = tuple(name for name in WorkerRecord._fields if name not in ("abandoned", "format"))
-_COLUMNS_LISTED = (*_SAID, "format", "busy", "abandoned", "ahead", "since", "runs")
+_RECORD = tuple(name for name in WorkerRecord._fields if name not in ("abandoned", "format"))
+_COLUMNS_LISTED = (*_RECORD, "format", "busy", "abandoned", "ahead", "since", "runs")
 
 
 @click.command("ls")
-@output_option
-@connection_options
+@result_options
 def list_workers(output: str, settings: Settings) -> None:
     """List the living workers, and what each runs: PLAN/TASK, its name, and for how long.
 
     The tree has no record of what runs: the oldest claims of a worker count, as many as it has
-    slots (`busy`). The others are claimed `ahead`. `abandoned` functions were given up, because
-    they timed out or were cancelled, and still hold a thread each. A worker runs plans of its
-    `format` alone. `since` is when it claimed the
-    task that it holds longest; the function began then or later.
+    slots (`busy`). The others are claimed `ahead`. `abandoned` functions timed out or were
+    cancelled, and still hold a thread each. A worker runs only plans of its `format`. `since` is
+    when it claimed the task that it holds longest; the function began then or later.
     """
-    people = output != "json"
     with open_client(settings) as client:
         found = client.transport.run(held_tasks(client.paths))
-        running = [held for held in found.claims if held.state == RUNNING]
-        by_worker: dict[str, list[Held]] = {}
-        for held in running:
-            by_worker.setdefault(held.worker, []).append(held)
-        shown = [
-            each for mine in by_worker.values() for each in (mine[:_NAMED] if people else mine)
-        ]
-        names = task_names(client, [(held.plan, held.task) for held in shown])
-        rows = []
-        for worker in found.workers:
-            mine = by_worker.get(worker.id, [])
-            row = worker._asdict() | {"busy": worker.busy, "ahead": worker.claims - len(mine)}
-            row["started"] = date_time(worker.started, people)
-            row["since"] = date_time(mine[0].since, people) if mine else None
-            if people:
-                row["queues"] = ", ".join(worker.queues)
-                row["runs"] = _told(mine, names)
-            else:
-                row["runs"] = [_facts(held, names) for held in mine]
-            rows.append(row)
+        by_worker: dict[str, list[Held]] = {worker.id: [] for worker in found.workers}
+        for held in found.claims:
+            if held.state == RUNNING:
+                by_worker.setdefault(held.worker, []).append(held)
+        most = None if output == "json" else _NAMED
+        listed = [held for running in by_worker.values() for held in running[:most]]
+        names = task_names(client, [(held.plan, held.task) for held in listed])
+        rows = [_row(worker, by_worker[worker.id], names, output) for worker in found.workers]
         print_rows(rows, output, _COLUMNS_LISTED)
         if not rows:
-            tell_none("worker", client, settings.hosts)
+            report_empty("worker", client, settings.hosts)
 
 
 _Names = dict[tuple[str, str], str | None]
 
 
-def _told(mine: list[Held], names: _Names) -> str:
-    told = [
-        f"{int(held.plan)}/{int(held.task)} {names.get((held.plan, held.task)) or '?'} "
-        f"{duration(max(0.0, time.time() - held.since))}"
-        for held in mine[:_NAMED]
-    ]
-    more = len(mine) - _NAMED
-    return "; ".join(told) + (f"; … {more} more" if more > 0 else "")
+def _row(worker: WorkerRecord, running: list[Held], names: _Names, output: str) -> dict[str, Any]:
+    row = worker._asdict() | {"busy": worker.busy, "ahead": worker.claims - len(running)}
+    row["since"] = running[0].since if running else None
+    if output == "json":
+        row["runs"] = [
+            {
+                "plan": held.plan,
+                "number": held.task,
+                "name": names.get((held.plan, held.task)),
+                "since": date_time(held.since, people=False),
+            }
+            for held in running
+        ]
+    else:
+        row["queues"] = ", ".join(worker.queues)
+        named = [
+            f"{int(held.plan)}/{int(held.task)} {names.get((held.plan, held.task)) or '?'} "
+            f"{duration(max(0.0, time.time() - held.since))}"
+            for held in running[:_NAMED]
+        ]
+        more = [f"… {len(running) - _NAMED} more"] if len(running) > _NAMED else []
+        row["runs"] = "; ".join(named + more)
+    return with_dates(row, output, "started", "since")
 
 
-def _facts(held: Held, names: _Names) -> dict[str, Any]:
-    name = names.get((held.plan, held.task))
-    since = date_time(held.since, people=False)
-    return {"plan": held.plan, "number": held.task, "name": name, "since": since}
-
-
-# ---- `zkplan worker drain|pause|resume`: tell workers from another machine.
+# ---- `zkplan worker drain|pause|resume`: control workers from another machine.
 
 
 _COLUMNS_ORDERED = ("id", "host", "told", "tasks")
 
 
-def _which(function: Callable[..., Any]) -> Callable[..., Any]:
+def _which(function: F) -> F:
     named = click.argument("worker", metavar="ID", required=False)
     host = click.option("--host", metavar="HOST", help="All workers on this host instead of one.")
-    return named(host(output_option(connection_options(function))))
+    return named(host(result_options(function)))
 
 
 @click.command()
@@ -103,7 +103,7 @@ def _which(function: Callable[..., Any]) -> Callable[..., Any]:
     "--timeout",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Wait this long at most, then exit with code 4.",
+    help="Wait for at most this long, then exit with code 4.",
 )
 def drain(
     worker: str | None,
@@ -118,36 +118,36 @@ def drain(
     ID is its ID in `zkplan worker ls`, or the beginning of it. Running tasks have as long as they
     take. Its supervisor (`--processes`) does not replace it, and ends with the last one.
     """
-    told = _tell(worker, host, "draining", output, settings)
+    drained = _order(worker, host, "draining", output, settings)
     if wait or timeout is not None:
-        last = (0, 0)
+        last = ""
 
-        def tell(workers: int, tasks: int) -> None:
+        def show(workers: int, tasks: int) -> None:
             nonlocal last
-            if (workers, tasks) != last:
-                last = workers, tasks
-                many = f"{count(workers, 'worker')}, {count(tasks, 'task')}"
-                click.echo(f"draining: {many} left", err=True)
+            left = f"{count(workers, 'worker')}, {count(tasks, 'task')}"
+            if left != last:
+                click.echo(f"draining: {left} left", err=True)
+            last = left
 
         with open_client(settings) as client:
-            wait_until_gone(client, [each.id for each in told], timeout, tell)
+            wait_until_gone(client, [each.id for each in drained], timeout, show)
 
 
 @click.command()
 @_which
 def pause(worker: str | None, host: str | None, output: str, settings: Settings) -> None:
     """Have a worker claim nothing more until it is resumed. What it runs goes on."""
-    _tell(worker, host, "paused", output, settings)
+    _order(worker, host, "paused", output, settings)
 
 
 @click.command()
 @_which
 def resume(worker: str | None, host: str | None, output: str, settings: Settings) -> None:
     """Let a paused worker claim again."""
-    _tell(worker, host, "running", output, settings)
+    _order(worker, host, "running", output, settings)
 
 
-def _tell(
+def _order(
     worker: str | None, host: str | None, state: WorkerState, output: str, settings: Settings
 ) -> list[WorkerRecord]:
     if (worker is None) == (host is None):
@@ -161,7 +161,7 @@ def _tell(
     return found
 
 
-# ---- `zkplan queue ls`: the queues under a root, what waits in each, and who serves it.
+# ---- `zkplan queue ls`
 
 
 @click.group()
@@ -170,26 +170,21 @@ def queue() -> None:
 
 
 @queue.command("ls")
-@output_option
-@connection_options
+@result_options
 def list_queues(output: str, settings: Settings) -> None:
     """List the queues: waiting, runnable and running tasks of active plans, and the workers.
 
-    `oldest` is how many seconds the oldest runnable task of the queue has stood there.
+    `oldest` is how many seconds the oldest runnable task of the queue has been waiting there.
     """
     with open_client(settings) as client:
-        rows = []
-        for found in client.queues():
-            row = found._asdict()
-            if output != "json":
-                row["workers"] = len(found.workers)
-                row["oldest"] = "" if found.oldest is None else f"{found.oldest:.1f} s"
-            rows.append(row)
+        rows = [found._asdict() for found in client.queues()]
+        for row in rows if output != "json" else ():
+            row["workers"] = len(row["workers"])
+            row["oldest"] = "" if row["oldest"] is None else f"{row['oldest']:.1f} s"
         print_rows(rows, output, QueueStatus._fields)
 
 
-# ---- `zkplan limit set|ls|rm`: how many tasks that name a limit run at the same time, and which
-# do.
+# ---- `zkplan limit set|ls|rm`
 
 
 @click.group()
@@ -200,7 +195,9 @@ def limit() -> None:
 @limit.command("set")
 @click.argument("name")
 @click.argument("size", type=click.IntRange(0, SIZE_MAX))
-@click.option("--per", type=click.Choice(list(PERIODS_S)), help="SIZE tasks start within that time")
+@click.option(
+    "--per", type=click.Choice(list(PERIODS_S)), help="At most SIZE tasks start within this time."
+)
 @connection_options
 def set_limit(name: str, size: int, per: Per | None, settings: Settings) -> None:
     """Make the limit NAME, or change its size. A lower size stops no task that runs."""
@@ -221,33 +218,28 @@ def remove_limit(name: str, settings: Settings) -> None:
 
 
 @limit.command("ls")
-@output_option
-@connection_options
+@result_options
 def list_limits(output: str, settings: Settings) -> None:
     """List the limits, each with its size and the permits that are held: by which task, since when.
 
     The limit of a plan itself (`max_running`) is called plan-NUMBER.
     """
+    people = output != "json"
     with open_client(settings) as client:
         rows = []
         for found in client.limits():
-            held = [
-                permit._asdict() | {"since": date_time(permit.since, output != "json")}
-                for permit in found.held
-            ]
+            held = [with_dates(permit._asdict(), output, "since") for permit in found.held]
             row = found._asdict() | {"held": held}
-            if output != "json":
-                told = [
-                    f"task {int(each.task or 0)} of plan {int(each.plan or 0)} on {each.worker} "
-                    f"since {date_time(each.since, True)}"
+            if people:
+                holders = [
+                    f"task {int(each.task)} of plan {int(each.plan)} on {each.worker} since "
+                    f"{date_time(each.since, people)}"
                     for each in found.held
                     if each.task.isdecimal() and each.plan.isdecimal()
                 ]
-                row |= {"held": len(held), "by": "; ".join(told)}
+                row |= {"held": len(held), "by": "; ".join(holders)}
                 if found.unread:
                     row["size"] = f"unknown: {found.unread}"
             rows.append(row)
-        columns = (
-            LimitStatus._fields if output == "json" else ("name", "size", "held", "period", "by")
-        )
+        columns = ("name", "size", "held", "period", "by") if people else LimitStatus._fields
         print_rows(rows, output, columns)
