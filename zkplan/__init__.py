@@ -81,9 +81,9 @@ if TYPE_CHECKING:
     from .schedules import Schedule, ScheduleInfo
     from .tasks import Task
     from .views.history import Event
+    from .views.progress import PlanProgress
     from .views.queues import QueueStatus
     from .views.task_info import TaskInfo
-    from .views.task_lists import PlanProgress
     from .views.task_logs import TaskLog
     from .views.why_facts import Cause, Why
     from .worker import Worker
@@ -111,7 +111,7 @@ _NAMES = {
     "views.history": "Event",
     "views.queues": "QueueStatus",
     "views.task_info": "TaskInfo",
-    "views.task_lists": "PlanProgress",
+    "views.progress": "PlanProgress",
     "views.task_logs": "TaskLog",
     "views.why_facts": "Cause Why",
     "worker": "Worker",

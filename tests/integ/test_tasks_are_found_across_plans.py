@@ -21,7 +21,7 @@ from zkplan.protocol.transactions import Registration
 from zkplan.values.connection import together
 from zkplan.views import attention as unattended
 from zkplan.views import find_tasks as across
-from zkplan.views import overview
+from zkplan.views import overview, root_look
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 
@@ -242,7 +242,7 @@ def test_indexes_that_are_too_long_are_counted_and_not_read(
         plan.add_tasks([TaskSpec(int, not_before=3600) for _ in range(3)])
     observer = zkplan_client.observer()
     assert observer.look().plans[0].delayed == 3
-    monkeypatch.setattr(overview, "LISTED_MAX", 2)
+    monkeypatch.setattr(root_look, "LISTED_MAX", 2)
     assert observer.look().plans[0].delayed is None
 
 

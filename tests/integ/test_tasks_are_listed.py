@@ -16,9 +16,9 @@ from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
 from zkplan.protocol.core.load import VALUES_FIRST
 from zkplan.protocol.layout import PENDING, Entry, delayed_name
 from zkplan.protocol.requests import Node
-from zkplan.views import task_lists as unfinished
+from zkplan.views import unfinished
 from zkplan.views.dependencies import dependencies
-from zkplan.views.task_lists import TASKS_PER_READ
+from zkplan.views.unfinished import TASKS_PER_READ
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

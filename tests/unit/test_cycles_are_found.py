@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.protocol.features.task_place import Feeds
+from zkplan.protocol.features.task_cycles import Feeds
 
 TASKS = array("Q", [3, 5, 8, 9, 9_999_999_999])
 EDGES = st.lists(st.tuples(st.sampled_from(TASKS), st.sampled_from(TASKS)), max_size=9)

@@ -50,7 +50,7 @@ from zkplan.values.blobs import Reference
 from zkplan.values.check_blobs import references_in
 from zkplan.values.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.views import dependencies as neighbours
-from zkplan.views import task_lists as unfinished
+from zkplan.views import unfinished
 from zkplan.views.history import Events
 from zkplan.views.history_state import KINDS
 from zkplan.views.timeline import timeline
@@ -178,7 +178,7 @@ DECODERS: dict[str, Fuzzed] = {
         lambda data: [archived.described("a", each) for each in (data, gzip.compress(data))], BODIES
     ),
     "views.dependencies._edge": Fuzzed(neighbours._edge, BODIES),
-    "views.task_lists.name_of": Fuzzed(lambda data: unfinished.name_of(CODEC, data), ENVELOPES),
+    "views.unfinished.name_of": Fuzzed(lambda data: unfinished.name_of(CODEC, data), ENVELOPES),
     "protocol.features.schedules.Definition.from_bytes": Fuzzed(
         schedules.Definition.from_bytes, BODIES, RECORD
     ),

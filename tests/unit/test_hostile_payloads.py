@@ -23,8 +23,7 @@ from zkplan.values import function_codec as functions
 from zkplan.values.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 from zkplan.values.keyring import Ring, new_key
 from zkplan.values.plan_values import Values
-from zkplan.views import task_details, task_info
-from zkplan.views import task_lists as unfinished
+from zkplan.views import task_details, task_info, unfinished
 
 from .attempts import SOURCE, THREADS, Edge, job_of
 

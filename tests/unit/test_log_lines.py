@@ -15,7 +15,7 @@ import zkplan
 from zkplan.basics.log import get_logger
 from zkplan.cli import PrintableFormatter
 from zkplan.transport.kazoo_client import ComplaintLogger
-from zkplan.views.task_lists import progress_bar
+from zkplan.views.progress import progress_bar
 
 #: They need packages that not all tests may load.
 OF_OTHERS = tuple(f"zkplan.integrations.{name}" for name in ("dask", "joblib", "opentelemetry"))

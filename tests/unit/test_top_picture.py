@@ -14,7 +14,8 @@ from zkplan.protocol.core.workers import WorkerRecord
 from zkplan.protocol.features.schedules import Definition, Schedule, Upcoming
 from zkplan.protocol.records import PlanRecord
 from zkplan.views.attention import Late, late_things
-from zkplan.views.overview import Overview, PlanNow, QueueNow, TaskNow, WorkerNow
+from zkplan.views.overview import Overview, TaskNow
+from zkplan.views.root_look import PlanNow, QueueNow, WorkerNow
 from zkplan.views.workers import LEFT, RUNNING, Held
 
 NOW = 1_800_000_000.0

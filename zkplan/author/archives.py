@@ -30,15 +30,15 @@ from .plan_reader import PlanReader
 
 #: Where archives lie in the store. A plan's folder begins with `plan-`.
 FOLDER = "archive"
-#: So many bytes of an archive hold its first line, and that is how much is read to list it.
+#: How many bytes of an archive are read to list it: they hold its first line.
 HEAD_BYTES = 64 * 1024
 _NAME = re.compile(r"plan-[0-9]{10}-[\w-]{1,100}\.zkplan", re.ASCII)
 
 
 class Archived(NamedTuple):
-    """An archive in the store. `plan` is the name of the plan and `path` where it stood; both are
-    empty, and `exported` is None, where the file is damaged. `exported` is in seconds since 1970,
-    by the clock of who wrote it."""
+    """An archive in the store. `plan` is the name of the plan, `path` where it stood. `exported` is
+    when it was written, in seconds since 1970 by the clock of the writer. If the file is damaged,
+    `plan` and `path` are empty, and `exported` is None."""
 
     file: str
     plan: str
@@ -50,10 +50,10 @@ class Archived(NamedTuple):
 def archive_plan(client: Connection, plan_path: str) -> str:
     """Write the archive of a plan that has ended, read it back, and return its name.
 
-    An archive that is there is never written again: whoever wrote it may have removed half of the
-    plan since. So it is looked for behind the export, which would have seen such a half.
+    An archive is never overwritten: its writer may have removed half of the plan since. So this
+    looks for it again after the export, which would have seen such a half.
 
-    Raises StoreUnavailable where there is no store or it cannot be used, StoredValueLost where the
+    Raises StoreUnavailable if there is no store or it cannot be used, StoredValueLost if the
     archive is damaged, PlanNotFound, and what an export raises.
     """
     from .export import export_plan, read_through
@@ -62,7 +62,7 @@ def archive_plan(client: Connection, plan_path: str) -> str:
     stem = client.values.known_folder_of(plan_path)
     if not stem:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    # Each end has an archive of its own: a plan that has failed may have been retried.
+    # A failed plan may be retried and end again: each end has an archive of its own.
     retried = client.transport.run(status(plan_path)).retried
     name = f"{stem}-r{retried}.zkplan" if retried else f"{stem}.zkplan"
     if not _stands(store, name):

@@ -19,10 +19,10 @@ from ..values.connection import Connection
 from . import patience
 from .patience import Patience, wake_up
 
-#: So few tasks are watched one by one, since a result that is not kept shows in no list of results.
+#: The most tasks that are watched one by one: a result that is not kept is in no list of results.
 WATCHED_TASKS = 4
-#: A listing of the plan names all unfinished tasks. It is read if no more than so many times the
-#: tasks that are waited for are unfinished; otherwise each of these is looked for.
+#: The plan is listed if at most this many tasks are unfinished for each one that is waited for.
+#: Otherwise each of these is looked up.
 LISTED_PER_TASK = 20
 
 
@@ -42,8 +42,8 @@ class PlanTasks:
     """The tasks of one plan that are waited for.
 
     A task has completed when it has finished, when it is out of attempts, and when it can never
-    finish. The list of kept outcomes says what is new. A task whose outcome is not kept has left
-    the plan, which is read only when the plan's counters show that there is such a task.
+    finish. The list of kept outcomes shows what is new. A task whose outcome is not kept leaves the
+    plan. The plan is read for that only when its counters show that there is such a task.
     """
 
     def __init__(self, client: Connection, plan_path: str) -> None:
@@ -141,12 +141,12 @@ class PlanTasks:
 # ---- Wait for tasks of any number of plans, in the thread of the caller.
 
 
-#: At most this part of the time goes into looking: a look at a large plan takes longer.
+#: The largest part of the time that goes into looking: a look at a large plan takes long.
 LOOKING_SHARE = 0.25
-#: Seconds between two looks at least.
+#: The least seconds between two looks.
 GAP_S = 0.005
-#: At Ctrl-C so many of the plans are named.
-TOLD_MAX = 3
+#: The most plans that are named at Ctrl-C.
+NAMED_MAX = 3
 
 
 class Waited(Protocol):
@@ -161,7 +161,7 @@ T = TypeVar("T", bound=Waited)
 
 
 def tasks_in(given: Iterable[T], call: str) -> list[T]:
-    """The tasks that `call` was given. Raises ZkplanError, which says what else it was given."""
+    """The tasks that `call` was given. Raises ZkplanError if it was given anything else."""
     is_one = hasattr(type(given), "_waited_for")
     # The results of a map are waited for when they are taken.
     are_tasks = isinstance(given, Iterable) and not hasattr(given, "tasks") and not is_one
@@ -186,7 +186,7 @@ def tasks_in(given: Iterable[T], call: str) -> list[T]:
 
 
 class Group(Generic[T]):
-    """Tasks that are waited for together. It is a context manager, used by one thread.
+    """A context manager that waits for tasks of any plans together. It is for one thread.
 
     `woken` may be set by any thread: the wait then returns early.
     """
@@ -211,11 +211,11 @@ class Group(Generic[T]):
         self._stack.close()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             waiting = [plan for plan in self._plans.values() if plan.open]
-            for plan in waiting[:TOLD_MAX]:
-                plan.patience.tell_that_it_goes_on()
+            for plan in waiting[:NAMED_MAX]:
+                plan.patience.log_that_it_goes_on()
 
     def add(self, tasks: Iterable[T]) -> None:
-        """Wait for these tasks, too. A task that is given twice is waited for once."""
+        """Wait for these tasks, too. It waits once for a task that is given twice."""
         fresh: dict[tuple[int, str], dict[str, T]] = {}
         clients: dict[tuple[int, str], Connection] = {}
         for task in tasks:
@@ -233,7 +233,7 @@ class Group(Generic[T]):
 
     @property
     def open(self) -> list[T]:
-        """The tasks that have not completed, as far as is known, in the order given."""
+        """The tasks that have not completed, as far as this client knows, in the order given."""
         return [
             task
             for key, tasks in self._tasks.items()
@@ -258,7 +258,7 @@ class Group(Generic[T]):
         return found
 
     def wait(self, deadline: float | None) -> list[tuple[T, Completed]]:
-        """Wait until a task completes. Empty when the monotonic time `deadline` is over.
+        """Wait until a task completes. Returns an empty list after the monotonic time `deadline`.
 
         It looks at least once. Raises ZooKeeperError.
         """
@@ -272,7 +272,7 @@ class Group(Generic[T]):
             self.pause(deadline)
 
     def hurry(self) -> None:
-        """Have the next look come at once. Any thread may call it."""
+        """Look again at once. Any thread may call it."""
         self._hurried.set()
         self.woken.set()
 
@@ -282,7 +282,7 @@ class Group(Generic[T]):
         if deadline is not None:
             left = min(left, deadline - time.monotonic())
         if left > 0 and self.woken.wait(left):
-            # So soon after the last look more is about to change: one look serves for all of it.
+            # Shortly after a look more is about to change: one look is enough for all of it.
             until = self._next_look if deadline is None else min(self._next_look, deadline)
             self._hurried.wait(max(0.0, until - time.monotonic()))
         self._hurried.clear()

@@ -38,9 +38,10 @@ from ..protocol.transactions import REQUEST_BYTES_MAX
 from ..values.codec import FAILURE, JSON_ONLY
 from ..values.connection import Connection
 from ..views.deadlock import retry_task
-from ..views.find_tasks import Filter, FoundTask, find_tasks
+from ..views.find_tasks import Filter, find_tasks
 from ..views.queues import QueueStatus, queue_statuses
 from ..views.task_info import require_task
+from ..views.unfinished import FoundTask
 from ..views.why_facts import LOOKED_AT, CodeNote, log_code_notes, notes_before_retry
 from ..views.workers import keys_fit, living_workers
 from .plan_reader import PlanReader

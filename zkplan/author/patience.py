@@ -37,10 +37,10 @@ Look = Callable[[], tuple[bool, Any]]
 LOOK_S = 1.0
 #: After this many looks without a change, the waiter finds out whether anything can still run.
 STILL_LOOKS = 2
-#: Where tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one
-#: at a time, and the next not before so many seconds: short tasks do not cost a proof each.
+#: If tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one
+#: claim at a time, and the next one after this many seconds: short tasks do not cost a proof each.
 CLAIM_WATCH_GAP_S = 0.2
-#: Those after one of which nothing followed: this client may not see it, or not repair it.
+#: The same after a proof that led to nothing: this client may not read or not repair something.
 UNPROVED_LOOKS = 30
 
 
@@ -65,7 +65,7 @@ def wake_up(
 
 
 def checked_timeout(timeout: Duration | None) -> float | None:
-    """In seconds. Raises ZkplanError for a time-out below 0, for NaN, and for what is no time."""
+    """The time-out in seconds. Raises ZkplanError unless it is a time of 0 or more."""
     seconds = in_seconds(timeout)
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise ZkplanError(f"a time-out must be 0 or more seconds, not {timeout!r:.50}")
@@ -119,15 +119,15 @@ class Patience:
     def judge(self, seen: PlanStatus, look: Look, is_over: bool = False) -> tuple[bool, Any]:
         """Judge a look that has found nothing. Returns what a further look has found.
 
-        Raises the error that says why the wait is in vain.
+        Raises the error that says why the wait is in vain, if it is.
         """
         found = False
         while not found and self._seems_in_vain(seen, is_over):
             dead, before = self._prove(), seen
             if dead is None:
                 break
-            # The wait is in vain only if this finds no change: it finds whatever happened before
-            # the proof.
+            # This look finds all that happened before the proof. Without a change the wait is in
+            # vain.
             found, seen = look()
             self._stands = not found and seen[:-1] == before[:-1]
             if self._stands:
@@ -136,7 +136,7 @@ class Patience:
         return found, seen
 
     def _seems_in_vain(self, status: PlanStatus, is_over: bool) -> bool:
-        """Whether it is to be proved that nothing can run. Warns of what keeps the plan waiting."""
+        """Whether to prove that nothing can run. Warns of what keeps the plan waiting."""
         moved = self.last is None or status[:-1] != self.last[:-1]
         self.last, self._stands = status, False
         self._still = 0 if moved else self._still + 1
@@ -201,17 +201,17 @@ class Patience:
             self._warn(why)
 
     @contextmanager
-    def told_at_ctrl_c(self) -> Iterator[None]:
-        """Say at Ctrl-C that only the wait has ended."""
+    def log_ctrl_c(self) -> Iterator[None]:
+        """Log at Ctrl-C that only the wait has ended."""
         try:
             yield
         except KeyboardInterrupt:
-            self.tell_that_it_goes_on()
+            self.log_that_it_goes_on()
             raise
 
-    def tell_that_it_goes_on(self) -> None:
-        """Say that only the wait has ended, and how to look at the plan, if it outlives this
-        process."""
+    def log_that_it_goes_on(self) -> None:
+        """Log that only the wait has ended, and how to look at the plan, unless the plan ends with
+        this process."""
         seen = self.last
         if seen is None or self._client.ends_with_process:
             return
@@ -239,7 +239,7 @@ class Patience:
             if self._stands:
                 check = self._client.command(f"plan check {int(number_of(self._plan))}")
                 return dead + (
-                    f"nothing of it can run now (`{check}` tells why, and repairs what it can)"
+                    f"nothing of it can run now (`{check}` says why, and repairs what it can)"
                 )
             if told := no_free_slot(self._client):
                 return dead + told

@@ -21,14 +21,9 @@ from ..views.find import find_task
 from ..views.graph import PlanGraph, plan_graph
 from ..views.history import Event, read
 from ..views.notebook import graph_svg, show_live
-from ..views.task_lists import (
-    OutcomeSummary,
-    PlanProgress,
-    TaskSummary,
-    kept_outcomes,
-    plan_progress,
-    unfinished_tasks,
-)
+from ..views.outcomes import OutcomeSummary, kept_outcomes
+from ..views.progress import PlanProgress, plan_progress
+from ..views.unfinished import TaskSummary, unfinished_tasks
 from ..views.why import why_plan
 from ..views.why_facts import Why
 from .completion import tasks_in

@@ -33,7 +33,7 @@ from ..values.blobs import Read, side_by_side
 from ..values.codec import FAILURE, VALUE, Codec, task_options
 from ..values.connection import Connection
 from ..values.plan_values import Values
-from ..views.task_lists import outcome_nodes
+from ..views.outcomes import outcome_nodes
 from .completion import Completed, Group
 from .handles import HandleT, TaskHandle
 from .patience import Patience, checked_timeout
@@ -169,7 +169,7 @@ def wait_for_outcome(
             return look()
         return False, transport.run(read_status(plan_path))
 
-    with patience.told_at_ctrl_c():
+    with patience.log_ctrl_c():
         outcome: bytes = patience.wait(look)
     return outcome
 

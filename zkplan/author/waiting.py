@@ -20,7 +20,7 @@ from ..values.connection import Connection
 from ..values.plan_values import Values
 from ..views.deadlock import failed
 from ..views.history import Event, Follower, follow
-from ..views.task_lists import progress_bar
+from ..views.progress import progress_bar
 from .patience import Patience
 
 R = TypeVar("R")
@@ -110,7 +110,7 @@ def wait_for_plan(
     transport = client.transport
     patience = Patience(client, plan_path, timeout, f"{plan_path} is not done")
     name = transport.run(read_status(plan_path)).name if progress else ""
-    with patience.told_at_ctrl_c(), progress_bar(name or plan_path, progress) as show:
+    with patience.log_ctrl_c(), progress_bar(name or plan_path, progress) as show:
 
         def look() -> tuple[bool, PlanStatus]:
             if given_up is not None and given_up.is_set():

@@ -26,7 +26,7 @@ from ..protocol.layout import parse_claim
 from ..protocol.requests import Create, Delete, Multi, ReadChildren
 from ..testing.servers import Provided, client_on_own_root
 from ..values.connection import Connection
-from ..views.task_lists import progress_bar
+from ..views.progress import progress_bar
 from . import demo_tasks
 from .common import log_to_stderr, optional_connection_options, print_rows
 from .demo_tasks import Chunk, Execution, Summary

@@ -24,7 +24,7 @@ from ..testing.server_process import EmbeddedServerProcess, ServerDidNotStart, s
 from ..testing.servers import Provided, of_our_own
 from ..testing.stress_run import Report, StressSettings, run
 from ..transport.addresses import is_embedded, server_at
-from ..views.task_lists import progress_bar
+from ..views.progress import progress_bar
 from . import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,

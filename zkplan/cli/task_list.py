@@ -15,9 +15,10 @@ from ..client import Client
 from ..protocol.core.plans_and_queues import refuse_hidden
 from ..protocol.layout import number_of
 from ..views.ended_tasks import ENDED, EndedTask, find_ended, plan_names, usual
-from ..views.find_tasks import STATES, Filter, FoundTask, find_tasks
+from ..views.find_tasks import STATES, Filter, find_tasks
 from ..views.history_search import Across
-from ..views.task_lists import OutcomeSummary, TaskSummary
+from ..views.outcomes import OutcomeSummary
+from ..views.unfinished import FoundTask, TaskSummary
 from ..views.workers import RUNNING
 from . import spare_a_reader
 from .common import (

@@ -21,7 +21,8 @@ from rich.text import Text
 from ..basics.text import count, duration, one_line
 from ..errors import ServerRolledBack, ZooKeeperUnavailable
 from ..transport import Transport
-from ..views.overview import Observer, Overview, PlanNow
+from ..views.overview import Observer, Overview
+from ..views.root_look import PlanNow
 
 #: The smallest picture that is drawn; a smaller terminal shows a part of it.
 WIDTH_MIN, HEIGHT_MIN = 60, 12

@@ -12,8 +12,8 @@ from ..basics.settings import Settings
 from ..basics.text import count, date_time, duration
 from ..protocol.core.workers import WorkerRecord, WorkerState
 from ..protocol.features.limits import PERIODS_S, SIZE_MAX, LimitStatus, Per
-from ..views.find_tasks import task_names
 from ..views.queues import QueueStatus
+from ..views.unfinished import task_names
 from ..views.workers import RUNNING, Held, held_tasks
 from .common import (
     F,

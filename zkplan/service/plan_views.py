@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from ..client import Client
 from ..protocol.core.load import read_all
-from ..protocol.layout import PLAN_FIXED, QUEUES, active_entry
+from ..protocol.features.task_place import placed
+from ..protocol.layout import PLAN_FIXED, QUEUES, active_entry, number_of
 from ..protocol.requests import ReadChildren, ReadData
 from ..views.graph import PlanGraph, task_graph
-from ..views.task_lists import places_of
 from .answers import documented
 from .parameters import NUMBER_MAX, PlanOf, needs, number_text
 
@@ -134,10 +134,10 @@ def list_znodes(plan: PlanOf, task: OfTask = None) -> Znodes:
 def _of_task(client: Client, plan_path: str, number: str) -> tuple[list[str], int]:
     path = f"{plan_path}/task-{number}"
     children = sorted(client.transport.ask(ReadChildren(path)) or ())
-    place = client.transport.run(places_of(client.paths, plan_path)).get(number)
+    place = client.transport.run(placed(client.paths, number_of(plan_path))).get(number)
     around = [f"{plan_path}/{index}/{number}" for index in ("dead", "results")]
-    if place is not None and place.claim:
-        around.append(place.claim)
+    if place is not None and place.state == "running":
+        around.append(place.path)
     shown = [f"{path}/{name}" for name in children[:CHILDREN_MAX]]
     return [path, *shown, *around], max(0, len(children) - CHILDREN_MAX)
 

@@ -17,7 +17,7 @@ from ..values.blobs import Reference, decode, is_stored
 from ..values.codec import FAILURE, VALUE
 from ..values.function_codec import split_name
 from ..values.json_values import JSON, load_json
-from ..views.task_lists import kept_outcomes
+from ..views.outcomes import kept_outcomes
 from .answers import (
     Cursor,
     Limit,

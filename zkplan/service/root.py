@@ -11,8 +11,9 @@ from ..author.operator_actions import find_worker, order_worker
 from ..client import Client
 from ..protocol.core.workers import WorkerState
 from ..protocol.features.limits import PERIODS_S, SIZE_MAX
-from ..views.find_tasks import task_names
-from ..views.overview import Overview, PlanNow
+from ..views.overview import Overview
+from ..views.root_look import PlanNow
+from ..views.unfinished import task_names
 from ..views.workers import held_tasks
 from .answers import (
     NOT_MODIFIED,

@@ -16,9 +16,10 @@ from ..protocol.requests import Node
 from ..values.blobs import value_size
 from ..values.codec import FAILURE, VALUE
 from ..values.function_codec import is_skipped, split_name
-from ..views.find_tasks import STATES, Filter, FoundTask, find_tasks
+from ..views.find_tasks import STATES, Filter, find_tasks
 from ..views.task_details import neighbours_of
-from ..views.task_info import TaskRead, failures_in, info_of, read_task
+from ..views.task_info import TaskRead, info_of, read_log, read_task
+from ..views.unfinished import FoundTask
 from ..views.why import why_task
 from .answers import (
     NOT_MODIFIED,
@@ -275,7 +276,7 @@ def _details(task: TaskPlace, read: TaskRead, around: dict[str, Any], why: bool)
         feeds_count=around.get("feeds_count", 0),
         waits_for=[NeighbourOut(**each) for each in around.get("waits_for", ())],
         feeds=[NeighbourOut(**each) for each in around.get("feeds", ())],
-        failures=[_failure(each) for each in failures_in(client.codec, read.logs)],
+        failures=[_failure(each) for each in read_log(client.codec, read.logs)[0]],
         notes=len(info._notes),
         outcome=None if read.outcome is None else _outcome(client, read.outcome),
         why=WhyOut.model_validate(why_task(client, plan.path, task.number)) if why else None,

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 from ..basics.settings import Settings, resolve
 from ..errors import UNREACHABLE, InvalidSettings, ZkplanError
+from ..protocol.core.load import read_small
 from ..protocol.features.keys import create_keyed
 from ..protocol.history.segments import Recorder
 from ..protocol.layout import Paths, author_mark
 from ..protocol.records import PlanRecord, Serializer
 from ..protocol.requests import Delete, Multi, ReadChildren, ReadData, ReadMany, Request, Step
-from ..protocol.transactions import READS_PER_REQUEST
 from ..transport import Transport
 from .codec import Codec
 from .guard import Guard
@@ -147,16 +147,6 @@ def together(steps: Sequence[Step[T]]) -> Step[list[T | ZkplanError]]:
             answer = found if type(request) is ReadMany else found[0]
             _go_on(steps[index], answer, index, asked, results)
     return results
-
-
-def read_small(
-    reads: Sequence[ReadData | ReadChildren], strict: bool | None = None
-) -> Step[list[Any]]:
-    """The answers to reads of small znodes, a thousand in each request. `strict`: see ReadMany."""
-    answers: list[Any] = []
-    for start in range(0, len(reads), READS_PER_REQUEST):
-        answers += yield ReadMany(reads[start : start + READS_PER_REQUEST], strict)
-    return answers
 
 
 def _go_on(

@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..basics.text import count, duration
 from ..errors import ZkplanError
 from ..protocol.core.load import read_all
-from ..protocol.core.plan_indexes import list_failed
-from ..protocol.core.plan_life import PlanStatus, status
+from ..protocol.core.plan_life import PlanStatus
 from ..protocol.core.plans_and_queues import read_entries, readable_record
 from ..protocol.features.schedules import Schedule
-from ..protocol.layout import Paths, author_mark
+from ..protocol.layout import Paths, author_mark, number_of
 from ..protocol.records import PlanRecord
 from ..protocol.requests import Node, ReadData, Step
-from ..values.connection import Connection, together
+from ..values.connection import Connection
 from .deadlock import LOOKED_AT, refusal
+from .root_look import FAILED_MAX, PlanNow, QueueNow
 from .workers import LEFT, Held
 
 #: Seconds that workers may take for what is due: they look about once a second.
@@ -29,8 +29,8 @@ GRACE_S = 5.0
 class Late(NamedTuple):
     """Something that should have happened. `code` is one word for programs, `text` one sentence.
 
-    `by` is how many seconds ago it was due; negative where it will be late if the rate stays; None
-    where that is unknown.
+    `by` is how many seconds ago it was due: negative if it will be late at the present rate, None
+    if that is unknown.
     """
 
     code: str
@@ -38,32 +38,10 @@ class Late(NamedTuple):
     by: float | None = None
 
 
-class LatePlan(Protocol):
-    """What this module needs of an active plan."""
-
-    @property
-    def status(self) -> PlanStatus: ...
-    @property
-    def number(self) -> str: ...
-    @property
-    def left(self) -> float | None: ...
-
-
-class QueueSeen(Protocol):
-    """What this module needs of a queue."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def runnable(self) -> int: ...
-    @property
-    def workers(self) -> int: ...
-
-
 def late_things(
     now: float,
-    plans: Sequence[LatePlan],
-    queues: Sequence[QueueSeen],
+    plans: Sequence[PlanNow],
+    queues: Sequence[QueueNow],
     claims: Sequence[Held],
     delayed: Mapping[str, Sequence[float]] | None,
     schedules: Sequence[Schedule],
@@ -71,7 +49,7 @@ def late_things(
 ) -> list[Late]:
     """What is late at `now`, by the clock here; times in the tree are those of the server.
 
-    Of `unreadable` plans nobody can say here what is late.
+    `unreadable` is how many active plans this client may not read.
     """
     found = [
         *_late_schedules(now, schedules),
@@ -80,8 +58,8 @@ def late_things(
     ]
     left = [held for held in claims if held.state == LEFT]
     if left:
-        told = f"{count(len(left), 'task')} left behind by workers that are gone"
-        found.append(Late("left_behind", f"{told}, first {left[0].worker}"))
+        text = f"{count(len(left), 'task')} left behind by workers that are gone"
+        found.append(Late("left_behind", f"{text}, first {left[0].worker}"))
     if unreadable:
         found.append(Late("hidden", f"{count(unreadable, 'active plan')} may not be read here"))
     return found
@@ -96,7 +74,7 @@ def _late_schedules(now: float, schedules: Sequence[Schedule]) -> list[Late]:
     return found
 
 
-def _late_plan(now: float, plan: LatePlan, delayed: Mapping[str, Sequence[float]]) -> list[Late]:
+def _late_plan(now: float, plan: PlanNow, delayed: Mapping[str, Sequence[float]]) -> list[Late]:
     seen, label = plan.status, f"plan {int(plan.number)} ({plan.status.name})"
     if seen.state == "paused":
         return []  # somebody wants it to wait
@@ -106,18 +84,18 @@ def _late_plan(now: float, plan: LatePlan, delayed: Mapping[str, Sequence[float]
         if by > GRACE_S:
             found.append(Late("deadline", f"{label} goes on after its deadline", by))
         elif plan.left is not None and by + plan.left > 0:
-            told = f"{label} will miss its deadline if its rate stays"
-            found.append(Late("forecast", told, -plan.left))
+            text = f"{label} will miss its deadline if its rate stays"
+            found.append(Late("forecast", text, -plan.left))
     due = [now - each for each in delayed.get(plan.number, ()) if now - each > GRACE_S]
     if due:
-        told = f"{count(len(due), 'delayed task')} of {label}: due, and not runnable yet"
-        found.append(Late("delayed", told, max(due)))
+        text = f"{count(len(due), 'delayed task')} of {label}: due, and not runnable yet"
+        found.append(Late("delayed", text, max(due)))
     if seen.dead:
         found.append(Late("dead", f"{count(seen.dead, 'dead task')} in {label}"))
     return found
 
 
-def _unserved(queues: Sequence[QueueSeen]) -> list[Late]:
+def _unserved(queues: Sequence[QueueNow]) -> list[Late]:
     return [
         Late("unserved", f"{count(queue.runnable, 'task')} in queue {queue.name}: no worker")
         for queue in queues
@@ -128,69 +106,37 @@ def _unserved(queues: Sequence[QueueSeen]) -> list[Late]:
 # ---- Plans that ended with failed tasks, or at their deadline, and wait for a person.
 
 
-#: Of so many plans, the latest ones, one look reads how they ended.
-SHOWN_MAX = 50
-
-
-class FailedPlans(NamedTuple):
-    """All of them by their numbers, latest first, and the status of the first SHOWN_MAX of them, as
-    far as they may be read here."""
-
-    numbers: list[str]
-    shown: list[PlanStatus]
-
-
-def failed_plans(paths: Paths) -> Step[FailedPlans]:
-    numbers = yield from list_failed(paths)
-    found = yield from together([status(paths.plan(number)) for number in numbers[:SHOWN_MAX]])
-    return FailedPlans(numbers, [each for each in found if not isinstance(each, ZkplanError)])
-
-
-def late_plans(now: float, found: FailedPlans) -> list[Late]:
-    """What needs attention, in words; `by` is how long ago each has ended."""
+def failed_plans(now: float, numbers: Sequence[str], shown: Sequence[PlanStatus]) -> list[Late]:
+    """How each of the `shown` plans ended; `by` is how long ago. `numbers` are all failed plans."""
     late = []
-    for each in found.shown:
-        number = int(each.path.rpartition("-")[2])
+    for each in shown:
+        number = int(number_of(each.path))
         label = f"plan {number}" + (f" ({each.name})" if each.name else "")
         by = None if each.ended is None else now - each.ended
         if each.state == "cancelled":
-            told = f"{label} was cancelled: {each.reason or 'its deadline has passed'}"
-            late.append(Late("deadline", told))
+            text = f"{label} was cancelled: {each.reason or 'its deadline has passed'}"
+            late.append(Late("deadline", text))
         else:
-            told = f"{label} has failed: {count(each.dead, 'task')} of {each.added:,}"
-            late.append(Late("failed", f"{told} (`zkplan plan why {number}`)", by))
-    more = len(found.numbers) - SHOWN_MAX
+            text = f"{label} has failed: {count(each.dead, 'task')} of {each.added:,}"
+            late.append(Late("failed", f"{text} (`zkplan plan why {number}`)", by))
+    more = len(numbers) - FAILED_MAX
     if more > 0:
         late.append(Late("failed", f"{count(more, 'earlier plan')} failed as well"))
     return late
 
 
-# ---- Plans that stand still because nobody attends to them: their author is gone, or no worker
-# can decode their tasks.
+# ---- Plans that nobody attends to: their author is gone, or no worker can decode their tasks.
 
 
-#: The codes of what is told here.
+#: The codes of these.
 UNATTENDED = ("left", "not_decoded")
-#: Seconds without an add after which a plan without a key counts as left by its author: nobody
-#: knows whether he lives.
+#: Seconds without an add after which a plan without a key counts as left by its author. Such a plan
+#: has no mark of its author.
 IDLE_S = 3600.0
-#: Of so many plans, the newest ones, one look reads whether they are marked ready.
+#: The most plans of which one look reads whether they are marked ready, the newest ones.
 LOOKED_MAX = 2000
-#: Of so many plans one look asks why nobody takes their tasks.
+#: The most plans of which one look finds out why nobody takes their tasks.
 ASKED_MAX = 20
-
-
-class IdlePlan(Protocol):
-    """What this module needs of an active plan."""
-
-    @property
-    def status(self) -> PlanStatus: ...
-    @property
-    def number(self) -> str: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def ahead(self) -> int: ...
 
 
 class _Half(NamedTuple):
@@ -207,7 +153,7 @@ def left_by_authors(
 ) -> list[Late]:
     """Those of `plans`, by their numbers, that are not marked ready and whose author is gone.
 
-    `known` gets the others, which are not asked for again. `now` is as for `late_things`.
+    The others are added to `known`, and not read again. `now` is as for `late_things`.
     """
     new = [number for number in plans if number not in known][-LOOKED_MAX:]
     halves = client.transport.run(_halves(client.paths, new, known))
@@ -238,8 +184,8 @@ def _left(half: _Half, now: float) -> Late | None:
     by, mark = now - half.adds.modified_ms / 1000, half.mark
     label = f"plan {int(half.number)} ({half.record.name}) is not marked ready, and"
     if not half.record.key:
-        told = f"{label} got no task for {duration(by)}"
-        return Late("left", told, by) if by > IDLE_S else None
+        text = f"{label} got no task for {duration(by)}"
+        return Late("left", text, by) if by > IDLE_S else None
     lives_s = GRACE_S
     if mark is not None:
         if not mark.data.isdigit():
@@ -248,8 +194,8 @@ def _left(half: _Half, now: float) -> Late | None:
     return Late("left", f"{label} its author is gone", by) if by > lives_s else None
 
 
-def not_decoded(client: Connection, plans: Sequence[IdlePlan]) -> list[Late]:
-    """Those of `plans` of which nothing runs, because no worker can decode their first tasks."""
+def not_decoded(client: Connection, plans: Sequence[PlanNow]) -> list[Late]:
+    """Those of `plans` that stand still because no worker can decode their first tasks."""
     still = (
         plan
         for plan in plans
@@ -259,11 +205,11 @@ def not_decoded(client: Connection, plans: Sequence[IdlePlan]) -> list[Late]:
     for plan in islice(still, ASKED_MAX):
         with suppress(ZkplanError):  # removed meanwhile, or hidden
             path = plan.status.path
-            # A task that cannot be decoded was handed back: it has had claims, and no attempt more.
+            # A task that cannot be decoded was handed back: it has had more claims than attempts.
             entries = client.transport.run(read_entries(path))
             handed = sorted(entry.task for _, entry in entries if entry.n > entry.a)
-            told = (refusal(client, f"{path}/task-{task}") for task in handed[:LOOKED_AT])
-            if why := next(filter(None, told), ""):
+            text = (refusal(client, f"{path}/task-{task}") for task in handed[:LOOKED_AT])
+            if why := next(filter(None, text), ""):
                 label = f"plan {int(plan.number)} ({plan.status.name})"
                 found.append(Late("not_decoded", f"{label}: {why}"))
     return found

@@ -16,7 +16,7 @@ from ..errors import (
     ZooKeeperError,
 )
 from ..protocol.core.load import read_all
-from ..protocol.core.plan_life import PlanStatus, cascades, status
+from ..protocol.core.plan_life import PlanStatus, cascades
 from ..protocol.core.plan_life import status as read_status
 from ..protocol.core.plans_and_queues import (
     index_names,
@@ -49,6 +49,7 @@ LOOKED_AT = 5
 
 
 def may_stand(status: PlanStatus) -> bool:
+    """Whether perhaps nothing of the plan can run, so that a proof is worth its reads."""
     return status.state == "running" and not status.runnable and status.tasks > 0
 
 
@@ -74,17 +75,17 @@ def no_worker(client: Connection) -> str:
 
 def not_taken(client: Connection, plan_path: str, count: int) -> str:
     """Text for a plan whose runnable tasks no worker takes, with the reason if a worker logged
-    it."""
+    one."""
     entries = client.transport.run(read_entries(plan_path))
     runnable = sorted(entry.task for _, entry in entries)
     if entries and all(limits_in(lane) for lane, _ in entries):
         ask = client.command(f"plan why {int(number_of(plan_path))}")
-        return f"{count} of its tasks runnable, but their limits are full (`{ask}` tells more)"
+        return f"{count} of its tasks runnable, but their limits are full (`{ask}` says more)"
     told = (refusal(client, f"{plan_path}/task-{task}") for task in runnable[:LOOKED_AT])
     why = next(filter(None, told), "they cannot decode these tasks, or have just started")
     if runnable:
         show = client.command(f"task show {int(number_of(plan_path))} {int(runnable[0])}")
-        why += f" (`{show}` tells more)"
+        why += f" (`{show}` says more)"
     return f"{count} of its tasks runnable, but no worker takes them: {why}"
 
 
@@ -141,11 +142,8 @@ def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
     changes = [{queue: node.pzxid for queue, node in each.items()} for each in (first, second)]
     if not first or changes[0] != changes[1] or any(n.child_count for n in second.values()):
         return None
-    gated = map(parse_gate, gates or ())
-    if any(each is not None and each.plan == number_of(plan_path) for each in gated):
-        return None
-    delayed = map(parse_delayed, later or ())
-    if any(each is not None and each.plan == number_of(plan_path) for each in delayed):
+    entries = [*map(parse_gate, gates or ()), *map(parse_delayed, later or ())]
+    if any(entry is not None and entry.plan == number_of(plan_path) for entry in entries):
         return None
     return dead.child_count if dead is not None else 0
 
@@ -163,7 +161,7 @@ def _pending_where_nothing_is_claimed(paths: Paths, plan_path: str) -> Step[list
 
 
 def watch_a_claim(paths: Paths, plan_path: str) -> Step[None]:
-    """Have the end of a claim of the plan wake this client, where there is one."""
+    """Set a watch on one claim of the plan, if there is one: its end wakes this client."""
     for worker, name in (yield from names_on_claims_nodes(paths)):
         claim = parse_claim(name)
         if claim is None or claim.plan != number_of(plan_path):
@@ -249,8 +247,10 @@ def _deadlock_text(dead: int, tasks: int) -> str:
 
 
 def failed(client: Connection, plan_path: str, message: str) -> PlanFailed:
-    """`failures` has the name of each task as its key; a name that is taken gets the task number
-    added."""
+    """The error, with the first failures by the names of their tasks.
+
+    The number of a task is added to a name that another one has.
+    """
     failures: dict[str, str] = {}
     for number, letter in islice(dead_letters(client.transport, plan_path), FAILURES_SHOWN):
         name = letter.name or f"task-{number}"
@@ -262,31 +262,31 @@ def failed(client: Connection, plan_path: str, message: str) -> PlanFailed:
 # ---- List the dead tasks of a plan, and retry them.
 
 
-#: How the error of a task begins that has failed by one that it depends on.
+#: How the error begins of a task that failed because one that it depends on did.
 UPSTREAM = "UpstreamFailed"
-#: The most dead letters that are read to find some that tell the cause.
+#: The most dead letters that are read to find some whose tasks failed by themselves.
 LETTERS_LOOKED_AT = 1000
 
 
 def dead_letters(transport: Transport, plan_path: str) -> Iterator[tuple[str, Dead]]:
-    """See Plan.dead."""
-    return _letters(transport, plan_path, transport.run(index_names(plan_path, "dead")))
-
-
-def _letters(transport: Transport, plan_path: str, names: list[str]) -> Iterator[tuple[str, Dead]]:
-    for start in range(0, len(names), READS_PER_REQUEST):
-        chunk = names[start : start + READS_PER_REQUEST]
-        nodes = transport.ask(
-            ReadMany([ReadData(f"{plan_path}/dead/{number}") for number in chunk])
+    """See Plan.dead. Raises PlanNotFound at once, and reads the letters as it goes on."""
+    names = transport.run(index_names(plan_path, "dead"))
+    chunks = (names[at : at + READS_PER_REQUEST] for at in range(0, len(names), READS_PER_REQUEST))
+    return (
+        (number, Dead.from_bytes(node.data))
+        for chunk in chunks
+        for number, node in zip(
+            chunk,
+            transport.ask(ReadMany([ReadData(f"{plan_path}/dead/{each}") for each in chunk])),
+            strict=True,
         )
-        for number, node in zip(chunk, nodes, strict=True):
-            if node is not None:  # it may have been retried meanwhile
-                yield number, Dead.from_bytes(node.data)
+        if node is not None  # else it was retried meanwhile
+    )
 
 
 def first_failures(transport: Transport, plan_path: str, most: int) -> list[tuple[str, Dead]]:
-    """At most `most` dead letters, those first whose tasks have failed by themselves, as far as the
-    first LOOKED_AT letters tell."""
+    """At most `most` of the first LETTERS_LOOKED_AT dead letters, those first whose tasks failed by
+    themselves."""
     letters = list(islice(dead_letters(transport, plan_path), LETTERS_LOOKED_AT))
     return sorted(letters, key=lambda item: item[1].error.startswith(UPSTREAM))[:most]
 
@@ -317,7 +317,7 @@ def retry_task(transport: Transport, plan_path: str, number: str) -> bool:
 
 
 def _refuse_if_cancelled(transport: Transport, plan_path: str) -> None:
-    if transport.run(status(plan_path)).state == "cancelled":
+    if transport.run(read_status(plan_path)).state == "cancelled":
         raise PlanCancelled(
             plan_path, f"{plan_path} was cancelled: none of its tasks would run again"
         )

@@ -25,7 +25,7 @@ ENDED = ("committed", "skipped", "failed")
 
 
 class EndedTask(NamedTuple):
-    """A task that has ended, as the history of its plan tells it.
+    """A task that has ended, by the history of its plan.
 
     The fields are those of `FoundTask`, and: `since` is when it ended, `started` when its last
     attempt began, both in wall-clock seconds of the server; `seconds` is how long that ran.
@@ -102,7 +102,7 @@ class UsualTimes:
         return self._medians[name]
 
     def exceeded(self, path: str, times: float) -> bool:
-        """Whether a task of that plan may have run longer than so many times its median."""
+        """Whether a task of that plan may have run longer than `times` its median."""
         longest = self._longest.get(path, {})
         return any(ms / 1000 > times * self._median(name) for name, ms in longest.items())
 
@@ -143,7 +143,7 @@ def find_ended(
 
 
 def plan_names(client: Connection) -> dict[str, str]:
-    """The name of each plan under the root by its path, oldest first; empty where it has none, or
+    """The name of each plan under the root by its path, oldest first; empty if it has none or
     cannot be read."""
     records = client.transport.run(plan_records(client.paths))
     return {path: record.name if record is not None else "" for path, record in records}
@@ -210,7 +210,7 @@ class _Search:
                 return False
         at = 3 if has_died else 4
         ran = event[at] if len(event) > at else None
-        # Of a wide delivery the stored result has told how long it ran: -1 stands here.
+        # After a wide delivery it is -1: the event of the stored result has how long the task ran.
         if longest is not None and ran is not None and ran >= 0:
             return bool(ran / 1000 > longest(name))
         return True

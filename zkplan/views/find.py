@@ -13,8 +13,9 @@ from ..protocol.requests import ReadData
 from ..values.connection import Connection
 from .deadlock import dead_letters
 from .history import ended_tasks
+from .outcomes import kept_outcomes
 from .root_access import hint_at_root
-from .task_lists import kept_outcomes, unfinished_tasks
+from .unfinished import unfinished_tasks
 
 #: What stands before a key where a plan is named by a text. No name begins with it.
 KEY_PREFIX = "key:"
@@ -54,8 +55,8 @@ def path_given(paths: Paths, which: str) -> str:
 def _by_key(client: Connection, key: str) -> Found:
     held = client.transport.run(find_key(client.paths, key))
     if held is None or held.plan is None:
-        told = f"there is no plan with the key {key!r} under {client.root}"
-        raise PlanNotFound(f"{KEY_PREFIX}{key}", told + hint_at_root(client))
+        message = f"there is no plan with the key {key!r} under {client.root}"
+        raise PlanNotFound(f"{KEY_PREFIX}{key}", message + hint_at_root(client))
     return client.paths.plan(held.number), readable_record(held.plan.data)
 
 
@@ -64,11 +65,11 @@ def _by_name(client: Connection, name: str, only: bool) -> Found:
     named = [(path, record) for path, record in found if record and record.name == name]
     if not named:
         client.transport.run(refuse_hidden(client.paths))
-        told = f"there is no plan named {name!r} under {client.root}"
+        message = f"there is no plan named {name!r} under {client.root}"
         if unread := sum(record is None for _, record in found):
-            told += f"; {count(unread, 'plan')} cannot be read here: a key (secret-files) may be "
-            told += "missing"
-        raise PlanNotFound(name, told + hint_at_root(client))
+            message += f"; {count(unread, 'plan')} cannot be read here: "
+            message += "a key (secret-files) may be missing"
+        raise PlanNotFound(name, message + hint_at_root(client))
     if only and len(named) > 1:
         numbers = ", ".join(str(int(number_of(path))) for path, _ in named)
         raise PlanError(
@@ -111,20 +112,20 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
     if len(found) == 1:
         return found.pop(), name
     if found:
-        told = (
+        message = (
             f"{plan_path} has {len(found)} tasks named {name!r}; give the number of one:  "
             + ", ".join(sorted(found)[:5])
             + (", …" if len(found) > 5 else "")
         )
     elif unread:
-        told = (
+        message = (
             f"{plan_path} has no task with the readable name {name!r}, and "
             f"{count(unread, 'task')} whose name cannot be read here: the secret "
             "(secret-files) may be missing or wrong; give the number of the task instead"
         )
     else:
-        told = (
+        message = (
             f"{plan_path} has no unfinished task named {name!r}, no kept outcome of one, and none "
             "in its history, as far as that reaches (keep=True, or a key, stay)"
         )
-    raise InvalidTask(name, told)
+    raise InvalidTask(name, message)

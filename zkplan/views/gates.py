@@ -17,7 +17,7 @@ from ..values.connection import Connection
 class GateInfo(NamedTuple):
     """A gate that waits. `condition` is None if it cannot be read here, and `unread` says why.
 
-    `error` is what keeps worker `worker` from looking; without one that worker looked last, at
+    `error` is what keeps worker `worker` from looking. If it is empty, that worker looked last, at
     `looked` in seconds since 1970 by the clock of ZooKeeper (None: nobody has looked yet).
     """
 
@@ -34,7 +34,7 @@ class GateInfo(NamedTuple):
 
 
 def gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> list[GateInfo]:
-    """Those of these tasks that wait as gates, in this order."""
+    """The gates among these tasks that still wait, in this order."""
     return client.transport.run(_gates_of(client, plan_path, tasks))
 
 
@@ -46,7 +46,7 @@ def _gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> Step[
         if gate is not None and gate.plan == plan:
             names[gate.entry.task] = name
     node = yield ReadData(paths.gates)
-    worker, looked = _worker(node.data) if node is not None else "", None
+    worker, looked = _report(node.data)[0] if node is not None else "", None
     if node is not None and worker:
         looked = node.modified_ms / 1000
     wanted = {names[task]: task for task in tasks if task in names}
@@ -58,30 +58,24 @@ def _gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> Step[
         except PayloadUndecodable as error:
             unread = str(error)
         at = looked if looked is not None and looked >= read.created_ms / 1000 else None
-        stopped, error_text = _worker(read.told), _error(read.told)
+        stopped, why_stopped = _report(read.told)
         found.append(
             GateInfo(
-                wanted[read.name],
-                condition,
-                unread,
-                stopped or (worker if at is not None else ""),
-                at,
-                error_text,
+                task=wanted[read.name],
+                condition=condition,
+                unread=unread,
+                worker=stopped or (worker if at is not None else ""),
+                looked=at,
+                error=why_stopped,
             )
         )
     return found
 
 
-def _facts(data: bytes) -> dict[str, object]:
+def _report(data: bytes) -> tuple[str, str]:
+    """The worker and the error in what a worker has written about gates, empty if there is none."""
     try:
-        return from_json(data, "what a worker tells of gates") if data else {}
+        facts = from_json(data, "a worker's report on gates") if data else {}
     except PayloadUndecodable:
-        return {}
-
-
-def _worker(data: bytes) -> str:
-    return str(_facts(data).get("worker", ""))
-
-
-def _error(data: bytes) -> str:
-    return str(_facts(data).get("error", ""))
+        facts = {}
+    return str(facts.get("worker", "")), str(facts.get("error", ""))

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from ..errors import PayloadUndecodable, PlanNotFound
+from ..errors import PayloadUndecodable
 from ..protocol.core.load import read_all
-from ..protocol.layout import parse_task
+from ..protocol.features.task_place import NOWHERE, read_places, state_of
+from ..protocol.layout import number_of
 from ..protocol.records import TaskRecord
 from ..protocol.requests import ReadChildren, ReadData
 from ..values.codec import Codec, task_options
 from ..values.connection import Connection
 from ..values.function_codec import describe_function
 from .dependencies import sources_of
-from .task_lists import INDEXES_AGE_S, Place, places_of, state_of
+from .unfinished import FreshPlaces, unfinished_numbers
 
 #: With more boxes, alike tasks of all levels share one; with still more, rare functions do.
 BOXES_MAX = 50
 OTHERS = "(other functions)"
 UNREADABLE = "(cannot be read here)"
-#: The states in the order in which boxes are told: first what needs somebody, then what goes on.
+#: The states in the order of boxes: first what needs a person, then what goes on by itself.
 STATES = ("dead", "delayed", "running", "decided", "runnable", "gated", "being defined", "waiting")
 #: How many edges of one task a sample reads.
 EDGES_SAMPLED = 20
@@ -34,7 +34,6 @@ EDGES_SINGLE_MAX = 100_000
 TASKS_PER_READ = 1000
 #: How many threads read.
 READ_AHEAD = 2
-_NOWHERE = Place()
 
 
 class Box(NamedTuple):
@@ -50,9 +49,9 @@ class Box(NamedTuple):
 class PlanGraph(NamedTuple):
     """The boxes, and how many edges lead from one to another, by their places in `boxes`.
 
-    Of a sample the numbers of edges are estimates. `scale` is then by how much more tasks there are
-    than were read. `longest` counts the tasks of the longest way through the graph, which have to
-    run one after the other; it is 0 where that is unknown, as of a sample.
+    For a sample, the numbers of edges are estimates, and `scale` is how many tasks each task that
+    was read stands for. `longest` counts the tasks on the longest way through the graph, which have
+    to run one after the other; it is 0 if that is unknown, as for a sample.
     """
 
     boxes: list[Box]
@@ -98,8 +97,8 @@ class TaskGraph(NamedTuple):
 def task_graph(client: Connection, plan_path: str, most: int, sample: int) -> TaskGraph | PlanGraph:
     """The graph that is left, task by task.
 
-    With more than `most` tasks or EDGES_SINGLE_MAX edges, alike tasks are in one box; with more
-    than `sample` tasks, too, only so many are read. Raises PlanNotFound.
+    With more than `most` tasks or EDGES_SINGLE_MAX edges, alike tasks are in one box. If there are
+    more than `most` tasks, at most `sample` of them are read. Raises PlanNotFound.
     """
     numbers = unfinished_numbers(client, plan_path)
     if len(numbers) > most:
@@ -114,14 +113,6 @@ def task_graph(client: Connection, plan_path: str, most: int, sample: int) -> Ta
     levels = levels_of(kinds, edges)
     nodes = [TaskNode(each, names[each], *kind, levels[each]) for each, kind in kinds.items()]
     return TaskGraph(nodes, edges)
-
-
-def unfinished_numbers(client: Connection, plan_path: str) -> list[str]:
-    """The numbers of the unfinished tasks, sorted. Raises PlanNotFound."""
-    names = client.transport.ask(ReadChildren(plan_path))
-    if names is None:
-        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    return sorted(number for name in names if (number := parse_task(name)) is not None)
 
 
 def _sampled(client: Connection, plan_path: str, numbers: list[str], sample: int) -> PlanGraph:
@@ -161,23 +152,24 @@ def _read(
 ) -> dict[str, float]:
     """Add the function and the state of each task, and the edges to it whose result is missing.
 
-    With `edges_max` at most so many of each task are read. `names` gets their names. Returns for
-    how many tasks each of them stands, by task.
+    At most `edges_max` edges of each task are read. The names of the tasks are added to `names`.
+    Returns, by task, how many of its edges each edge that was read stands for.
     """
     fetch = partial(_fetch, client, plan_path, edges_max)
     starts = range(0, len(numbers), TASKS_PER_READ)
-    places: dict[str, Place] = {}
-    read_at = -INDEXES_AGE_S
+    plan = number_of(plan_path)
+    places = FreshPlaces(lambda: client.transport.run(read_places(client.paths, [plan])))
     weights: dict[str, float] = {}
     # While some are taken apart here, the server answers for the next ones.
     with ThreadPoolExecutor(READ_AHEAD, "zkplan-graph") as ahead:
         for fetched in ahead.map(fetch, (numbers[at : at + TASKS_PER_READ] for at in starts)):
-            if time.monotonic() - read_at >= INDEXES_AGE_S:
-                places = client.transport.run(places_of(client.paths, plan_path))
-                read_at = time.monotonic()
-            for number, sealed, state, many in fetched.tasks:
+            seen = places.now()
+            for number, sealed, below, many in fetched.tasks:
                 record = _record(client.codec, sealed)
-                kinds[number] = _function(record), places.get(number, _NOWHERE).state or state
+                state = seen.get((plan, number), NOWHERE).state or below
+                if state == "runnable" and below == "decided":
+                    state = below
+                kinds[number] = _function(record), state
                 if names is not None:
                     names[number] = _name(record)
                 weights[number] = many / min(many, edges_max or many) if many else 0.0
@@ -206,7 +198,7 @@ def _fetch(
         if node is None or children is None:
             continue  # finished meanwhile
         theirs = [f"task-{number}/{name}" for name in children if name.startswith("dep-")]
-        tasks.append((number, node.data, state_of(children), len(theirs)))
+        tasks.append((number, node.data, state_of(NOWHERE, children), len(theirs)))
         deps += theirs[:edges_max]
     sources = sources_of(client.transport, plan_path, deps)
     return _Fetched(tasks, [(source, dep[5:15]) for dep, source in sources.items() if source])
@@ -251,7 +243,7 @@ def _rank(state: str) -> int:
 
 
 def _few(kinds: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
-    """The same kinds, but rare functions share one name if there are too many to be read."""
+    """The same kinds, but rare functions share one name if there are too many to read."""
     found = Counter(kinds.values())
     if len(found) <= BOXES_MAX:
         return kinds

@@ -19,9 +19,9 @@ from ..values.plan_values import Values
 from ..values.store_maintenance import Earlier, earlier
 from .history_state import DAMAGED, FAILED, KINDS, SKIPPED, PlanState, TaskState, damaged
 
-#: A follower looks again after so many seconds without a watch, which a connection can lose.
+#: Seconds after which a follower looks again without a watch, which a connection can lose.
 LOOK_S = 10.0
-#: It lets so many seconds pass between two reads: a busy plan then costs few large ones.
+#: Seconds between two reads of a follower: a busy plan then costs few large reads.
 GATHER_S = 0.05
 
 
@@ -88,7 +88,7 @@ def state_at(values: Values, plan_path: str, when: float) -> PlanState:
 
 
 def ended_tasks(values: Values, plan_path: str) -> list[TaskState] | None:
-    """The tasks that have ended, by number, as far as the history reaches; None without one."""
+    """The tasks that have ended, by number, as far as the history reaches; None without history."""
     tasks = told_tasks(values, plan_path)
     if tasks is None:
         return None
@@ -96,7 +96,7 @@ def ended_tasks(values: Values, plan_path: str) -> list[TaskState] | None:
 
 
 def told_tasks(values: Values, plan_path: str) -> dict[int, TaskState] | None:
-    """All tasks that the history tells of, by number; None without one."""
+    """All tasks in the history, by number; None if the plan keeps no history."""
     found = read_if_kept(values, plan_path)
     return None if found is None else PlanState().add(found.records()).tasks
 
@@ -111,7 +111,7 @@ class RecordFollower:
         self._woken = woken = threading.Event()
         path = history_path(plan_path)
 
-        # It does not refer to the follower, which then goes with whoever iterates over it.
+        # It holds no reference to the follower, which can then be collected with its iterator.
         def wake(changed: str | None) -> None:
             if changed is None or changed == path:
                 woken.set()
@@ -120,8 +120,8 @@ class RecordFollower:
         values.transport.listen(wake)
 
     def read_on(self) -> list[Record] | None:
-        """Wait for the next records: there may be none yet. None when the plan was removed, or this
-        was closed. Raises as `read`."""
+        """Wait for the next records, which may be none. Returns None after the plan was removed or
+        this was closed. Raises as `read`."""
         if self._has_read:
             self._woken.wait(LOOK_S)
             self._closed.wait(GATHER_S)
@@ -140,7 +140,7 @@ class RecordFollower:
         return records
 
     def close(self) -> None:
-        """End it, also while it waits. Again does no harm."""
+        """End it, even while it waits. May be called again."""
         if not self._closed.is_set():
             self._closed.set()
             self._values.transport.unlisten(self._wake)
@@ -155,7 +155,7 @@ class Follower:
         self.close = self._records.close
 
     def read_on(self) -> list[Event]:
-        """Wait for the next events. None are left when the plan has ended, or was removed, or this
+        """Wait for the next events. Returns none after the plan has ended or was removed, or this
         was closed. Raises as `read`."""
         while not self._events.state.has_ended:
             records = self._records.read_on()
@@ -174,7 +174,7 @@ def follow(values: Values, plan_path: str) -> Iterator[Event]:
 
 
 def missing(found: Whole) -> list[str]:
-    """What a history does not tell, in words; empty where it is whole."""
+    """What is missing of a history, in words; empty if it is whole."""
     return gaps(found.earlier, found.untold, found.damaged)
 
 
@@ -223,7 +223,7 @@ EVENT_KINDS: dict[str, tuple[str, ...]] = {
 class Event:
     """What happened to a task, or to its plan, in one transaction.
 
-    `kind` is `added`, `runnable`, `claimed`, `committed`, `skipped`, `failed` (for good, and told
+    `kind` is `added`, `runnable`, `claimed`, `committed`, `skipped`, `failed` (for good, and passed
     to its dependents), `dead` (for good, and kept), `attempt failed`, `handed back`, `lost` (with
     its worker), `lapsed` (with its lease), `retried`, `decided`, `due`, `opened`, `moved`,
     `result stored`, `delivered`, `edges added`, `started`, `logged`, `printed` (`Task.logs` gives
@@ -235,7 +235,7 @@ class Event:
     the ID of a worker, or a lease. `attempt` is the number of a claim, which grows with each. Of an
     attempt that ended: `seconds` is how long its function ran, by the worker's clock; under a lease
     it is the time since the task was given out. `size` is that of an outcome in bytes, as it is
-    stored, or of what is told to be printed. `detail` says more.
+    stored, or of what was printed. `detail` says more.
     """
 
     position: int

@@ -1,6 +1,6 @@
 """Look into the histories of many plans, and find how tasks without a znode ended.
 
-Who asks looks at the bytes first, and decodes and builds only what it wants.
+Searches look at the bytes first, and decode only what they need.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .history_state import DAMAGED, PlanState, TaskState, damaged
 
 #: The letters of events that are of the whole plan.
 OF_PLAN = f"SD{GAP}"
-#: So many plans are read together. Each may have a mebibyte of history, several times as much when
-#: it is unpacked.
+#: How many plans are read together. Each may have a mebibyte of history, and several times as much
+#: when it is unpacked.
 PLANS_AT_A_TIME = 40
-#: So many plans of which something is missing are named.
+#: How many plans with something missing are named.
 _NAMED = 3
 
 
@@ -34,7 +34,7 @@ class Across:
     """The histories of these plans. `since` is in seconds since 1970: histories that end before
     have no records here.
 
-    `gaps` says in words what was not told by those that were read so far.
+    `gaps` says in words what is missing of those that were read so far.
     """
 
     def __init__(self, values: Values, plan_paths: Sequence[str], since: float = 0.0) -> None:
@@ -62,7 +62,7 @@ class Across:
                 self._note(path, more, found)
 
     def damaged(self, path: str, error: Exception) -> None:
-        """The records of that plan make no sense: that is told, and hides no other plan."""
+        """Note that the records of that plan make no sense. The search goes on with other plans."""
         self._missing[path] = str(error)
 
     def _note(self, path: str, more: Earlier, found: StoredHistory) -> None:
@@ -137,14 +137,13 @@ def _numbers(records: Iterable[Record], letters: Collection[str], since_ms: floa
     }
 
 
-# ---- What a history tells of tasks that have no znode: how each ended, or that it never was a
-# task.
+# ---- Tasks that have no znode: how each ended, or that it never was a task.
 
 
 class Past(NamedTuple):
     """What is known of one number.
 
-    `task` is what the history tells of it, None if that does not reach so far. `never`: no task
+    `task` is its state by the history, None if that does not reach so far. `never`: no task
     ever had the number. `doubt`: why it may never have been a task; empty if it certainly was one.
     """
 
@@ -174,7 +173,7 @@ def past_of(values: Values, plan_path: str, numbers: Collection[str]) -> dict[st
 
 
 def decided_by(values: Values, plan_path: str, number: str) -> str:
-    """Who has skipped or cancelled a task last; empty where no history tells."""
+    """Who has skipped or cancelled a task last; empty if no history says that."""
     by = ""
     try:
         whole = read_if_kept(values, plan_path)
@@ -187,7 +186,7 @@ def decided_by(values: Values, plan_path: str, number: str) -> str:
 
 
 def _read(values: Values, plan_path: str, told: _Kept) -> str:
-    """Take the history up. Returns why it does not tell of all tasks, empty if it does."""
+    """Read the history into `told`. Returns why tasks may be missing; empty if none is."""
     name = f"plan {int(number_of(plan_path))}"
     try:
         whole = read_if_kept(values, plan_path)
@@ -204,13 +203,12 @@ def _read(values: Values, plan_path: str, told: _Kept) -> str:
 
 
 class _Kept:
-    """What the records of a history tell of some tasks."""
+    """Some tasks, as the records of a history show them."""
 
     def __init__(self, numbers: Collection[int]) -> None:
         self._numbers, self._state = numbers, PlanState()
         self._seen: set[int] = set()
-        #: The first task whose add is told behind the last gap. Numbers grow, so that no later one
-        #: is missing.
+        #: The first task that was added after the last gap. Numbers grow: no later add is missing.
         self.first: int | None = None
 
     def take(self, records: Iterable[Record]) -> None:

@@ -39,7 +39,7 @@ KINDS = {
     "S": "state",
 }
 KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
-#: Of so many attempts before the last one it is known when they ran: the latest.
+#: How many attempts before the last one keep the times at which they ran: the latest ones.
 EARLIER_MAX = 20
 #: How places begin that have a rank, N and A.
 _ENTRY = re.compile(r"[rdg](?:\d+-)?(\d{4})\.\d+\.(\d+)")
@@ -89,7 +89,7 @@ class TaskState:
 
     @property
     def priority(self) -> int | None:
-        """Its priority in its last entry; None where no entry is told."""
+        """Its priority in its last entry; None if the history has no entry."""
         found = _ENTRY.match(self.entry)
         return RANK_MIDDLE - int(found[1]) if found else None
 
@@ -107,7 +107,7 @@ class TaskState:
         return _PLACES.get(self.place[:1], "waiting")
 
 
-#: What a damaged event raises where it is taken apart.
+#: What a damaged event raises while it is applied.
 DAMAGED = (LookupError, TypeError, ValueError, AttributeError)
 
 
@@ -134,7 +134,7 @@ class PlanState:
                 self._event(record, event)
 
     def add(self, records: Iterable[Record]) -> PlanState:
-        """As `apply`, and returns itself. Raises PayloadUndecodable for a damaged record."""
+        """The same, but it returns itself, and raises PayloadUndecodable for a damaged record."""
         for record in records:
             try:
                 self.apply((record,))
@@ -224,7 +224,7 @@ class PlanState:
         task.worker = _at(event, 7, "") or record.by if task.place == "c" else task.worker
         if task.place != "c":
             task.worker = record.by  # in a run of pure tasks it has no claim of its own
-        if task.used < 0 or _at(event, 4, -1) >= 0:  # else a wide delivery has told it before
+        if task.used < 0 or _at(event, 4, -1) >= 0:  # else the wide delivery has noted it
             _use(task, _at(event, 4, -1))
         if _at(event, 4, -1) >= 0 or task.ran_ms < 0:
             _ran(record, task, _at(event, 4, -1), _at(event, 5, -1))
@@ -243,7 +243,7 @@ class PlanState:
         if letter == "x":
             task.place, task.error, task.ended_ms = "x", _at(event, 2, ""), record.ms
             task.failed += 1
-            if _at(event, 3, -1) >= 0 or task.ran_ms < 0:  # else a wide delivery has told it before
+            if _at(event, 3, -1) >= 0 or task.ran_ms < 0:  # else the wide delivery has noted it
                 _ran(record, task, _at(event, 3, -1), _at(event, 4, -1))
             return
         if letter == "w":

@@ -14,14 +14,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 from ..basics.notebook_html import Picture, colour_of
 from ..basics.text import one_line
+from .graph import Box
 
-#: Seconds between two looks: so short after a change, and longer while nothing changes.
+#: Seconds between two looks: short after a change, longer while nothing changes.
 PAUSE_S, PAUSE_MAX_S = 0.5, 5.0
-#: At most one part in so many of the time is spent with looking.
+#: For each second of looking, at least this many seconds pass without.
 REST = 10
 LIVE_S = 3600.0
 DISPLAYS_MAX = 16
@@ -46,7 +47,7 @@ class _Handle:
 
 
 class _Display:
-    """A thing that is shown, and when it is to be looked at next."""
+    """A picture that is shown, and when it is drawn next."""
 
     def __init__(self, text: str, draw: Callable[[], Picture], first: Picture) -> None:
         self._draw, self._shown = draw, first.html
@@ -58,7 +59,7 @@ class _Display:
         self.is_over = False
 
     def look(self) -> bool:
-        """Draw it anew if it has changed. Returns whether there is more to be seen."""
+        """Show it again if it has changed. Returns whether more changes may come."""
         begun = time.monotonic()
         picture = self._draw()
         if picture.html != self._shown:
@@ -76,7 +77,7 @@ class _Display:
         return True
 
     def _leave(self) -> None:
-        """Say that it is not kept as it is now."""
+        """Say that the picture is not redrawn any more."""
         told = f"as it was at {time.strftime('%H:%M:%S')}: display it again to go on"
         self._handle.show(f'{self._shown}<div style="opacity:.7">{escape(told)}</div>')
 
@@ -100,7 +101,7 @@ class _Displays:
                 self._thread.start()
 
     def _next(self) -> _Display | None:
-        """The one that is due next. Without any, this thread is not the one that draws any more."""
+        """The display that is due next. If there is none, this thread stops drawing."""
         with self._lock:
             if not self._all:
                 self._thread = None
@@ -130,7 +131,7 @@ class _Displays:
                 self._all.remove(display)
 
     def end(self) -> None:
-        """Draw nothing any more: the interpreter ends."""
+        """Stop drawing, because the interpreter ends."""
         self._ended.set()
         thread = self._thread
         if thread is not None:
@@ -165,34 +166,21 @@ def show_live(text: str, draw: Callable[[], Picture]) -> bool:
     return True
 
 
-# ---- The graph that is left of a plan as a small picture: alike tasks in one box, level by level.
+# ---- The unfinished part of a plan as a small picture: alike tasks in one box, level by level.
 
 
-#: With more of them a small picture is none.
+#: The most boxes and levels of a small picture.
 BOXES_MAX, LEVELS_MAX = 30, 8
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 116, 34, 34, 8
 _NAME_MAX = 17
 _INK = "font:11px system-ui,sans-serif;fill:currentColor"
 
 
-class Box(Protocol):
-    """What is needed of a Box of a PlanGraph."""
-
-    @property
-    def level(self) -> int | None: ...
-    @property
-    def function(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def tasks(self) -> list[str]: ...
-
-
 _Key = tuple[int, str]
 
 
 def graph_svg(boxes: Sequence[Box], edges: Mapping[tuple[int, int], int]) -> str:
-    """The picture; empty where it would be too large, or has no edge that is worth a picture."""
+    """The picture; empty if it would be too large, or if no edge joins two boxes."""
     states: dict[_Key, dict[str, int]] = defaultdict(dict)
     keys: list[_Key] = []
     for box in boxes:

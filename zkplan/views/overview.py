@@ -1,85 +1,36 @@
-"""See all active plans, queues and workers under a root at a glance, with rates and forecasts.
+"""Look at a root again and again: an overview of its plans, queues and workers, with rates.
 
-An Observer looks as often as it is asked. A rate is the difference of two looks; a forecast assumes
-that the rate stays as it is and that all unfinished tasks will run.
+A rate is the difference of two looks. A forecast assumes that the rate stays as it is, and that all
+unfinished tasks will run.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
 from ..basics.public_calls import Duration, in_seconds
-from ..errors import PlanNotFound, ZkplanError
-from ..protocol.core.plan_life import PlanStatus, status
-from ..protocol.core.plans_and_queues import read_queues, refuse_hidden
-from ..protocol.core.workers import WorkerRecord
-from ..protocol.features.schedules import Schedule, list_schedules, read_schedule
-from ..protocol.layout import DEFAULT_QUEUE, parse_delayed, parse_gate, parse_plan
-from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
-from ..values.connection import Connection, together
-from .attention import (
-    FailedPlans,
-    Late,
-    failed_plans,
-    late_plans,
-    late_things,
-    left_by_authors,
-    not_decoded,
-)
+from ..errors import PlanNotFound
+from ..protocol.core.plan_life import PlanStatus
+from ..protocol.core.plans_and_queues import refuse_hidden
+from ..values.connection import Connection
+from .attention import Late, failed_plans, late_things, left_by_authors, not_decoded
 from .deadlock import may_stand, status_of
-from .find_tasks import Filter, FoundTask, find_tasks, task_names
-from .workers import AHEAD, LEFT, RUNNING, Held, HeldTasks, Known, held_tasks
+from .find_tasks import Filter, find_tasks
+from .root_look import PlanNow, QueueNow, WorkerNow, plans_now, queues_now, see, worker_now
+from .unfinished import FoundTask, task_names
+from .workers import Held, Known
 
-#: Rates are over the last so many seconds, as far as the observer has looked then.
+#: How many seconds of the past a rate covers, as far as the observer has looked then.
 WINDOW_S = 30.0
-#: Of an index with more entries than this only the number is read, so that a look stays cheap.
-LISTED_MAX = 2000
-
-
-class PlanNow(NamedTuple):
-    """An active plan. `delayed` and `gated` are None where too many stand there to be listed.
-
-    `rate` is in finished tasks a second, and `left` the seconds until its end if the rate stays;
-    None where it is unknown, as in the first look, or where nothing ends.
-    """
-
-    status: PlanStatus
-    number: str
-    running: int = 0
-    ahead: int = 0
-    delayed: int | None = 0
-    gated: int | None = 0
-    rate: float | None = None
-    left: float | None = None
-
-
-class QueueNow(NamedTuple):
-    """A queue of active plans: `running` and `ahead` count claims, `workers` those that serve
-    it."""
-
-    name: str
-    runnable: int
-    running: int
-    ahead: int
-    workers: int
-
-
-class WorkerNow(NamedTuple):
-    """A living worker. `since` is when it claimed the task that it holds longest."""
-
-    record: WorkerRecord
-    running: int
-    ahead: int
-    since: float | None
 
 
 class TaskNow(NamedTuple):
-    """A task that a worker holds; `name` is None where it was not read or cannot be read here."""
+    """A task that a worker holds; `name` is None if it was not read or cannot be read here."""
 
     held: Held
     name: str | None
@@ -105,20 +56,6 @@ class Overview(NamedTuple):
     failed_dead: int = 0
 
 
-class _Seen(NamedTuple):
-    """What one look has read."""
-
-    statuses: dict[str, PlanStatus]
-    queues: Counter[str]
-    held: HeldTasks
-    delayed: dict[str, list[float]] | None
-    gated: Counter[str] | None
-    schedules: list[Schedule]
-    others: list[str]
-    unreadable: int
-    failed: FailedPlans
-
-
 class Observer:
     """Looks at a root again and again. Not thread-safe."""
 
@@ -140,40 +77,38 @@ class Observer:
         that it reads, and not with the number of tasks. A plan that may have failed takes a few
         more, in each look until that is proved.
         """
-        seen = self._client.transport.run(_see(self._client, self._claims))
+        client = self._client
+        seen = client.transport.run(see(client, self._claims))
         seen = seen._replace(statuses=self._proved(seen.statuses))
-        now = time.time()
+        now, claims = time.time(), seen.held.claims
         rates = self._rates({n: each.finished for n, each in seen.statuses.items()})
-        plans = _plans(seen, rates)
-        queues = _queues(seen)
+        plans, queues = plans_now(seen, rates), queues_now(seen)
+        late = [
+            *failed_plans(now, seen.failed_numbers, seen.failed),
+            *late_things(now, plans, queues, claims, seen.delayed, seen.schedules, seen.unreadable),
+            *left_by_authors(client, now, seen.others, self._ready),
+            *(not_decoded(client, plans) if seen.held.workers else ()),
+        ]
         return Overview(
-            now,
-            plans,
-            queues,
-            [_worker(record, seen.held.claims) for record in seen.held.workers],
-            self._named(seen.held.claims[:names]),
-            len(seen.held.claims),
-            [
-                *late_plans(now, seen.failed),
-                *late_things(
-                    *(now, plans, queues, seen.held.claims, seen.delayed, seen.schedules),
-                    seen.unreadable,
-                ),
-                *left_by_authors(self._client, now, seen.others, self._ready),
-                *(not_decoded(self._client, plans) if seen.held.workers else ()),
-            ],
-            len(seen.others),
-            seen.unreadable,
-            sum(rates.values()) if rates is not None else None,
-            len(seen.failed.numbers),
-            sum(each.dead for each in seen.failed.shown),
+            when=now,
+            plans=plans,
+            queues=queues,
+            workers=[worker_now(record, claims) for record in seen.held.workers],
+            tasks=self._named(claims[:names]),
+            held=len(claims),
+            late=late,
+            others=len(seen.others),
+            unreadable=seen.unreadable,
+            rate=sum(rates.values()) if rates is not None else None,
+            failed=len(seen.failed_numbers),
+            failed_dead=sum(each.dead for each in seen.failed),
         )
 
     def _proved(self, statuses: dict[str, PlanStatus]) -> dict[str, PlanStatus]:
-        """The same, with `failed` as Plan.status says it: where it is proved that nothing can run.
+        """The same, with the state `failed` if it is proved that nothing can run: see Plan.status.
 
-        What was proved holds as long as the status stays the same: whatever lets a task run takes
-        one from the dead ones, or adds one.
+        A proof holds as long as the status stays the same: a task can run again only after one
+        leaves the dead ones or is added.
         """
         found = {}
         for number, seen in statuses.items():
@@ -211,94 +146,6 @@ class Observer:
         return rates
 
 
-def _see(client: Connection, known: Known) -> Step[_Seen]:
-    paths = client.paths
-    reads = [ReadChildren(paths.root), ReadChildren(paths.active)]
-    sizes = [ReadData(paths.delayed), ReadData(paths.gates)]
-    names, active, delayed, gates = yield ReadMany([*reads, *sizes])
-    numbers = sorted(set(active or ()) & {parse_plan(name) for name in names or ()} - {None})
-    statuses = yield from together([status(paths.plan(number)) for number in numbers])
-    queues = yield from together([read_queues(paths.plan(number)) for number in numbers])
-    found, runnable = {}, Counter[str]()
-    for number, seen, theirs in zip(numbers, statuses, queues, strict=True):
-        if not isinstance(seen, ZkplanError):
-            found[number] = seen
-        if not isinstance(theirs, ZkplanError):
-            runnable.update({queue: node.child_count for queue, node in theirs.items()})
-    later = yield from _listed(paths.delayed, delayed)
-    gated = yield from _listed(paths.gates, gates)
-    return _Seen(
-        found,
-        runnable,
-        (yield from held_tasks(paths, known)),
-        None if later is None else _due(later),
-        None if gated is None else Counter(g.plan for g in map(parse_gate, gated) if g),
-        (yield from _schedules(client)),
-        sorted({n for name in names or () if (n := parse_plan(name))} - {*numbers}),
-        sum(isinstance(each, ZkplanError) for each in statuses),
-        (yield from failed_plans(paths)),
-    )
-
-
-def _listed(path: str, node: Node | None) -> Step[list[str] | None]:
-    """The names there; None if they are too many."""
-    if node is None or not node.child_count:
-        return []
-    return ((yield ReadChildren(path)) or []) if node.child_count <= LISTED_MAX else None
-
-
-def _due(names: list[str]) -> dict[str, list[float]]:
-    """When the delayed tasks of each plan are due, in wall-clock seconds."""
-    due: dict[str, list[float]] = {}
-    for delayed in map(parse_delayed, names):
-        if delayed is not None:
-            due.setdefault(delayed.plan, []).append(delayed.due_ms / 1000)
-    return due
-
-
-def _schedules(client: Connection) -> Step[list[Schedule]]:
-    names = yield from list_schedules(client.paths)
-    found = yield from together([read_schedule(client.paths, name) for name in names])
-    return [each for each in found if not isinstance(each, ZkplanError)]
-
-
-def _plans(seen: _Seen, rates: dict[str, float] | None) -> list[PlanNow]:
-    states = Counter((held.plan, held.state) for held in seen.held.claims)
-    found = []
-    for number, each in seen.statuses.items():
-        rate = rates.get(number) if rates is not None else None
-        left = each.tasks / rate if rate and each.tasks and not each.dead else None
-        found.append(
-            PlanNow(
-                each,
-                number,
-                states[number, RUNNING],
-                states[number, AHEAD] + states[number, LEFT],
-                None if seen.delayed is None else len(seen.delayed.get(number, ())),
-                None if seen.gated is None else seen.gated[number],
-                rate,
-                left,
-            )
-        )
-    return found
-
-
-def _queues(seen: _Seen) -> list[QueueNow]:
-    states = Counter((held.queue, held.state == RUNNING) for held in seen.held.claims)
-    served = Counter(queue for worker in seen.held.workers for queue in worker.queues)
-    names = {DEFAULT_QUEUE, *served, *seen.queues, *(queue for queue, _ in states)}
-    return [
-        QueueNow(name, seen.queues[name], states[name, True], states[name, False], served[name])
-        for name in sorted(names)
-    ]
-
-
-def _worker(record: WorkerRecord, claims: list[Held]) -> WorkerNow:
-    mine = [held for held in claims if held.worker == record.id]
-    running = sum(held.state == RUNNING for held in mine)
-    return WorkerNow(record, running, len(mine) - running, mine[0].since if mine else None)
-
-
 # ---- What a client shows of all plans under its root: tasks of any plan, and an overview.
 
 
@@ -320,7 +167,7 @@ class RootViews(Connection):
         "claimed ahead" (its worker has no slot for it yet), "left behind" (its worker is gone).
         `worker` is an ID or its beginning. `name` and `error` are patterns as for file names:
         `error` for the type of the last exception, such as "Timeout*". `longer_than`: in that state
-        for more than so many seconds, by the clock here.
+        for more than this time, by the clock here.
 
         The tree has no record of what runs: the oldest claims of a worker, as many as it has slots,
         count as running, since they were claimed. If `state` is a claimed one, or `worker` is

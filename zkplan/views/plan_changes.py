@@ -7,18 +7,18 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ..errors import PlanNotFound
+from ..protocol.core.load import read_small
 from ..protocol.core.plan_life import PlanStatus
+from ..protocol.features.task_place import NOWHERE
 from ..protocol.history.segments import history_path
 from ..protocol.layout import QUEUES, Paths, parse_claim, parse_delayed, parse_gate, parse_task
 from ..protocol.requests import Node, ReadChildren, ReadData, Step
-from ..values.connection import Connection, read_small
+from ..values.connection import Connection
 from .deadlock import status_of
-from .find_tasks import Spot, spots_of
+from .find_tasks import places_with_claims
 from .workers import Known
 
 WAITING, FINISHED = "waiting", "finished"
-#: Where a task is that no index shows.
-_NOWHERE = Spot(WAITING)
 #: Versions and last changes of znodes: what changes a plan changes one of them.
 Sign = tuple[int, int, int]
 Signs = tuple[tuple[Sign | None, ...], frozenset["str | Sign"]]
@@ -27,8 +27,8 @@ Signs = tuple[tuple[Sign | None, ...], frozenset["str | Sign"]]
 class PlanSeen(NamedTuple):
     """A plan at one look: its numbers, and the state of each unfinished task.
 
-    `told` is another one when its history has something new, also what changes nothing else: what
-    a task has printed.
+    `told` changes when its history has anything new, even what changes nothing else, such as what a
+    task has printed.
     """
 
     status: PlanStatus
@@ -78,8 +78,8 @@ class Changes:
     def _read(
         self, plans: list[str], signs: Mapping[str, Signs], told: Mapping[str, Sign | None]
     ) -> None:
-        """The state of a plan is read first: where it says that nothing runs, nothing does in what
-        is read later. The names of its tasks are read last, so that none is shown that is gone."""
+        """The state of a plan is read first: if it says that nothing runs, nothing does later. The
+        names of its tasks are read last, so that no task is shown that is gone."""
         client, paths = self._client, self._client.paths
         statuses: dict[str, PlanStatus] = {}
         for plan in plans:
@@ -87,12 +87,12 @@ class Changes:
                 statuses[plan] = status_of(client, paths.plan(plan))
             except PlanNotFound:
                 self._forget(plan)
-        spots = client.transport.run(spots_of(paths, list(statuses), known=self._known))
+        places = client.transport.run(places_with_claims(paths, list(statuses), known=self._known))
         for plan, status in statuses.items():
             names = client.transport.ask(ReadChildren(paths.plan(plan))) or ()
             queues = client.transport.ask(ReadChildren(f"{paths.plan(plan)}/{QUEUES}"))
             tasks = (task for name in names if (task := parse_task(name)) is not None)
-            states = {task: spots.get((plan, task), _NOWHERE).state for task in tasks}
+            states = {task: places.get((plan, task), NOWHERE).state or WAITING for task in tasks}
             self._seen[plan] = PlanSeen(status, states, told[plan])
             self._signs[plan], self._queues[plan] = signs[plan], queues or []
 
@@ -136,7 +136,7 @@ class _Shared:
 def _signs(
     paths: Paths, plans: Collection[str], queues: Mapping[str, list[str]], shared: _Shared
 ) -> Step[tuple[dict[str, Signs], dict[str, Sign | None]]]:
-    """What tells of each plan whether it has changed, and whether its history has."""
+    """The signs that show whether each plan has changed, and whether its history has."""
     workers = (yield ReadChildren(paths.claims)) or ()
     common = [paths.delayed, paths.gates, *map(paths.claims_of, sorted(workers))]
     own = {plan: _nodes_of(paths.plan(plan), queues.get(plan, ())) for plan in plans}

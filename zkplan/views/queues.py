@@ -9,16 +9,10 @@ from typing import NamedTuple
 
 from ..protocol.core.load import read_all
 from ..protocol.core.plan_indexes import list_active
-from ..protocol.core.plans_and_queues import names_on_claims_nodes, read_entries, read_queues
+from ..protocol.core.plans_and_queues import read_queues
 from ..protocol.core.workers import WorkerRecord
-from ..protocol.layout import (
-    DEFAULT_QUEUE,
-    QUEUES,
-    entry_path,
-    parse_claim,
-    parse_delayed,
-    queue_in,
-)
+from ..protocol.features.task_place import read_places
+from ..protocol.layout import DEFAULT_QUEUE, QUEUES, parse_task, queue_in
 from ..protocol.records import queue_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..protocol.transactions import claim_facts
@@ -81,47 +75,36 @@ class _Counts(NamedTuple):
 def _count(client: Connection) -> Step[_Counts]:
     counts = _Counts(Counter(), Counter(), Counter(), {}, set())
     paths = client.paths
-    placed: dict[str, set[str]] = {}
     plans = yield from list_active(paths)
-    for delayed in map(parse_delayed, (yield ReadChildren(paths.delayed)) or ()):
-        if delayed is not None:
-            counts.waiting[queue_in(delayed.queue)] += 1
-            placed.setdefault(delayed.plan, set()).add(delayed.entry.task)
-    for plan in plans:
-        entries = yield from read_entries(paths.plan(plan))
-        placed.setdefault(plan, set()).update(entry.task for _, entry in entries)
-        nodes = yield from read_all(
-            [ReadData(entry_path(paths.plan(plan), *each)) for each in entries]
-        )
-        for (lane, _), node in zip(entries, nodes, strict=True):
-            queue = queue_in(lane)
-            if node is not None:  # else claimed meanwhile
-                counts.runnable[queue] += 1
-                first = counts.first.get(queue, node.created_ms)
-                counts.first[queue] = min(first, node.created_ms)
-    held = yield from names_on_claims_nodes(paths)
-    claims = [(worker, name) for worker, name in held if parse_claim(name) is not None]
-    nodes = yield from read_all(
-        [ReadData(f"{paths.claims_of(worker)}/{name}") for worker, name in claims]
-    )
-    for (_, name), node in zip(claims, nodes, strict=True):
-        claim = parse_claim(name)
-        if node is not None and claim is not None:
+    places = yield from read_places(paths, plans)
+    in_index: dict[str, set[str]] = {plan: set() for plan in plans}
+    for (plan, task), place in places.items():
+        in_index[plan].add(task)
+        if place.state in ("delayed", "gated"):
+            counts.waiting[queue_in(place.queue)] += 1
+    taken = [place for place in places.values() if place.state in ("runnable", "running")]
+    nodes = yield from read_all([ReadData(place.path) for place in taken])
+    for place, node in zip(taken, nodes, strict=True):
+        if node is None:
+            continue  # it has moved on meanwhile
+        if place.state == "running":
             counts.running[queue_in(claim_facts(node.data).queue)] += 1
-            placed.setdefault(claim.plan, set()).add(claim.task)
+            continue
+        queue = queue_in(place.queue)
+        counts.runnable[queue] += 1
+        counts.first[queue] = min(counts.first.get(queue, node.created_ms), node.created_ms)
     for plan in plans:
-        yield from _count_waiting(paths.plan(plan), placed.get(plan, set()), counts)
+        yield from _count_waiting(paths.plan(plan), in_index[plan], counts)
     for each in (counts.waiting, counts.runnable, counts.running):
         counts.names.update(each)
     return counts
 
 
-def _count_waiting(plan_path: str, placed: set[str], counts: _Counts) -> Step[None]:
+def _count_waiting(plan_path: str, in_index: set[str], counts: _Counts) -> Step[None]:
     """Count the tasks that are in no index. Each names its queue in its `ready`."""
     children = (yield ReadChildren(plan_path)) or ()
-    dead = (yield ReadChildren(f"{plan_path}/dead")) or ()
-    tasks = {name[5:] for name in children if name.startswith("task-")}
-    waiting = sorted(tasks - placed - set(dead))
+    tasks = {task for name in children if (task := parse_task(name)) is not None}
+    waiting = sorted(tasks - in_index)
     if QUEUES not in children:
         counts.waiting[DEFAULT_QUEUE] += len(waiting)
         return
@@ -142,8 +125,10 @@ def unserved(client: Connection, plan_path: str, workers: Sequence[WorkerRecord]
 
 
 def resting(client: Connection, queue: str, workers: Sequence[WorkerRecord]) -> tuple[str, str]:
-    """What is wrong with a queue whose `workers` were all told to take nothing new, and what to do
-    about it. Empty texts if one of them takes tasks, or if there are none."""
+    """What is wrong with a queue whose `workers` are all paused or draining, and what to do.
+
+    The texts are empty if one of them takes tasks, or if no worker serves the queue.
+    """
     serving = [each for each in workers if queue in each.queues]
     if not serving or any(each.state == "running" for each in serving):
         return "", ""
@@ -161,7 +146,7 @@ def resting(client: Connection, queue: str, workers: Sequence[WorkerRecord]) -> 
 
 
 def no_server(client: Connection, queues: Sequence[str]) -> str:
-    """Text for queues that nobody serves, and what to do."""
+    """The text for queues that no worker serves, and what to do."""
     many = len(queues) > 1
     options = " ".join(f"--queue {queue}" for queue in queues)
     return (

@@ -51,13 +51,13 @@ class Open:
 
 @dataclass
 class RootAccess:
-    """Who may do what under a root. An outsider is whoever reaches ZooKeeper without a login."""
+    """Who may do what under a root. An outsider is anyone who reaches ZooKeeper without a login."""
 
     root: str
     znodes: int = 0
     #: Whether the server itself refuses outsiders everything, whatever the lists say.
     closed_by_server: bool = False
-    #: Znodes whose lists let in whoever the server lets in.
+    #: Znodes whose lists let in everyone that the server lets in.
     open_lists: Open = field(default_factory=Open)
     #: By deed: list, read, write, create (below it), delete (it), and admin (change its list).
     outsiders: dict[str, Open] = field(default_factory=dict)
@@ -72,13 +72,13 @@ class RootAccess:
 
     @property
     def told(self) -> str:
-        """How a root is closed that is not open, as the end of a sentence."""
+        """How a closed root is closed, as the end of a sentence."""
         is_by_server = self.closed_by_server and self.open_lists.znodes
         return BY_SERVER if is_by_server else "closed to everybody without a login"
 
 
 class Closing(NamedTuple):
-    """How many znodes were closed, and those of which nothing is known."""
+    """How many znodes were closed, and those that this client may not read."""
 
     znodes: int
     unreadable: Open
@@ -87,7 +87,7 @@ class Closing(NamedTuple):
 def root_access(client: Connection) -> RootAccess:
     """Look at every znode of the root.
 
-    Raises ZkplanError where there is no root, and AccessDenied where it may not be read.
+    Raises ZkplanError if there is no root, and AccessDenied if it may not be read.
     """
     report = RootAccess(client.root, closed_by_server=client.transport.server_is_closed)
     report.outsiders = {deed: Open() for deed in ("list", *RIGHTS)}
@@ -208,7 +208,7 @@ def _open_ones(client: Connection, unreadable: Open) -> Iterator[AccessList]:
 
 
 def _note_unreadable(client: Connection, path: str, unreadable: Open) -> None:
-    """Count it. But where it is the root itself, nothing at all is known: that is an error."""
+    """Count it. Raises AccessDenied for the root itself, below which nothing can be read."""
     if path == client.root:
         raise _may_not_read(path)
     unreadable.note(path)
@@ -246,9 +246,9 @@ def hint_at_root(client: Connection) -> str:
 
 
 def require_root(client: Connection, hosts: str) -> None:
-    """For who only looks: raises ZkplanError where the root is missing, and names those beside it.
+    """Raise ZkplanError if the root is missing, and name the roots beside it.
 
-    An access list may forbid to read it: then it is there, and what is asked next says why.
+    If an access list forbids to read it, it is there, and the next request says why.
     """
     try:
         is_there = client.transport.ask(ReadData(client.root)) is not None

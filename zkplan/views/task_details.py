@@ -10,18 +10,19 @@ from ..protocol.layout import number_of
 from ..protocol.records import Failure
 from ..protocol.requests import Node
 from ..values.blobs import value_size
-from ..values.codec import FAILURE, LOG, VALUE, Codec
+from ..values.codec import FAILURE, LOG, Codec
 from ..values.connection import Connection
-from ..values.function_codec import is_skipped, split_name
+from ..values.function_codec import split_name
 from ..values.plan_values import Values
 from .dependencies import dependencies, dependents
 from .gates import gates_of
 from .history import told_tasks
 from .history_state import TaskState
+from .outcomes import open_kept
 from .task_info import TaskInfo, TaskRead, info_of, read_task
-from .task_lists import TaskSummary, summaries
+from .unfinished import TaskSummary, summaries
 
-#: Facts that are lines of text for people, and lists for programs.
+#: These facts are lines of text for people, and lists for programs.
 _LISTS = ("waits_for", "feeds", "log")
 
 
@@ -31,8 +32,8 @@ def describe_task(
     """Return state, options, edges, attempts and outcome of a task.
 
     `people` joins lists into lines of text. `values` adds the result and the progress notes as
-    Python writes them. Decoding runs code of whoever wrote them. The list `undecoded` says why some
-    could not be decoded. Raises InvalidTask if it never was a task.
+    Python writes them, and the list `undecoded`, why some could not be decoded. Decoding runs code
+    of whoever wrote them. Raises InvalidTask if it never was a task.
     """
     codec = client.codec
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
@@ -66,8 +67,7 @@ def describe_task(
 
 
 def _in_history(client: Connection, plan_path: str, number: str) -> TaskState | None:
-    """What the history tells of a task that stands; None if it does not reach so far, or is
-    damaged."""
+    """The task in the history; None if the history does not reach so far, or is damaged."""
     try:
         return (told_tasks(client.values, plan_path) or {}).get(int(number))
     except PayloadUndecodable:
@@ -75,7 +75,7 @@ def _in_history(client: Connection, plan_path: str, number: str) -> TaskState | 
 
 
 def _finished(info: TaskInfo, people: bool) -> dict[str, Any]:
-    """What is known of a finished task. People see no line for what is not known."""
+    """What is known of a finished task. For people, unknown facts are left out."""
     facts = {"state": info.state, "doubt": info.doubt or None, "name": info.name}
     names = ("queue", "priority", "limits", "attempts_used", "worker")
     facts |= {name: getattr(info, name) for name in names}
@@ -86,7 +86,7 @@ def _finished(info: TaskInfo, people: bool) -> dict[str, Any]:
 
 
 def _ended(task: TaskState | None, people: bool) -> dict[str, Any]:
-    """What else the history tells of a task that has ended."""
+    """More facts from the history, for a task that has ended."""
     if task is None or not task.gone:
         return {}
     facts: dict[str, Any] = {"ended": task.state, "size": task.size}
@@ -124,7 +124,7 @@ def _state(info: TaskInfo, people: bool) -> dict[str, Any]:
 
 
 def _gate(client: Connection, plan_path: str, number: str, people: bool) -> dict[str, Any]:
-    """What a gate waits for, and what keeps workers from looking; nothing if it has just opened."""
+    """What a gate waits for, and what keeps workers from looking; empty if it has just opened."""
     found = next(iter(gates_of(client, plan_path, [number])), None)
     if found is None:
         return {}
@@ -211,15 +211,13 @@ def _entry(codec: Codec, node: Node, people: bool = True, values: _Values | None
 
 def _outcome(codec: Codec, sealed: bytes, values: _Values | None = None) -> dict[str, str]:
     """The outcome for people, and with `values` the value that it holds."""
-    try:
-        kind, body = codec.open(VALUE + FAILURE, sealed)
-        failure = Failure.from_bytes(body) if kind == FAILURE else None
-    except PayloadUndecodable as error:
-        told = f"(undecodable: {error})"
-        return {"outcome": told} | ({"value": values.refused(str(error))} if values else {})
-    if failure is not None:
-        return {"outcome": f"failed: {failure.summary}\n{failure.traceback}".rstrip()}
-    size = value_size(split_name(body)[1])
-    what = "skipped, with a value" if is_skipped(body) else "a result"
-    told = f"{what} of {size} bytes (Task.result() reads it, --values shows it)"
-    return {"outcome": told} | ({"value": values.text(body)} if values else {})
+    kept = open_kept(codec, sealed)
+    if kept.failure is not None:
+        return {"outcome": f"failed: {kept.failure.summary}\n{kept.failure.traceback}".rstrip()}
+    if kept.kind == "undecodable":
+        text = f"(undecodable: {kept.why})"
+        return {"outcome": text} | ({"value": values.refused(kept.why)} if values else {})
+    size = value_size(split_name(kept.body)[1])
+    what = "skipped, with a value" if kept.kind == "skipped" else "a result"
+    text = f"{what} of {size} bytes (Task.result() reads it, --values shows it)"
+    return {"outcome": text} | ({"value": values.text(kept.body)} if values else {})

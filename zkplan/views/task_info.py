@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..errors import PayloadUndecodable, PlanNotFound
@@ -12,13 +13,13 @@ from ..protocol.features.task_place import never_was
 from ..protocol.layout import DEFAULT_QUEUE, limits_in
 from ..protocol.records import Failure
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from ..values.codec import FAILURE, LOG, VALUE, Codec, load, task_options
+from ..values.codec import FAILURE, LOG, Codec, load, task_options
 from ..values.connection import Connection
-from ..values.function_codec import describe_function, is_skipped, sends_code, split_name
+from ..values.function_codec import describe_function, sends_code, split_name
 from ..values.json_values import load_json
 from .history_search import Past, past_of
-from .history_state import TaskState
-from .task_lists import TaskSummary, summaries
+from .outcomes import open_kept
+from .unfinished import TaskSummary, summaries
 
 _OPTIONS = (
     *("attempts", "retry_delay", "timeout", "priority", "pure", "queue"),
@@ -35,16 +36,16 @@ class TaskInfo:
     claimed task has the `worker` that claimed it, `since` when, and `attempt`, its fencing number;
     a delayed one has `due`, when it becomes runnable. `waits_for` counts the results that have not
     arrived, `arrived` those that have, `feeds` the tasks that take its own. `last_error` is the
-    text of the last failure that is kept, empty if there is none. `failed` says that a finished or
-    dead task has failed for good. `retry_delay`, `timeout`, `priority`, `pure`, `queue`,
-    `isolation`, `memory_limit` (in bytes), `not_before`, `deadline` and `run_if` are its options.
-    `skipped` says that a finished task was skipped. `is_code_sent` says that the code of its
-    function was sent with its plan, and not only its name.
+    text of the last failure that is kept, empty if there is none. `failed`: a finished or dead task
+    has failed for good. `skipped`: a finished task was skipped. `retry_delay`, `timeout`,
+    `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before`, `deadline`
+    and `run_if` are its options. `is_code_sent`: the code of its function was sent with its plan,
+    not only the name of the function.
 
-    Of a finished task, `since` is when it ended and `worker` the one that ended it. These, `name`,
-    `attempts_used`, `queue`, `priority` and `limits` come from the history of its plan. What that
-    does not tell is None, and so are all other options. `doubt` says why a number may never have
-    been a task, where neither a kept outcome nor the history can tell; else it is empty.
+    If the task has finished, `since` is when it ended and `worker` the one that ended it. These,
+    `name`, `attempts_used`, `queue`, `priority` and `limits` come from the history of its plan. A
+    field is None if the history does not have it, and so are all other options. `doubt` says why a
+    number may never have been a task, if neither a kept outcome nor the history can prove it.
     """
 
     number: str
@@ -82,10 +83,10 @@ class TaskInfo:
     _is_json_only: bool = False
 
     def progress(self) -> list[Any]:
-        """What the running task has told with `current().log`, oldest first.
+        """What the running task has logged with `current().log`, oldest first.
 
-        It decodes the values, which runs code of whoever wrote them, unless the client decodes
-        JSON alone. Raises PayloadUndecodable.
+        It decodes the values. That runs code of whoever wrote them, unless the client decodes only
+        JSON. Raises PayloadUndecodable.
         """
         decode = load_json if self._is_json_only else load
         return [decode(note) for note in self._notes]
@@ -113,7 +114,7 @@ def task_info(client: Connection, plan_path: str, number: str) -> TaskInfo:
 
 
 def task_state(client: Connection, plan_path: str, number: str, is_task: bool) -> str:
-    """See Task.state. Of what is known to be a task no history is read."""
+    """See Task.state. With `is_task`, it reads no history to prove that there was such a task."""
     read = _read_znodes(client, plan_path, number)
     if read.summary is not None:
         return read.summary.state
@@ -123,13 +124,13 @@ def task_state(client: Connection, plan_path: str, number: str, is_task: bool) -
 
 
 def require_task(client: Connection, plan_path: str, number: str) -> None:
-    """Raises InvalidTask for a number that never was a task of the plan, and PlanNotFound."""
+    """Raises InvalidTask if the number never was a task of the plan, and PlanNotFound."""
     if never_tasks(client, plan_path, [number]):
         raise never_was(plan_path, number)
 
 
 def never_tasks(client: Connection, plan_path: str, numbers: Collection[str]) -> set[str]:
-    """Those of the numbers that certainly never were tasks of the plan. Raises PlanNotFound."""
+    """The numbers of these that certainly never were tasks of the plan. Raises PlanNotFound."""
     gone = list(numbers)
     # What a task has is smaller than its own znode, which holds its arguments.
     for below in ("task-{}/ready", "task-{}/incomplete", "results/{}"):
@@ -188,8 +189,10 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     found = read.summary
     if found is None:
         return _finished(codec, number, read)
-    failures, notes = failures_in(codec, read.logs), _notes(codec, read.logs)
-    last = _last_failure(codec, read.outcome) if found.state == "dead" else None
+    failures, notes = read_log(codec, read.logs)
+    last = None
+    if found.state == "dead" and read.outcome is not None:
+        last = open_kept(codec, read.outcome.data).failure
     if last is not None:
         failures.append(last)  # that of a cancel is in no log
     function, options = _definition(codec, read.definition)
@@ -216,85 +219,57 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
         arrived=read.count("arg-"),
         **options,
         _was_cancelled=last is not None and last.is_of_operator,
-        _notes=notes,
+        _notes=tuple(notes),
         _is_json_only=codec.is_json_only,
     )
 
 
 def _finished(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     """What the kept outcome and the history say; None for what neither knows."""
-    told, outcome = read.past.task, read.outcome
-    known = _told(told) if told is not None else _UNKNOWN
-    if outcome is not None:
-        known = known | _kept(codec, outcome)
-    return TaskInfo(
+    known = TaskInfo(
         number,
-        known["name"],
+        None,
         None,
         "finished",
-        attempts_used=known["attempts_used"],
-        worker=known["worker"],
-        since=known["since"],
-        last_error=known["last_error"],
-        failed=known["failed"],
-        skipped=known["skipped"],
-        queue=known["queue"],
-        priority=known["priority"],
-        limits=known["limits"],
+        attempts_used=None,
+        worker=None,
         arrived=None,
         retry_delay=None,
+        priority=None,
         pure=None,
+        queue=None,
+        limits=None,
         run_if=None,
         doubt=read.past.doubt,
     )
-
-
-_UNKNOWN: dict[str, Any] = {
-    **dict.fromkeys(("name", "attempts_used", "worker", "since", "queue", "priority", "limits")),
-    "last_error": "",
-    "failed": False,
-    "skipped": False,
-}
-
-
-def _told(task: TaskState) -> dict[str, Any]:
-    """What the history says of a task that has ended."""
-    return {
-        "name": task.name or None,
-        "attempts_used": task.used if task.used >= 0 else None,
-        "worker": task.worker or None,
-        "since": task.ended_ms / 1000 if task.gone else None,
-        "queue": task.queue if task.is_known else None,
-        "priority": task.priority,
-        "limits": tuple(limits_in(task.lane)) if task.is_known else None,
-        "last_error": task.error if task.state == "failed" else "",
-        "failed": task.state == "failed",
-        "skipped": task.state == "skipped",
-    }
+    task = read.past.task
+    if task is not None:
+        known = replace(
+            known,
+            name=task.name or None,
+            attempts_used=task.used if task.used >= 0 else None,
+            worker=task.worker or None,
+            since=task.ended_ms / 1000 if task.gone else None,
+            queue=task.queue if task.is_known else None,
+            priority=task.priority,
+            limits=tuple(limits_in(task.lane)) if task.is_known else None,
+            last_error=task.error if task.state == "failed" else "",
+            failed=task.state == "failed",
+            skipped=task.state == "skipped",
+        )
+    return known if read.outcome is None else replace(known, **_kept(codec, read.outcome))
 
 
 def _kept(codec: Codec, outcome: Node) -> dict[str, Any]:
     """What the kept outcome says, which may be more than the history."""
-    try:
-        kind, body = codec.open(VALUE + FAILURE, outcome.data)
-        if kind == FAILURE:
-            failure = Failure.from_bytes(body)
-            return {"last_error": failure.summary, "failed": True, "skipped": False}
-    except PayloadUndecodable:
-        return {}  # damaged, or signed with another secret
-    name = split_name(body)[0]
-    found = {"last_error": "", "failed": False, "skipped": is_skipped(body)}
+    kept = open_kept(codec, outcome.data)
+    if kept.kind == "undecodable":
+        return {}
+    if kept.failure is not None:
+        return {"last_error": kept.failure.summary, "failed": True, "skipped": False}
+    name = split_name(kept.body)[0]
+    found = {"last_error": "", "failed": False, "skipped": kept.kind == "skipped"}
     return found | ({"name": name} if name else {})
-
-
-def _last_failure(codec: Codec, outcome: Node | None) -> Failure | None:
-    """The final failure of a dead task, if it is kept and can be read here."""
-    if outcome is None:
-        return None
-    try:
-        return Failure.from_bytes(codec.open(FAILURE, outcome.data)[1])
-    except PayloadUndecodable:
-        return None  # damaged, or signed with another secret
 
 
 def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
@@ -309,27 +284,17 @@ def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
     return describe_function(record.function), found
 
 
-def failures_in(codec: Codec, nodes: Sequence[Node]) -> list[Failure]:
-    """The failures among the log of a task, as far as they can be read here, the oldest first."""
-    found = []
-    for node in nodes:
-        try:
-            kind, body = codec.open(FAILURE + LOG, node.data)
-            if kind == FAILURE:
-                found.append(Failure.from_bytes(body))
-        except PayloadUndecodable:
-            continue  # damaged, or signed with another secret
-    return found
+def read_log(codec: Codec, nodes: Sequence[Node]) -> tuple[list[Failure], list[bytes]]:
+    """The failures and the bodies of the progress notes in the log of a task, oldest first.
 
-
-def _notes(codec: Codec, nodes: Sequence[Node]) -> tuple[bytes, ...]:
-    """The bodies of progress notes."""
-    notes = []
+    What cannot be read here is left out: it is damaged, or signed with another secret.
+    """
+    failures, notes = list[Failure](), list[bytes]()
     for node in nodes:
-        try:
+        with suppress(PayloadUndecodable):
             kind, body = codec.open(FAILURE + LOG, node.data)
-        except PayloadUndecodable:
-            continue  # damaged, or signed with another secret: `zkplan task show` says so
-        if kind == LOG:
-            notes.append(body)
-    return tuple(notes)
+            if kind == LOG:
+                notes.append(body)
+            else:
+                failures.append(Failure.from_bytes(body))
+    return failures, notes

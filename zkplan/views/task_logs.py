@@ -39,13 +39,13 @@ class TaskLog:
 
 @dataclass
 class Logs:
-    """The logs of one task from the records of a history. What is told twice is taken once."""
+    """The logs of one task from the records of a history, each piece once."""
 
     number: int
     _ends: dict[int, int] = field(default_factory=dict)
 
     def of(self, records: Iterable[Record]) -> Iterator[TaskLog]:
-        """What the next records tell, behind what earlier ones have told of the same attempt."""
+        """What the next records add to the text of each attempt."""
         for found in _told(records, self.number):
             end = self._ends.get(found.attempt, 0)
             if found.end > end:
@@ -71,8 +71,8 @@ def _told(records: Iterable[Record], number: int) -> Iterator[TaskLog]:
 
 
 def whole(records: Iterable[Record], number: int) -> list[TaskLog]:
-    """All that is kept, by attempt and in order. The end of an attempt tells the last of its output
-    as a whole: that fills what was left out while it ran."""
+    """All that is kept, by attempt and in order. The event that ends an attempt has the last of its
+    output as a whole, which fills what was left out while it ran."""
     attempts: dict[int, list[TaskLog]] = {}
     for found in _told(records, number):
         pieces = attempts.setdefault(found.attempt, [])
@@ -144,9 +144,9 @@ def _one(group: Sequence[TaskLog]) -> TaskLog:
 
 @dataclass(frozen=True, slots=True)
 class AttemptTold:
-    """An attempt of which a history tells, by the number of its claim: who had that, and since
-    when, in wall-clock seconds (None if that is not told). `printed`: how many bytes it is told to
-    have printed."""
+    """An attempt in a history, by the number of its claim: which worker had the claim, and since
+    when, in wall-clock seconds (None if unknown). `printed` is how many bytes it has printed, as
+    far as is known."""
 
     attempt: int
     worker: str
@@ -161,7 +161,7 @@ def attempts_told(records: Iterable[Record], number: int) -> list[AttemptTold]:
         for event in record.events:
             if event[0] == "c" and event[1:2] == [number]:
                 n, worker = [*event[2:4], None, None][:2]
-                n = 0 if n is None else n  # as a first claim is told
+                n = 0 if n is None else n  # as events leave out the number of a first claim
                 worker = as_text(worker) or as_text(record.by)
                 if type(n) is int and n >= 0:
                     found[n] = AttemptTold(n, worker, record.ms / 1000, 0)
@@ -198,4 +198,4 @@ def follow_logs(values: Values, plan_path: str, number: str) -> Iterator[TaskLog
                 task is None
                 and values.transport.ask(ReadData(f"{plan_path}/task-{number}")) is None
             ):
-                return  # it has ended, so long ago that the history does not tell
+                return  # it ended before the history begins

@@ -24,11 +24,12 @@ from .timeline_spans import (
 
 #: Waiting for results of others, runnable or delayed, claimed and not started, running.
 WAITING, RUNNABLE, CLAIMED, RUNNING = " ", "·", "-", "█"
-#: How many run at a time, in eighths of the most that a row of the same part ever did.
+#: How many run at a time, in eighths of the most in any row of the same part.
 DENSITY = " ▁▂▃▄▅▆▇█"
-#: Columns of the names, where there is room and where there is not, and of what stands behind.
+#: Columns of the names in a wide and in a narrow picture, the width that is wide, and the columns
+#: behind the bars.
 LABEL, LABEL_NARROW, NARROW, BEHIND = 26, 18, 100, 40
-#: So many tasks of the critical path are told: those that took longest.
+#: The most tasks of the critical path that are listed: those that took longest.
 PATH_MAX = 10
 
 
@@ -37,14 +38,14 @@ _BEHIND = f"{'ENDED':>{_ENDED}} {'RAN':>{_RAN}}"
 
 
 class Line(NamedTuple):
-    """A line of the picture. `fails`: it is of tasks that are dead or have failed for good."""
+    """A line of the picture. `fails`: some of its tasks are dead or have failed for good."""
 
     text: str
     fails: bool = False
 
 
 class _Picture(NamedTuple):
-    """What all parts are drawn with: the span, the moment of the last event, how wide names are."""
+    """What all parts share: the span, the time of the last event, and the width of the names."""
 
     span: Span
     now: int
@@ -76,7 +77,7 @@ def timeline(state: PlanState, width: int = 100) -> Iterator[Line]:
         yield from _grouped(drawn, state.tasks.values())
     yield Line("")
     yield from _workers(drawn, begun)
-    yield from _told_path(drawn, path, state.has_ended)
+    yield from _critical_path(drawn, path, state.has_ended)
 
 
 def label(task: TaskState) -> str:
@@ -108,7 +109,7 @@ def _clock(ms: int) -> str:
 
 
 def _scale(drawn: _Picture, title: str, behind: str) -> Line:
-    """The times above the bars: those of the day, or in a short plan the seconds since it began."""
+    """The times above the bars: of the day, or for a short plan in seconds since it began."""
     span, wide = drawn.span, drawn.span.columns
     bar = [" "] * (wide + 8)
     for at in range(0, wide - 8, max(16, wide // 4)):
@@ -175,8 +176,7 @@ def _grouped(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
 
 
 def _counted(tasks: Sequence[TaskState]) -> str:
-    """How many of how many have ended, how long they ran together, and what is not as it should
-    be."""
+    """How many tasks have ended, how long they ran together, and how many are in some states."""
     ended = sum(task.gone for task in tasks)
     done = f"{ended:,}" if ended == len(tasks) else f"{ended:,} of {len(tasks):,}"
     ran = took(sum(max(0, task.ran_ms) for task in tasks))
@@ -189,24 +189,24 @@ def _counted(tasks: Sequence[TaskState]) -> str:
     return "  ".join([f"{done:>{_ENDED}} {ran:>{_RAN}}", ", ".join(told)])
 
 
-def _bars(drawn: _Picture, rows: Sequence[Sequence[TaskState]]) -> tuple[list[str], float]:
-    """A bar for each row, in one scale, and what its full height stands for."""
-    span, now = drawn.span, drawn.now
+def _bars(
+    drawn: _Picture, rows: Sequence[Sequence[TaskState]], with_waits: bool = True
+) -> tuple[list[str], float]:
+    """A bar for each row, in one scale, and how many running tasks its full height stands for."""
+    span, now, height = drawn.span, drawn.now, len(DENSITY) - 1
     running = [average((each for task in row for each in runs(task, now)), span) for row in rows]
-    waiting = [average(filter(None, (waits(task, now) for task in row)), span) for row in rows]
-    most = max((each for row in running for each in row), default=0.0)
-    height = len(DENSITY) - 1
-    bars = [
-        "".join(
-            DENSITY[min(height, -int(-each * height // (most or 1)))]
-            if each
-            else RUNNABLE
-            if left
-            else WAITING
-            for each, left in zip(row, behind, strict=True)
-        )
-        for row, behind in zip(running, waiting, strict=True)
+    waiting = [
+        average(filter(None, (waits(task, now) for task in row if with_waits)), span)
+        for row in rows
     ]
+    most = max((each for row in running for each in row), default=0.0)
+
+    def character(running: float, waiting: float) -> str:
+        if running:
+            return DENSITY[min(height, -int(-running * height // most))]
+        return RUNNABLE if waiting else WAITING
+
+    bars = ["".join(map(character, *columns)) for columns in zip(running, waiting, strict=True)]
     return bars, most
 
 
@@ -220,15 +220,9 @@ def _workers(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
         if task.worker:
             by.setdefault(task.worker, []).append(task)
     shown = sorted(by, key=lambda each: -len(by[each]))[:GROUPS_MAX]
-    running = [
-        average((each for task in by[worker] for each in runs(task, drawn.now)), drawn.span)
-        for worker in shown
-    ]
-    most = max((each for row in running for each in row), default=0.0) or 1.0
-    height = len(DENSITY) - 1
+    bars, most = _bars(drawn, [by[worker] for worker in shown], with_waits=False)
     yield _scale(drawn, "WORKER", _BEHIND)
-    for worker, row in zip(shown, running, strict=True):
-        bar = "".join(DENSITY[min(height, -int(-each * height // most))] for each in row)
+    for worker, bar in zip(shown, bars, strict=True):
         ended = f"{sum(task.gone for task in by[worker]):,}"
         ran = took(sum(max(0, task.ran_ms) for task in by[worker]))
         held = sum(task.place == "c" for task in by[worker])
@@ -236,10 +230,10 @@ def _workers(drawn: _Picture, tasks: Iterable[TaskState]) -> Iterator[Line]:
         yield drawn.row(" ", worker, bar, f"{ended:>{_ENDED}} {ran:>{_RAN}}{now}")
     if len(by) > len(shown):
         yield Line(f" and {count(len(by) - len(shown), 'other worker')}")
-    yield Line(f"{'':{drawn.label}}█ {_most(most)} at a time")
+    yield Line(f"{'':{drawn.label}}█ {_most(most or 1.0)} at a time")
 
 
-def _told_path(drawn: _Picture, path: list[TaskState], has_ended: bool) -> Iterator[Line]:
+def _critical_path(drawn: _Picture, path: list[TaskState], has_ended: bool) -> Iterator[Line]:
     if len(path) < 2:
         return
     total = path[-1].ended_ms - (path[0].added_ms or path[0].claimed_ms)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from .history_state import PlanState, TaskState
 
-#: More tasks than that are drawn by name, not one by one; and so many groups at most.
+#: More tasks than SINGLE_MAX are drawn by name, not one by one, in at most GROUPS_MAX groups.
 SINGLE_MAX, GROUPS_MAX = 60, 25
 _DIGITS = re.compile(r"\d+")
 
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 def runs(task: TaskState, now: int) -> list[tuple[int, int]]:
     """From when until when it ran, in ms: each attempt, and one that is claimed now.
 
-    When the function of a claimed task began is told only at its end: it counts from the claim.
+    Only the end of an attempt says when its function began: until then it counts from the claim.
     """
     found = [(first, max(first + 1, last)) for first, last in task.earlier]
     if task.started_ms and task.ran_ms >= 0:
@@ -138,9 +138,9 @@ def critical_path(tasks: dict[int, TaskState]) -> list[TaskState]:
 # each.
 
 
-#: So many intervals show how many tasks of a name run at a time.
+#: How many intervals show how many tasks of a name run at a time.
 COLUMNS = 120
-#: So many tasks of the critical path are told at most: the longest.
+#: The most tasks of the critical path that are listed: the longest.
 PATH_MAX = 50
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from ..basics.text import count, date_time
@@ -15,13 +15,13 @@ from .why_task import (
     NAMED,
     ONLY_SKIPPED,
     causes_of,
+    gate_cause,
     no_living_worker,
     sentence,
-    told_of_gate,
     waits,
 )
 
-#: How many runnable tasks of a plan are asked for the reason of a worker that handed them back.
+#: In how many runnable tasks of a plan to look for the reason why a worker handed them back.
 LOOKED_AT = 5
 
 
@@ -40,11 +40,13 @@ def why_task(client: Connection, plan_path: str, number: str) -> Why:
 def why_plan(client: Connection, plan_path: str) -> Why:
     """See Plan.why."""
     view = View(client, plan_path)
-    found = [*plan_causes(view)]
-    if view.status.unread:  # nor can its tasks be
+    found = list(plan_causes(view))
+    if view.status.unread:  # its tasks cannot be read either
         return Why(plan_path, view.status.state, found)
     causes = _CONTENT_OF.get(view.status.state, CONTENT_CAUSES)
-    for find in _FAILURES if view.status.state == "failed" and view.status.ended else causes:
+    if view.status.state == "failed" and view.status.ended:
+        causes = (dead_tasks,)
+    for find in causes:
         found += find(view)
     return Why(plan_path, view.status.state, _once(found))
 
@@ -56,58 +58,30 @@ def _once(causes: list[Cause]) -> list[Cause]:
 # ---- the plan itself
 
 
-def unread(view: View) -> Cause | None:
-    if not view.status.unread:
-        return None
-    return Cause("unread", sentence(view.status.unread))
-
-
-def done(view: View) -> Cause | None:
-    if view.status.state != "done":
-        return None
-    return Cause("done", sentence(f"{_named(view)} is done: all of its tasks have finished"))
-
-
-def cancelled(view: View) -> Cause | None:
-    if view.status.state != "cancelled":
-        return None
-    advice = f"Create a new plan. To delete this one: {view.command('plan rm')}."
-    reason = f": {view.status.reason}" if view.status.reason else ""
-    return Cause("cancelled", sentence(f"{_named(view)} was cancelled, for good{reason}"), advice)
-
-
-def not_marked_ready(view: View) -> Cause | None:
-    if view.status.state != "defining":
-        return None
-    text = f"{_named(view)} is not marked ready, so no worker claims its tasks"
-    advice = (
-        f"Its author calls mark_ready; or, if it is complete: {view.command('plan mark-ready')}."
-    )
-    return Cause("not_marked_ready", sentence(text), advice)
-
-
-def paused(view: View) -> Cause | None:
-    if view.status.state != "paused":
-        return None
-    text = f"{_named(view)} is paused, so no worker claims its tasks"
-    return Cause("paused", sentence(text), f"Resume it: {view.command('plan resume')}.")
-
-
-def not_yet(view: View) -> Cause | None:
-    begins = view.status.not_before
-    if not view.runs or begins is None or begins <= time.time():
-        return None
-    text = f"{_named(view)} does not begin before {date_time(begins, True)}"
-    return Cause("not_before", sentence(text), when=begins)
-
-
-#: Every cause that holds a whole plan back.
-PLAN_CAUSES: tuple[Callable[[View], Cause | None], ...]
-PLAN_CAUSES = (unread, done, cancelled, not_marked_ready, paused, not_yet)
-
-
 def plan_causes(view: View) -> Iterator[Cause]:
-    return (cause for find in PLAN_CAUSES if (cause := find(view)) is not None)
+    """What holds the whole plan back."""
+    status, name = view.status, _named(view)
+    if status.unread:
+        yield Cause("unread", sentence(status.unread))
+    if status.state == "done":
+        yield Cause("done", sentence(f"{name} is done: all of its tasks have finished"))
+    elif status.state == "cancelled":
+        reason = f": {status.reason}" if status.reason else ""
+        text = sentence(f"{name} was cancelled, for good{reason}")
+        advice = f"Create a new plan. To delete this one: {view.command('plan rm')}."
+        yield Cause("cancelled", text, advice)
+    elif status.state == "defining":
+        text = sentence(f"{name} is not marked ready, so no worker claims its tasks")
+        command = view.command("plan mark-ready")
+        advice = f"Its author calls mark_ready. If the plan is complete, mark it ready: {command}."
+        yield Cause("not_marked_ready", text, advice)
+    elif status.state == "paused":
+        text = sentence(f"{name} is paused, so no worker claims its tasks")
+        yield Cause("paused", text, f"Resume it: {view.command('plan resume')}.")
+    begins = status.not_before
+    if view.runs and begins is not None and begins > time.time():
+        text = sentence(f"{name} does not begin before {date_time(begins, True)}")
+        yield Cause("not_before", text, when=begins)
 
 
 # ---- its tasks, taken together
@@ -124,25 +98,21 @@ def dead_tasks(view: View) -> Iterator[Cause]:
     if not status.dead:
         return
     letters = first_failures(view.client.transport, view.plan_path, NAMED)
-    told = "; ".join(f"task {int(n)} ({each.name}): {each.error}" for n, each in letters)
-    verb = "is" if status.dead == 1 else "are"
-    cancelled = any(each.error.startswith("TaskCancelled") for _, each in letters)
-    ended = "out of attempts or cancelled" if cancelled else "out of attempts"
-    text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} {ended}"
+    errors = "; ".join(f"task {int(n)} ({each.name}): {each.error}" for n, each in letters)
     if status.ended is not None:
-        text = (
-            f"{_named(view)} has ended, and {count(status.dead, 'task')} of {status.added:,} failed"
-        )
-        text += f" ({told})" if told else ""
-    elif status.state == "failed":
-        text += ", and nothing else can run"
-        text += f" ({told})" if told else ""
-    elif told:
-        text += f" ({told})"
-    advice = f"Remove what made them fail, then retry them: {view.command('plan retry')}."
+        failed = f"{count(status.dead, 'task')} of {status.added:,} failed"
+        text = f"{_named(view)} has ended, and {failed}"
+    else:
+        verb = "is" if status.dead == 1 else "are"
+        cancelled = any(each.error.startswith("TaskCancelled") for _, each in letters)
+        ended = "out of attempts or cancelled" if cancelled else "out of attempts"
+        text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} {ended}"
+        text += ", and nothing else can run" if status.state == "failed" else ""
+    text += f" ({errors})" if errors else ""
     if status.dead == len(letters) and all(view.lacks_arguments(n) for n, _ in letters):
         advice = f"{ONLY_SKIPPED}: {view.command('task skip', letters[0][0])}."
     else:
+        advice = f"Remove what made them fail, then retry them: {view.command('plan retry')}."
         notes = code_notes([view.task(number) for number, _ in letters], view.workers)
         advice = " ".join([advice, *(each.text for each in notes)])
     yield Cause("dead", sentence(text), advice)
@@ -160,9 +130,9 @@ def claims_of_workers_gone(view: View) -> Iterator[Cause]:
 
 
 def runnable_tasks(view: View) -> Iterator[Cause]:
-    """No worker, no free slot, or none that can run them: each cause once, of the first tasks."""
+    """Why nothing takes the first runnable tasks, such as no worker or no free slot: each once."""
     runnable = view.in_state("runnable")
-    # The first of each queue as well: it may be that nobody serves that one.
+    # The first of each queue as well: perhaps no worker serves that one.
     queues = {view.places[number].queue: number for number in reversed(runnable)}
     first = list(dict.fromkeys([*runnable[:LOOKED_AT], *queues.values()]))
     found = [cause for number in first for cause in causes_of(view, view.task(number))]
@@ -185,9 +155,9 @@ def delayed_tasks(view: View) -> Iterator[Cause]:
 def gated_tasks(view: View) -> Iterator[Cause]:
     numbers = view.in_state("gated")
     first = gates_of(view.client, view.plan_path, numbers[:NAMED])
-    yield from (told_of_gate(view, gate) for gate in first)
+    yield from (gate_cause(view, gate) for gate in first)
     if len(numbers) > NAMED:
-        more = f"{count(len(numbers) - NAMED, 'more gate')} are not told here"
+        more = f"{count(len(numbers) - NAMED, 'more gate')} not listed here"
         yield Cause("more", sentence(more), f"{_listing(view)}.")
     if numbers and view.runs and not view.workers:
         yield from filter(None, [no_living_worker(view, view.task(numbers[0]))])
@@ -212,18 +182,16 @@ def stuck(view: View) -> Iterator[Cause]:
     proof = dead_if_deadlocked(view.client.paths, view.plan_path)
     if view.client.transport.run(proof) == 0:
         text = f"{count(view.status.tasks, 'task')} of {_named(view)} are left, and none can run"
-        yield Cause("stuck", sentence(text), f"{view.command('plan check')} tells why.")
+        yield Cause("stuck", sentence(text), f"{view.command('plan check')} says why.")
 
 
-#: What is told of the tasks of a plan, in this order.
-CONTENT_CAUSES: tuple[Callable[[View], Iterator[Cause]], ...] = (
+#: The causes that lie in the tasks of a plan, in the order in which they are listed.
+CONTENT_CAUSES = (
     *(empty, dead_tasks, claims_of_workers_gone, runnable_tasks, delayed_tasks),
     *(gated_tasks, claimed_tasks, stuck),
 )
-#: Of a cancelled plan, nothing but what has been claimed goes on.
+#: The same for plans in some states. In a cancelled plan only claimed tasks go on.
 _CONTENT_OF = {"done": (), "defining": (), "cancelled": (claims_of_workers_gone, claimed_tasks)}
-#: Of a plan that has ended with failures.
-_FAILURES = (dead_tasks,)
 
 
 def _named(view: View) -> str:

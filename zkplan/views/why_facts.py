@@ -17,12 +17,12 @@ from ..errors import InvalidTask, PlanNotFound
 from ..protocol.core.workers import WorkerRecord
 from ..protocol.features.decisions import CUT
 from ..protocol.features.limits import LimitStatus, list_limits
+from ..protocol.features.task_place import Place, placed
 from ..protocol.layout import number_of
 from ..protocol.requests import ReadData
 from ..values.connection import Connection
 from .deadlock import status_of
 from .task_info import TaskInfo, task_info
-from .task_lists import Place, places_of
 from .workers import living_workers
 
 
@@ -64,7 +64,7 @@ class View:
 
     @cached_property
     def places(self) -> dict[str, Place]:
-        return self.client.transport.run(places_of(self.client.paths, self.plan_path))
+        return self.client.transport.run(placed(self.client.paths, number_of(self.plan_path)))
 
     @cached_property
     def workers(self) -> list[WorkerRecord]:
@@ -106,11 +106,9 @@ class View:
         return f"`{self.client.command(f'{words} {int(number_of(self.plan_path))}{which}')}`"
 
 
-# ---- Which code runs when a task is retried: what was sent with its plan, or what workers have
-# loaded.
+# ---- Which code runs when a task is retried: that sent with its plan, or that loaded by workers.
 #
-# Whoever fixes a function and retries its task expects the new code to run. This says where it does
-# not.
+# A retry of a task should run its fixed function. This says where it does not.
 
 
 logger = get_logger("zkplan.plan")
@@ -143,12 +141,12 @@ def notes_before_retry(
 ) -> list[CodeNote]:
     """The same for the first of the tasks with these numbers, as they stand now."""
     tasks = []
-    # Others may write strange names into the tree: whoever retries those says so.
+    # Others may write strange names into the tree: the retry of those says so.
     for number in islice(filter(str.isdecimal, numbers), LOOKED_AT):
         try:
             tasks.append(task_info(client, plan_path, number))
         except (InvalidTask, PlanNotFound):
-            continue  # whoever retries it says so
+            continue  # the retry says so
     return code_notes(tasks, living_workers(client)) if tasks else []
 
 

@@ -23,7 +23,7 @@ from .task_info import TaskInfo
 from .why_facts import Cause, View, code_notes
 from .workers import Held, held_longest, keys_fit
 
-#: How many tasks a sentence names, and how many root causes are told.
+#: How many tasks a sentence names, and how many root causes are listed.
 NAMED = 5
 
 #: What a sentence adds of a task that takes failures.
@@ -104,10 +104,10 @@ def gated(view: View, task: TaskInfo) -> Cause | None:
     if task.state != "gated":
         return None
     found = next(iter(gates_of(view.client, view.plan_path, [task.number])), None)
-    return told_of_gate(view, found) if found is not None else None
+    return gate_cause(view, found) if found is not None else None
 
 
-def told_of_gate(view: View, gate: GateInfo) -> Cause:
+def gate_cause(view: View, gate: GateInfo) -> Cause:
     text = f"{view.label(gate.task)} waits for {gate.waits_for}"
     if gate.error:
         text += f"; worker {gate.worker} cannot look at it: {gate.error}"
@@ -149,7 +149,7 @@ def claimed(view: View, task: TaskInfo) -> Cause | None:
         text += ", and runs or is about to"
     advice = (
         "Nothing has to be done. If it takes too long, look into the log of that worker: "
-        f"{view.command('task show', task.number)} has what the task has told."
+        f"{view.command('task show', task.number)} shows what the task has logged."
     )
     return Cause("running", sentence(text), advice, task.number, task.worker or "", task.since)
 
@@ -183,7 +183,7 @@ def unserved_queue(view: View, task: TaskInfo) -> Cause | None:
 
 
 def workers_at_rest(view: View, task: TaskInfo) -> Cause | None:
-    """All workers of its queue were told to take nothing new."""
+    """All workers of its queue are paused or draining."""
     if not view.runs or task.state not in ("runnable", "delayed", "decided"):
         return None
     text, advice = resting(view.client, _queue_of(view, task), view.workers)
@@ -237,7 +237,7 @@ def full_limit(view: View, task: TaskInfo) -> Cause | None:
 
 
 def refused(view: View, task: TaskInfo) -> Cause | None:
-    """The workers that looked at it handed it back: they cannot decode it or reach the store."""
+    """Workers have handed it back, because they cannot decode it or reach the store."""
     if task.state != "runnable":
         return None
     told = refusal(view.client, f"{view.plan_path}/task-{task.number}")
@@ -254,7 +254,7 @@ def refused(view: View, task: TaskInfo) -> Cause | None:
 
 
 def keys_differ(view: View, task: TaskInfo) -> Cause | None:
-    """No worker knows the key of this client, by what they say of themselves."""
+    """No worker has registered with the key of this client."""
     if not view.runs or not view.workers or task.state != "runnable":
         return None
     ours = view.client.keys[0].name if view.client.keys else ""
@@ -308,7 +308,7 @@ def _several(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
-#: Every cause that may keep a task from running by itself, in the order in which they are told.
+#: Every cause that may keep a task from running by itself, in the order in which they are listed.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, decided, dead, worker_gone, claimed, being_defined, delayed, gated),
     *(of_a_kind, no_living_worker, unserved_queue, workers_at_rest, full_limit, refused),
@@ -342,7 +342,7 @@ def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
         yield from causes_of(view, view.task(root))
     if len(roots) > NAMED:
         more = f"{count(len(roots) - NAMED, 'more task')} that it waits for in the end"
-        yield Cause("more", sentence(f"{more} are not told here"), task=task.number)
+        yield Cause("more", sentence(f"{more} are not listed here"), task=task.number)
     if not chain.whole:
         yield from _far(view, task, bool(roots))
     elif chain.unnamed or not roots:
@@ -352,7 +352,7 @@ def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
 
 
 def _far(view: View, task: TaskInfo, some_known: bool) -> Iterator[Cause]:
-    """Too many edges to follow. If one task alone does not wait, all others wait for it."""
+    """Too many edges to follow. If only one task does not wait, all others wait for it."""
     if not some_known and len(view.places) == 1:
         yield from causes_of(view, view.task(*view.places))
         return
@@ -380,6 +380,6 @@ def _capital(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """One line, with a capital and a full stop, whatever an exception says."""
+    """`text`, even that of an exception, as one line with a capital and a full stop."""
     line = " ".join(text.split())
     return _capital(line if line.endswith((".", "!", "?", "…")) else f"{line}.")

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..basics.log import task_here
+from ..protocol.core.load import read_small
 from ..protocol.core.workers import WorkerRecord
 from ..protocol.layout import DEFAULT_QUEUE, SERVICE, Paths, parse_claim, parse_lease, queue_in
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.transactions import claim_facts
-from ..values.connection import Connection, read_small
+from ..values.connection import Connection
 
 
 def keys_fit(client: Connection, worker: WorkerRecord) -> bool:

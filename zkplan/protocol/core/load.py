@@ -383,6 +383,16 @@ def read_all(reads: Sequence[ReadData | ReadChildren], strict: bool = True) -> S
     return answers
 
 
+def read_small(
+    reads: Sequence[ReadData | ReadChildren], strict: bool | None = None
+) -> Step[list[Any]]:
+    """The answers to reads of small znodes, a thousand in each request. `strict`: see ReadMany."""
+    answers: list[Any] = []
+    for start in range(0, len(reads), READS_PER_REQUEST):
+        answers += yield ReadMany(reads[start : start + READS_PER_REQUEST], strict)
+    return answers
+
+
 def values_next(found: Sequence[Any]) -> int:
     """How many values the next request may ask for, after one with these answers."""
     largest = max((len(node.data) for node in found if isinstance(node, Node)), default=0)

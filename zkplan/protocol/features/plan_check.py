@@ -58,7 +58,8 @@ from .plan_repair import (
     mend_places,
     report_gates,
 )
-from .task_place import Feeds, last_n, place_of, unplaced
+from .task_cycles import Feeds, index_in
+from .task_place import last_n, unplaced
 
 TASKS_PER_BATCH = 300
 #: Children of a plan that it has besides, at some time.
@@ -98,8 +99,8 @@ class Report:
 
 
 def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
-    """Read the whole plan once, publish complete tasks that nobody else will publish, and put back
-    what somebody has deleted by hand."""
+    """Read the whole plan once, publish complete tasks that no other client will publish, and put
+    back what somebody has deleted by hand."""
     report = Report()
     plan_path = paths.plan(plan)
     names = yield ReadChildren(plan_path)
@@ -122,12 +123,12 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     yield from mend_indexes(mender, others)
     yield from _check_tasks(mender, tasks, report)
     if repair:
-        yield from _tell_failures(paths, plan, report)
+        yield from _deliver_failures(paths, plan, report)
     return report
 
 
 def _numbers(names: list[str]) -> array[int]:
-    """Of the tasks, sorted; in eight bytes each, so that a check of a huge plan stays small."""
+    """The numbers of the tasks, sorted, in eight bytes each: a check of a huge plan stays small."""
     return array("Q", sorted(int(found) for name in names if (found := parse_task(name))))
 
 
@@ -204,7 +205,7 @@ def _walk(plan_path: str, batch: list[str], found: _Found, report: Report) -> St
         if ready is not None:
             if b"~" in ready.data:
                 found.limits.update(limits_in(queue_from_bytes(ready.data)))
-            at = place_of(found.tasks, int(number_of(name)))
+            at = index_in(found.tasks, int(number_of(name)))
             if at is not None:
                 found.loose[at] += sum(child.startswith("dep-") for child in children)
         edges += [(name, child) for child in children if child.startswith("prov-")]
@@ -217,7 +218,7 @@ def _is_forged(path: str) -> Step[bool]:
     return node is not None and isinstance(node.data, Unproven)
 
 
-def _tell_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
+def _deliver_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
     """Let failures of dead tasks go along edges that were added just before they died."""
     plan_path, takers = paths.plan(plan), report.takers
     if report.waiting and report.waiting != takers:
@@ -227,8 +228,8 @@ def _tell_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
     deps = [f"{plan_path}/{name}/{dep}" for name, found in takers.items() for dep in found]
     nodes = yield from read_all([ReadData(dep) for dep in deps], strict=False)
     sources = [parse_number(node.data.decode(errors="replace")) for node in nodes if node]
-    told = yield from tell_failures(paths, plan, filter(None, sources))
-    report.published += [f"task-{task}" for task in told]
+    published = yield from tell_failures(paths, plan, filter(None, sources))
+    report.published += [f"task-{task}" for task in published]
 
 
 def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
@@ -241,7 +242,7 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
     if entry is not None and not missing:
         return
     if ready is None or isinstance(ready.data, Unproven):
-        return  # nobody knows whether it is cancelled
+        return  # it may be cancelled
     if control_from_bytes(ready.data) == "cancelled":
         return  # cancelled plans have no `add-count`, and are never adopted
     # All in one transaction, because `finish` counts the fixed children and must never see only
@@ -259,7 +260,7 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
 
 
 def _not_repaired(plan_path: str, answer: Refused, report: Report) -> Step[None]:
-    """What others changed meanwhile is left to the next check; a missing right is a problem."""
+    """Leave what others changed meanwhile to the next check; report a missing right."""
     if not (yield from cleared(plan_path, answer)) and answer.reason is Reason.NO_AUTH:
         report.shut.append(plan_path)
         report.problems.append(f"the znodes that zkplan needs cannot be put right: {answer.told}")
@@ -307,14 +308,14 @@ def _read_edges(plan_path: str, edges: list[tuple[str, str]], found: _Found) -> 
         chunk = edges[start : start + READS_PER_REQUEST]
         nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
         for (name, prov), node in zip(chunk, nodes, strict=True):
-            # One that is not sealed leads nowhere: its task fails. `values.check_seals` tells it.
+            # One that is not sealed leads nowhere: its task fails, and `check_seals` reports it.
             if node is not None and not isinstance(node.data, Unproven):
                 at = node.data.find(b"task-")
                 fed = parse_task(node.data[at : at + 15].decode(errors="replace"))
                 if at < 0 or fed is None:
                     continue
                 found.feeds.add(int(number_of(name)), int(fed))
-                dependent = place_of(found.tasks, int(fed))
+                dependent = index_in(found.tasks, int(fed))
                 if dependent is not None:
                     found.loose[dependent] -= 1
                 elif len(found.nowhere) < TORN_MAX:

@@ -1,63 +1,64 @@
-"""Where a task stands: the znode to take away when an operator moves it; and cycles among tasks."""
+"""Where a task stands: what the indexes and its own znodes say, for one task or for many."""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from graphlib import CycleError, TopologicalSorter
-from itertools import accumulate
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidTask, PayloadUndecodable, PlanCancelled, PlanNotFound, TaskError
 from ..core.edges import Edge
-from ..core.load import read_all
+from ..core.load import read_all, read_small
 from ..core.plans_and_queues import (
     names_on_claims_nodes,
-    read_entries,
     read_names,
     readable_record,
     require_known_format,
 )
 from ..layout import (
     DEFAULT_QUEUE,
+    QUEUES,
     Paths,
-    entry_path,
     number_of,
     parse_claim,
     parse_delayed,
     parse_entry,
     parse_gate,
     parse_number,
+    parse_queue,
+    queue_path,
 )
 from ..records import Dead, control_from_bytes, count_from_bytes, queue_from_bytes
 from ..requests import Node, ReadChildren, ReadData, ReadMany, Step
 from ..transactions import REFUSALS_MAX, claim_facts
 from .limits import left_permits
+from .task_cycles import index_in
 
-#: The rank of a task of which no record tells another.
+#: The rank of a task that has none in any record.
 RANK = "5000"
 #: How far N is raised where the znode that had it is gone: no task is claimed so often.
 N_LOST = 1_000_000
 
 
 class Place(NamedTuple):
-    """One place of a task. `path` is its znode there: an entry, a claim, a dead letter.
+    """Where one task stands.
 
-    `state` is `runnable`, `delayed`, `gated`, `running` (claimed), `dead`, `waiting` (for edges),
-    `complete` (all edges have arrived, and it is not published yet) or `lost`: somebody has deleted
-    the znode that said where it stands, and `node` is the task as it was read before. `n` is the
-    number of the claim that stands or stood last, or that an entry stands for, and `a` how many
-    attempts are used up.
-    `edges` are both ends of what a waiting task waits for, `torn` the `dep-` of those whose other
-    end somebody has deleted; `version` and `k` those of its `ready`.
-    `data` is that of a delayed entry, `permits` are the paths of those that a claim holds, or has
-    left behind.
-    `cascaded`: it is dead, and its failure has gone to all that depend on it: only the retry of its
-    plan takes that back.
+    `state` is empty for a task that is in no index. An index shows it as `runnable`, `delayed`,
+    `gated`, `running` (claimed) or `dead`; `path` is its znode there: an entry, a claim or a dead
+    letter. `queue` is its lane. `n` is the number of its claim, or of the last or the next one; `a`
+    is how many attempts are used up. `worker` has claimed it, `since` when (None: not read), `due`
+    is when a delayed task becomes runnable; both are wall-clock seconds.
+
+    `find_place` reads more. There `state` may also be `waiting` (for edges), `complete` (all edges
+    have arrived, and it is not published yet) or `lost`: somebody has deleted the znode that said
+    where it stands, and `node` is the task as it was read before. `edges` are both ends of what a
+    waiting task waits for, `torn` the `dep-` of those whose other end somebody has deleted;
+    `version` and `k` are those of its `ready`. `data` is that of a delayed entry. `permits` are the
+    paths of those that a claim holds or has left behind. `cascaded`: it is dead, and its failure
+    has gone to all that depend on it, so only the retry of its plan takes that back.
     """
 
-    state: str
+    state: str = ""
     path: str = ""
     rank: str = RANK
     n: int = -1
@@ -73,6 +74,9 @@ class Place(NamedTuple):
     cascaded: bool = False
     torn: tuple[str, ...] = ()
     node: Node | None = None
+    worker: str = ""
+    since: float | None = None
+    due: float | None = None
 
     @property
     def next_n(self) -> int:
@@ -80,75 +84,133 @@ class Place(NamedTuple):
         return self.n + 1
 
 
-def placed(paths: Paths, plan: str) -> Step[dict[str, Place]]:
-    """The places of all tasks of a plan that do not wait, in a few reads.
+#: By the numbers of plan and task.
+Places = dict[tuple[str, str], Place]
+#: The place of a task that is in no index.
+NOWHERE = Place()
+#: The states of unfinished tasks.
+STATES = (
+    *("being defined", "waiting", "gated", "runnable"),
+    *("delayed", "running", "dead", "decided"),
+)
 
-    Claims are read last: a task that is claimed meanwhile counts as claimed. What moves otherwise
-    may be missing.
+
+def state_of(place: Place, children: Collection[str]) -> str:
+    """The state of an unfinished task, one of STATES, by its place and the names of its
+    children."""
+    if place.state and (place.state != "runnable" or "result" not in children):
+        return place.state
+    if not place.state:
+        if "incomplete" in children or "ready" not in children:
+            return "being defined"
+        if "owner" in children:
+            return "running"
+        if any(name.startswith("dep-") for name in children):
+            return "waiting"
+    # In no index and without `dep-`: a transaction is moving it just now.
+    return "decided" if "result" in children else "runnable"
+
+
+def placed(paths: Paths, plan: str) -> Step[dict[str, Place]]:
+    """The places of all tasks of a plan that are in an index. See `read_places`."""
+    found = yield from read_places(paths, [plan])
+    return {task: place for (_, task), place in found.items()}
+
+
+def read_places(paths: Paths, plans: Sequence[str], strict: bool | None = None) -> Step[Places]:
+    """The places of all tasks of these plans that are in an index, in a few reads.
+
+    The indexes are read in the order in which tasks move, claims last: a task that is claimed
+    meanwhile counts as claimed. One that moves the other way may be missing. `strict` is for what
+    the plans themselves hold: see ReadMany.
     """
-    plan_path = paths.plan(plan)
-    runnable = yield from read_entries(plan_path)
-    delayed, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
-    found: dict[str, Place] = {}
-    for queue, entry in runnable:
-        path = entry_path(plan_path, queue, entry)
-        found[entry.task] = Place("runnable", path, entry.rank, entry.n, entry.a, queue=queue)
-    for name in delayed or ():
-        later = parse_delayed(name)
-        if later is not None and later.plan == plan:
-            entry, queue = later.entry, later.queue
-            path = f"{paths.delayed}/{name}"
-            found[entry.task] = Place("delayed", path, entry.rank, entry.n, entry.a, queue=queue)
-    for name in gates or ():
-        gate = parse_gate(name)
-        if gate is not None and gate.plan == plan:
-            entry, queue = gate.entry, gate.queue
-            path = f"{paths.gates}/{name}"
-            found[entry.task] = Place("gated", path, entry.rank, entry.n, entry.a, queue=queue)
-    for number in (yield ReadChildren(f"{plan_path}/dead")) or ():
-        if parse_number(number) is not None:
-            found[number] = Place("dead", f"{plan_path}/dead/{number}")
+    found = yield from read_unclaimed(paths, plans, strict)
+    wanted = set(plans)
     for worker, name in (yield from names_on_claims_nodes(paths)):
         claim = parse_claim(name)
-        if claim is not None and claim.plan == plan:
+        if claim is not None and claim.plan in wanted:
             path = f"{paths.claims_of(worker)}/{name}"
-            found[claim.task] = Place("running", path, n=claim.n)
+            found[claim.plan, claim.task] = Place("running", path, n=claim.n, worker=worker)
     return found
+
+
+def read_unclaimed(paths: Paths, plans: Sequence[str], strict: bool | None = None) -> Step[Places]:
+    """The same without the claims: a task that is claimed may still seem runnable."""
+    wanted, found = set(plans), Places()
+    delayed, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
+    for name in delayed or ():
+        later = parse_delayed(name)
+        if later is not None and later.plan in wanted:
+            (rank, task, n, a), due = later.entry, later.due_ms / 1000
+            place = Place("delayed", f"{paths.delayed}/{name}", rank, n, a, queue=later.queue)
+            found[later.plan, task] = place._replace(due=due)
+    for name in gates or ():
+        gate = parse_gate(name)
+        if gate is not None and gate.plan in wanted:
+            rank, task, n, a = gate.entry
+            place = Place("gated", f"{paths.gates}/{name}", rank, n, a, queue=gate.queue)
+            found[gate.plan, task] = place
+    yield from _add_dead_and_runnable(paths, plans, strict, found)
+    return found
+
+
+def _add_dead_and_runnable(
+    paths: Paths, plans: Sequence[str], strict: bool | None, found: Places
+) -> Step[None]:
+    names = ("dead", "runnable", QUEUES)
+    reads = [ReadChildren(f"{paths.plan(plan)}/{name}") for plan in plans for name in names]
+    lists = yield from read_small(reads, strict)
+    for plan, letters in zip(plans, lists[::3], strict=True):
+        for task in letters or ():
+            if parse_number(task) is not None:
+                found[plan, task] = Place("dead", f"{paths.plan(plan)}/dead/{task}")
+    listed = [(plan, DEFAULT_QUEUE) for plan in plans]
+    others = [
+        (plan, queue)
+        for plan, queues in zip(plans, lists[2::3], strict=True)
+        for queue in queues or ()
+        if parse_queue(queue) is not None
+    ]
+    reads = [ReadChildren(queue_path(paths.plan(plan), queue)) for plan, queue in others]
+    entries = [*lists[1::3], *(yield from read_small(reads, strict))]
+    for (plan, queue), entry_names in zip(listed + others, entries, strict=True):
+        at = queue_path(paths.plan(plan), queue)
+        for name in entry_names or ():
+            entry = parse_entry(name)
+            if entry is not None:
+                rank, task, n, a = entry
+                lane = queue + name[len(entry.name) :]
+                found[plan, task] = Place("runnable", f"{at}/{name}", rank, n, a, queue=lane)
 
 
 def unplaced(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
     """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, gated, runnable or
     dead.
 
-    The indexes are read in the order in which tasks move. So a task that nobody claims meanwhile is
-    seen wherever it stands (see `interference.untouched`).
+    The indexes are read in the order in which tasks move, from the claims on. So a task that is not
+    claimed meanwhile is seen wherever it stands (see `interference.untouched`).
     """
     plan_path = paths.plan(plan)
     seen = bytearray(len(tasks))
 
-    def place(found: Iterable[str]) -> None:
+    def note(found: Iterable[str]) -> None:
         for number in map(int, found):
-            at = place_of(tasks, number)
+            at = index_in(tasks, number)
             if at is not None:
                 seen[at] = 1
 
     for _ in range(2):  # most of those that are claimed meanwhile are seen then
-        claims_nodes = (yield ReadChildren(paths.claims)) or []
-        held = yield ReadMany(
-            [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
-        )
-        for names in held:
-            claims = map(parse_claim, names or ())
-            place(claim.task for claim in claims if claim is not None and claim.plan == plan)
+        claims = [parse_claim(name) for _, name in (yield from names_on_claims_nodes(paths))]
+        note(claim.task for claim in claims if claim is not None and claim.plan == plan)
         gates, later = yield ReadMany([ReadChildren(paths.gates), ReadChildren(paths.delayed)])
         gated = map(parse_gate, gates or ())
-        place(item.entry.task for item in gated if item is not None and item.plan == plan)
+        note(item.entry.task for item in gated if item is not None and item.plan == plan)
         delayed = map(parse_delayed, later or ())
-        place(item.entry.task for item in delayed if item is not None and item.plan == plan)
+        note(item.entry.task for item in delayed if item is not None and item.plan == plan)
         for _, runnable in (yield from read_names(plan_path)):
-            place(entry.task for entry in map(parse_entry, runnable) if entry is not None)
+            note(entry.task for entry in map(parse_entry, runnable) if entry is not None)
         dead = yield ReadChildren(f"{plan_path}/dead")
-        place(name for name in dead or () if name.isascii() and name.isdecimal())
+        note(name for name in dead or () if name.isascii() and name.isdecimal())
     return array("Q", (task for task, found in zip(tasks, seen, strict=True) if not found))
 
 
@@ -226,7 +288,7 @@ def _undefined(task: str, path: str) -> TaskError:
 
 
 def _lost(paths: Paths, plan: str, task: str, node: Node, ready: Node) -> Step[Place | None]:
-    """The place of a published task that is in no index; None where it is in one."""
+    """The place of a published task that is in no index; None if it is in one."""
     if not (yield from unplaced(paths, plan, array("Q", [int(task)]))):
         return None
     path = paths.task(plan, task)
@@ -352,69 +414,3 @@ def ends_at(
             continue
         if edge.task == task:
             yield f"{path}/dep-{edge.position}", (prov, edge)
-
-
-# ---- Find a cycle among the tasks of a plan: in arrays of numbers, without an object for each
-# task.
-#
-# Pure. A plan may have hundreds of thousands of tasks, and the worker that checks it must stay
-# small.
-
-
-def place_of(tasks: array[int], number: int) -> int | None:
-    """Where that number stands in the sorted numbers, or None."""
-    at = bisect_left(tasks, number)
-    return at if at < len(tasks) and tasks[at] == number else None
-
-
-class Feeds:
-    """Which task feeds which, among `tasks`, sorted numbers. Tasks are stored as places in them."""
-
-    def __init__(self, tasks: array[int]) -> None:
-        self.tasks = tasks
-        self._sources, self._targets = array("I"), array("I")
-
-    def add(self, source: int, target: int) -> None:
-        """Note an edge. One from or to a task that is not among them is in no cycle."""
-        first, second = place_of(self.tasks, source), place_of(self.tasks, target)
-        if first is not None and second is not None:
-            self._sources.append(first)
-            self._targets.append(second)
-
-    def cycle(self) -> list[int]:
-        """The numbers of a cycle, each before what it feeds and the first again at its end; or
-        none."""
-        waits = self._left_waiting()
-        # Almost always nothing is left: only what is in a cycle, or behind one.
-        left: dict[int, list[int]] = {}
-        for source, target in zip(self._sources, self._targets, strict=True):
-            if waits[source] and waits[target]:
-                left.setdefault(self.tasks[source], []).append(self.tasks[target])
-        try:
-            TopologicalSorter(left).prepare()
-        except CycleError as error:
-            # It takes what follows a task for what goes before it, so its cycle runs backwards.
-            return list(reversed(error.args[1]))
-        return []
-
-    def _left_waiting(self) -> array[int]:
-        """For how many edges each task would wait still, if all that can run had run."""
-        count, zero = len(self.tasks), array("I", [0])
-        waits, fed = zero * count, zero * (count + 1)
-        for source, target in zip(self._sources, self._targets, strict=True):
-            fed[source + 1] += 1
-            waits[target] += 1
-        # What a task feeds stands together: from its start to that of the next task.
-        starts = array("I", accumulate(fed))
-        free, targets = starts[:], zero * len(self._targets)
-        for source, target in zip(self._sources, self._targets, strict=True):
-            targets[free[source]] = target
-            free[source] += 1
-        can_run = array("I", (place for place in range(count) if not waits[place]))
-        while can_run:
-            source = can_run.pop()
-            for target in targets[starts[source] : starts[source + 1]]:
-                waits[target] -= 1
-                if not waits[target]:
-                    can_run.append(target)
-        return waits
