@@ -9,7 +9,7 @@ from typing import Any
 from zkplan.protocol.features import plan_check as check
 from zkplan.protocol.features import plan_repair as mend
 from zkplan.protocol.features import task_place as places
-from zkplan.protocol.features.task_cycles import index_in
+from zkplan.protocol.features.task_place import place_of
 from zkplan.protocol.layout import limit_path, limits_in
 from zkplan.protocol.requests import Delete, ReadChildren, ReadData
 
@@ -71,7 +71,7 @@ def _listed_before(mender: Any, tasks: array[int]) -> Any:
     """A task that was added after the tasks were listed counts as deleted."""
     dead = f"{mender.plan_path}/dead"
     for name in (yield ReadChildren(dead)) or ():
-        if index_in(tasks, int(name)) is None:
+        if place_of(tasks, int(name)) is None:
             yield from mender.put(name, "was deleted", [Delete(f"{dead}/{name}")])
 
 

@@ -14,7 +14,7 @@ from zkplan.protocol.requests import Node
 from zkplan.values import guard
 from zkplan.values.guard import Guard
 from zkplan.values.keyring import _Hash, without_proof
-from zkplan.values.sealed_places import Life, Place, Places
+from zkplan.values.sealed_places import Life, Places, SealedPlace
 
 from .mix import replaced
 from .outsider import Run
@@ -25,7 +25,7 @@ SEEDS = max(10, int(os.environ.get("ZKPLAN_SIM_SEEDS", "20000")) // 200)
 SEEDS_MAX = 400
 
 
-def _ordered_by_nothing(self: Places, path: str) -> Place | None:
+def _ordered_by_nothing(self: Places, path: str) -> SealedPlace | None:
     found = _OF(self, path)
     return (*found[:2], found[2]._replace(ordered=False)) if found is not None else None
 

@@ -44,7 +44,7 @@ def read_address(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _check_reach(place: Place | None, is_open: bool, option: str, needed: str) -> None:
+def _check_reach(place: ListenAddress | None, is_open: bool, option: str, needed: str) -> None:
     """Raises UsageError for an address that other machines reach, unless `option` allows it."""
     if isinstance(place, tuple) and not is_open and not is_loopback(place[0]):
         raise click.UsageError(_OPEN.format(host=place[0], option=option))
@@ -54,21 +54,23 @@ def _check_reach(place: Place | None, is_open: bool, option: str, needed: str) -
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Where a command serves its metrics: host and port, or a folder for a socket of each process.
-Place = tuple[str, int] | Path
+ListenAddress = tuple[str, int] | Path
 _FOLDER = "unix:"
 
 
-def _read_place(ctx: click.Context, param: click.Parameter, value: str | None) -> Place | None:
+def _read_place(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> ListenAddress | None:
     if value is not None and value.startswith(_FOLDER):
         return Path(value.removeprefix(_FOLDER))  # a supervisor collects what is served there
     return None if value is None else read_address(ctx, param, value)
 
 
 def metrics_options(function: F) -> F:
-    """The options that serve metrics and health; the function gets `metrics`, a Place or None."""
+    """The options that serve metrics and health; `metrics` is a ListenAddress or None."""
 
     @wraps(function)
-    def checked(*args: Any, metrics: Place | None, metrics_open: bool, **given: Any) -> Any:
+    def checked(*args: Any, metrics: ListenAddress | None, metrics_open: bool, **given: Any) -> Any:
         _check_reach(metrics, metrics_open, "--metrics-open", "--metrics")
         return function(*args, metrics=metrics, **given)
 
@@ -84,7 +86,7 @@ def metrics_options(function: F) -> F:
     return given
 
 
-def end_unserved(option: str, place: Place, error: OSError) -> NoReturn:
+def end_unserved(option: str, place: ListenAddress, error: OSError) -> NoReturn:
     """End the command, which cannot listen there, and say what to do, unlike the system's text."""
     if isinstance(place, Path):
         end(f"{place}: {error}", EXIT_FAILED)
@@ -123,7 +125,7 @@ def trace_tasks() -> None:
 
 
 @contextmanager
-def watched_worker(worker: Worker, place: Place | None) -> Iterator[None]:
+def watched_worker(worker: Worker, place: ListenAddress | None) -> Iterator[None]:
     """Serve the metrics of this worker, which has not begun to run."""
     if place is None:
         yield
@@ -136,7 +138,7 @@ def watched_worker(worker: Worker, place: Place | None) -> Iterator[None]:
 
 
 @contextmanager
-def watched_server(statistics: Callable[[], Any], place: Place | None) -> Iterator[None]:
+def watched_server(statistics: Callable[[], Any], place: ListenAddress | None) -> Iterator[None]:
     """Serve the metrics of a server, which has not begun to serve: see ServerCollector."""
     if place is None:
         yield
@@ -150,7 +152,7 @@ def watched_server(statistics: Callable[[], Any], place: Place | None) -> Iterat
 
 @contextmanager
 def watched_processes(
-    place: Place | None, pids: Callable[[], Iterable[int]]
+    place: ListenAddress | None, pids: Callable[[], Iterable[int]]
 ) -> Iterator[list[str]]:
     """Serve the metrics of several processes at one place. Yields words for their commands."""
     if place is None:
@@ -169,7 +171,7 @@ def watched_processes(
 
 @contextmanager
 def _served(
-    place: Place,
+    place: ListenAddress,
     collector: Any,
     healthy: Callable[[], str],
     ready: Callable[[], str],

@@ -14,7 +14,13 @@ from ..basics.private import is_loopback
 from ..transport.process_folder import ProcessFolder
 from . import EXIT_FAILED, end
 from .common import log_options
-from .metrics import Place, end_unserved, metrics_options, read_address, watched_server
+from .metrics import (
+    ListenAddress,
+    end_unserved,
+    metrics_options,
+    read_address,
+    watched_server,
+)
 
 if TYPE_CHECKING:
     from ..embedded import EmbeddedServer
@@ -116,7 +122,7 @@ def server(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
-    metrics: Place | None,
+    metrics: ListenAddress | None,
     max_connections: int | None,
     max_znodes: int | None,
     max_bytes: int | None,

@@ -28,7 +28,7 @@ from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from . import EXIT_FAILED, spare_what_stays
 from .common import connection_options, log_options, open_client, setting_option
 from .functions import allowed_functions, function_options, import_kinds, set_import_path
-from .metrics import Place, metrics_options, trace_tasks, watched_processes, watched_worker
+from .metrics import ListenAddress, metrics_options, trace_tasks, watched_processes, watched_worker
 from .supervisor import HangUp, Leaving, Successor, renew_on_change
 from .workers_queues_limits import drain, list_workers, pause, resume
 
@@ -134,7 +134,7 @@ def worker(
     import_path: tuple[str, ...],
     allow: tuple[str, ...],
     kinds: tuple[str, ...],
-    metrics: Place | None,
+    metrics: ListenAddress | None,
     traces: bool,
     settings: Settings,
 ) -> None:
@@ -195,7 +195,7 @@ def _work(
     line: LowerEnd,
     grace: float,
     quiet: bool,
-    metrics: Place | None,
+    metrics: ListenAddress | None,
     reloads: bool,
 ) -> None:
     """Run one worker in this process until a signal stops it."""
@@ -262,7 +262,11 @@ def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float, hang_up: Han
 
 
 def _supervise(
-    settings: Settings, processes: int, grace_s: float, max_abandoned: int, metrics: Place | None
+    settings: Settings,
+    processes: int,
+    grace_s: float,
+    max_abandoned: int,
+    metrics: ListenAddress | None,
 ) -> None:
     from .supervisor import Supervisor  # here: most workers are one process
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from ..backoff import Backoff
 from ..basics.log import get_logger
 from ..basics.text import count
-from ..protocol.core.plan_indexes import Ended, Scanned, find_unindexed
+from ..protocol.core.plan_indexes import EndedPlan, Scanned, find_unindexed
 from ..protocol.core.plans_and_queues import list_plans, read_queues
 from ..protocol.core.workers import report
 from ..protocol.features.plan_check import Report, check
@@ -217,7 +217,7 @@ class IndexScan:
     scan: PlanScan
     clock: Clock
     #: Gets the plans that the scan finds to have ended.
-    ended: Callable[[Sequence[Ended]], None]
+    ended: Callable[[Sequence[EndedPlan]], None]
     _is_under_way: bool = False
 
     def __post_init__(self) -> None:
@@ -265,7 +265,7 @@ class PlanScan:
         self._seen = -1
         self._plans: set[str] = set()
         #: Plans that have ended, until they are removed.
-        self.ended: dict[str, Ended] = {}
+        self.ended: dict[str, EndedPlan] = {}
         #: The plans left in this round; the next one is last.
         self._round: list[str] = []
 

@@ -15,7 +15,7 @@ from ..basics.log import get_logger
 from ..basics.text import age
 from ..errors import UNREACHABLE, PlanNotFound, ZkplanError
 from ..protocol import failpoints
-from ..protocol.core.plan_indexes import Ended
+from ..protocol.core.plan_indexes import EndedPlan
 from ..protocol.core.plans_and_queues import list_plans
 from ..protocol.features.bounds import (
     Bounds,
@@ -151,7 +151,7 @@ class RootBounds:
     _was_read: bool = False
     _is_under_way: bool = False
     #: Plans that have ended, and until when those are left alone that could not be removed.
-    _ended: dict[str, Ended] = field(default_factory=dict)
+    _ended: dict[str, EndedPlan] = field(default_factory=dict)
     _rests: dict[str, float] = field(default_factory=dict)
     _count_at: float = 0.0
     #: What plans that have ended take: they never grow.
@@ -160,7 +160,7 @@ class RootBounds:
     def __post_init__(self) -> None:
         self.at = self.clock.monotonic() + PERIOD_S
 
-    def learn(self, ended: Sequence[Ended]) -> None:
+    def learn(self, ended: Sequence[EndedPlan]) -> None:
         """The scan has found plans that have ended."""
         self._ended.update((plan.number, plan) for plan in ended)
         if ended and not self._was_read:
@@ -179,7 +179,7 @@ class RootBounds:
                 what = "finished plans are not removed, and no budget is counted"
                 self.steps.start_contained(self._round(counts), self._read, what, instead=None)
 
-    def _when(self, plan: Ended) -> float:
+    def _when(self, plan: EndedPlan) -> float:
         """The monotonic time at which this worker removes the plan."""
         retention = self._bounds.retention if plan.retention is None else plan.retention
         if retention == _NEVER:
@@ -189,7 +189,7 @@ class RootBounds:
         due = self.membership.server_clock.monotonic_at(plan.ended + retention) + late_s
         return max(due, self._rests.get(plan.number, 0.0))
 
-    def _come_at(self, plans: Sequence[Ended]) -> None:
+    def _come_at(self, plans: Sequence[EndedPlan]) -> None:
         self.at = min([self.at, *map(self._when, plans)])
 
     def _round(self, counts: bool) -> Step[Bounds]:

@@ -57,7 +57,7 @@ class Tail:
         return f"[zkplan: {self.cut} bytes cut here]\n{text}" if self.cut else text
 
 
-class Ended(NamedTuple):
+class Exit(NamedTuple):
     """How a command has ended: `code` is below 0 for a signal, as in `subprocess`."""
 
     code: int
@@ -105,7 +105,7 @@ class Group:
 
     def run(
         self, limits: tuple[int, int], on_stderr: Callable[[bytes], None], check: Callable[[], Any]
-    ) -> Ended:
+    ) -> Exit:
         """Exchange data until the command ends; call `check` meanwhile, which may raise. Ends the
         whole group in any case. `limits` are the bytes kept of stdout and stderr."""
         stdout, stderr = Tail(limits[0]), Tail(limits[1])
@@ -127,7 +127,7 @@ class Group:
                 self._exchange(selector, check)
         finally:
             self._end()
-        return Ended(process.returncode, stdout, stderr)
+        return Exit(process.returncode, stdout, stderr)
 
     def _exchange(self, selector: selectors.BaseSelector, check: Callable[[], Any]) -> None:
         ends = _open_pidfd(self._process.pid)

@@ -46,8 +46,8 @@ from .sealed_places import (
     TASK,
     UNNUMBERED,
     Life,
-    Place,
     Places,
+    SealedPlace,
     death_in,
     death_of,
     is_failure,
@@ -212,7 +212,7 @@ class Guard:
         rest = path[places.log_at if child == LOG else places.rest_at]
         return ring.seal(life.prefix + rest.encode(), data)
 
-    def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
+    def _seal(self, place: SealedPlace, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
         require_proven(data)  # data that was refused is never sealed
         plan, rest, kind = place
@@ -234,7 +234,7 @@ class Guard:
         ring = yield from self._rings()
         return seal_at(ring, begins, (plan, rest, kind), data)
 
-    def _of_failure(self, place: Place, ops: Sequence[Op]) -> Step[Place]:
+    def _of_failure(self, place: SealedPlace, ops: Sequence[Op]) -> Step[SealedPlace]:
         """The place of a failure: it names the dead letter in `ops`, or the one that exists."""
         path = letter_path(self._places.root, place)
         n = death_of(ops, path)
@@ -394,7 +394,7 @@ class Guard:
         return node._replace(data=data)
 
     def _proven(
-        self, place: Place, path: str, node: Node, near: dict[str, Node | None]
+        self, place: SealedPlace, path: str, node: Node, near: dict[str, Node | None]
     ) -> Step[bytes]:
         """What was sealed there and not withdrawn. Raises as `Ring.open`."""
         plan, _, kind = place
@@ -417,7 +417,7 @@ class Guard:
             require_last_end(data, ready.data if ready is not None else None)
         return data
 
-    def _body(self, place: Place, path: str, node: Node) -> Step[bytes]:
+    def _body(self, place: SealedPlace, path: str, node: Node) -> Step[bytes]:
         plan, rest, kind = place
         if kind.ordered and node.version:
             rest += f"@{node.czxid:x}.{node.version}"

@@ -81,7 +81,7 @@ _IN_PLAN = {"ready": _STATE, "done": END}
 
 #: Where a znode's data belong: the name of its plan, empty if it is in none, and the rest of its
 #: path. A plain tuple, because each znode that is read or written makes one.
-Place = tuple[str, str, Kind]
+SealedPlace = tuple[str, str, Kind]
 
 
 class Places:
@@ -109,7 +109,7 @@ class Places:
         self._results = slice(task - 1, task - 1 + len(_RESULTS))
         self.child_at, self.log_at = slice(task + 15, task + 20), slice(task, task + 19)
 
-    def of(self, path: str) -> Place | None:
+    def of(self, path: str) -> SealedPlace | None:
         """The place of a znode; None if no key covers its data."""
         if path[self.group_at] == TASK and path.startswith(self.plans):
             child = path[self.child_at]
@@ -150,14 +150,14 @@ def place_of_argument(rest: str, argument: bytes) -> bytes:
     raise PayloadRefused("it does not say whose outcome it is")
 
 
-def _of_limit(inside: str, name: str) -> Place | None:
+def _of_limit(inside: str, name: str) -> SealedPlace | None:
     if "/" in name:
         return None  # a permit
     # That of a plan never changes.
     return (name, "limit", RECORD) if parse_plan(name) else ("", inside, _SETTING)
 
 
-def _in_plan(plan: str, path: str) -> Place | None:
+def _in_plan(plan: str, path: str) -> SealedPlace | None:
     """What is no task of the plan. An empty path is the plan itself."""
     if not path:
         return "", plan, RECORD
@@ -200,7 +200,7 @@ def with_plan(plan: str) -> bytes:
     return f"{plan}@new/".encode()
 
 
-def seal_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
+def seal_at(ring: Ring, begins: bytes, place: SealedPlace, data: bytes) -> bytes:
     """`begins`: the prefix of places in this life of the plan. Raises as `require_proven`."""
     require_proven(data)
     _, rest, kind = place
@@ -215,7 +215,7 @@ def seal_argument(ring: Ring, begins: bytes, rest: str, data: bytes) -> bytes:
     return head + ring.seal(begins + place_of_argument(rest, head), data[HEAD_BYTES:])
 
 
-def open_at(ring: Ring, begins: bytes, place: Place, data: bytes) -> bytes:
+def open_at(ring: Ring, begins: bytes, place: SealedPlace, data: bytes) -> bytes:
     """The reverse of `seal_at`. Raises as `Ring.open`."""
     _, rest, kind = place
     if kind.argument:
@@ -244,7 +244,7 @@ def is_failure(outcome: bytes) -> bool:
     return outcome.startswith(_FAILURE)
 
 
-def letter_path(root: str, place: Place) -> str:
+def letter_path(root: str, place: SealedPlace) -> str:
     """The path of the dead letter that belongs to that outcome, if it is a failure."""
     plan, rest, _ = place
     return f"{root}/{plan}/dead/{rest.partition('/')[2]}"
@@ -264,7 +264,7 @@ def death_of(ops: Sequence[Op], path: str) -> int | None:
     return None
 
 
-def of_death(place: Place, n: int) -> Place:
+def of_death(place: SealedPlace, n: int) -> SealedPlace:
     plan, rest, kind = place
     return plan, f"{rest}@{n}", kind
 

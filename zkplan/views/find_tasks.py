@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..errors import InvalidTask
 from ..protocol.core.plans_and_queues import list_plans, readable_record
 from ..protocol.features.task_place import STATES as PLAIN_STATES
-from ..protocol.features.task_place import Place, Places, read_unclaimed
+from ..protocol.features.task_place import Place, TaskPlaces, read_unclaimed
 from ..protocol.layout import Paths, parse_task
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..values.connection import Connection
@@ -99,7 +99,7 @@ def _all_tasks(client: Connection, plans: Sequence[str]) -> Iterator[tuple[str, 
 
 def places_with_claims(
     paths: Paths, plans: Sequence[str], claims_only: bool = False, known: Known | None = None
-) -> Step[Places]:
+) -> Step[TaskPlaces]:
     """Where the tasks of these plans stand; a claimed one as FoundTask.state says it.
 
     Claims that are `known` are not read again. Plans that may not be read are left out.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import PayloadUndecodable, PlanNotFound
 from ..protocol.core.load import read_all
-from ..protocol.features.task_place import NOWHERE, Place, Places, read_places, state_of
+from ..protocol.features.task_place import NOWHERE, Place, TaskPlaces, read_places, state_of
 from ..protocol.layout import DEFAULT_QUEUE, number_of, parse_task, queue_in
 from ..protocol.records import Dead
 from ..protocol.requests import Node, ReadChildren, ReadData
@@ -69,11 +69,11 @@ class FoundTask(NamedTuple):
 class FreshPlaces:
     """What `read` returns, read again when it is older than INDEXES_AGE_S."""
 
-    def __init__(self, read: Callable[[], Places]) -> None:
+    def __init__(self, read: Callable[[], TaskPlaces]) -> None:
         self._read, self._read_at = read, -math.inf
-        self._places: Places = {}
+        self._places: TaskPlaces = {}
 
-    def now(self) -> Places:
+    def now(self) -> TaskPlaces:
         if time.monotonic() - self._read_at >= INDEXES_AGE_S:
             self._places, self._read_at = self._read(), time.monotonic()
         return self._places
@@ -105,7 +105,7 @@ def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterato
 
 
 def read_tasks(
-    client: Connection, keys: Sequence[tuple[str, str]], places: Places, strict: bool = True
+    client: Connection, keys: Sequence[tuple[str, str]], places: TaskPlaces, strict: bool = True
 ) -> Iterator[FoundTask]:
     """The tasks with these numbers of plan and task that have not finished, without `plan_name`.
 

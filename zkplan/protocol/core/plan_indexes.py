@@ -32,7 +32,7 @@ from ..requests import (
 from .plans_and_queues import ended_at, readable_record
 
 
-class Ended(NamedTuple):
+class EndedPlan(NamedTuple):
     """A plan that has ended for good: when, in seconds since 1970 of the server, and the retention
     that its author gave it. It is infinite where the plan's record cannot be read."""
 
@@ -44,7 +44,7 @@ class Ended(NamedTuple):
 class Scanned(NamedTuple):
     """The result of a scan: plans that have ended for good, and why others could not be indexed."""
 
-    ended: list[Ended]
+    ended: list[EndedPlan]
     shut: list[str]
 
 
@@ -98,7 +98,7 @@ def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
         if state or done is not None:
             record = readable_record(node.data) if node is not None else None
             retention = math.inf if record is None or not state else record.retention
-            found.ended.append(Ended(plan, ended, retention))
+            found.ended.append(EndedPlan(plan, ended, retention))
         elif entry is None:
             yield from _index(paths.plan(plan), control, found)
     return found

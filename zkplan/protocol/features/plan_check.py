@@ -58,8 +58,8 @@ from .plan_repair import (
     mend_places,
     report_gates,
 )
-from .task_cycles import Feeds, index_in
-from .task_place import last_n, unplaced
+from .task_cycles import Feeds
+from .task_place import last_n, place_of, unplaced
 
 TASKS_PER_BATCH = 300
 #: Children of a plan that it has besides, at some time.
@@ -205,7 +205,7 @@ def _walk(plan_path: str, batch: list[str], found: _Found, report: Report) -> St
         if ready is not None:
             if b"~" in ready.data:
                 found.limits.update(limits_in(queue_from_bytes(ready.data)))
-            at = index_in(found.tasks, int(number_of(name)))
+            at = place_of(found.tasks, int(number_of(name)))
             if at is not None:
                 found.loose[at] += sum(child.startswith("dep-") for child in children)
         edges += [(name, child) for child in children if child.startswith("prov-")]
@@ -315,7 +315,7 @@ def _read_edges(plan_path: str, edges: list[tuple[str, str]], found: _Found) -> 
                 if at < 0 or fed is None:
                     continue
                 found.feeds.add(int(number_of(name)), int(fed))
-                dependent = index_in(found.tasks, int(fed))
+                dependent = place_of(found.tasks, int(fed))
                 if dependent is not None:
                     found.loose[dependent] -= 1
                 elif len(found.nowhere) < TORN_MAX:

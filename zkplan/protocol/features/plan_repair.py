@@ -55,8 +55,7 @@ from ..requests import (
 from .decisions import CUT
 from .gates import ARGUMENT
 from .limits import left_permits
-from .task_cycles import index_in
-from .task_place import RANK, ends_at, last_n, lost_n, placed, unplaced
+from .task_place import RANK, ends_at, last_n, lost_n, place_of, placed, unplaced
 
 #: The most tasks, and the most edges, that one check mends.
 TORN_MAX = 1000
@@ -198,7 +197,7 @@ def mend_left(mender: Mender, tasks: array[int]) -> Step[None]:
     due = [(parse_delayed(name), f"{paths.delayed}/{name}") for name in later or ()]
     left += [(item.entry.task, path) for item, path in entries if item and item.plan == plan]
     left += [(item.entry.task, path) for item, path in due if item and item.plan == plan]
-    left = [each for each in left if index_in(tasks, int(each[0])) is None][:TORN_MAX]
+    left = [each for each in left if place_of(tasks, int(each[0])) is None][:TORN_MAX]
     # A task is there before anything names it, and its number never comes back.
     nodes = yield from read_all([ReadData(paths.task(plan, number)) for number, _ in left])
     for (number, path), node in zip(left, nodes, strict=True):

@@ -6,15 +6,10 @@ Pure. A plan may have hundreds of thousands of tasks, and the worker that checks
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
 
-
-def index_in(tasks: array[int], number: int) -> int | None:
-    """The index of that number in the sorted numbers; None if it is not there."""
-    at = bisect_left(tasks, number)
-    return at if at < len(tasks) and tasks[at] == number else None
+from .task_place import place_of
 
 
 class Feeds:
@@ -26,7 +21,7 @@ class Feeds:
 
     def add(self, source: int, target: int) -> None:
         """Note an edge. One from or to a task that is not among them is in no cycle."""
-        first, second = index_in(self.tasks, source), index_in(self.tasks, target)
+        first, second = place_of(self.tasks, source), place_of(self.tasks, target)
         if first is not None and second is not None:
             self._sources.append(first)
             self._targets.append(second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -32,7 +33,6 @@ from ..records import Dead, control_from_bytes, count_from_bytes, queue_from_byt
 from ..requests import Node, ReadChildren, ReadData, ReadMany, Step
 from ..transactions import REFUSALS_MAX, claim_facts
 from .limits import left_permits
-from .task_cycles import index_in
 
 #: The rank of a task that has none in any record.
 RANK = "5000"
@@ -85,7 +85,7 @@ class Place(NamedTuple):
 
 
 #: By the numbers of plan and task.
-Places = dict[tuple[str, str], Place]
+TaskPlaces = dict[tuple[str, str], Place]
 #: The place of a task that is in no index.
 NOWHERE = Place()
 #: The states of unfinished tasks.
@@ -117,7 +117,7 @@ def placed(paths: Paths, plan: str) -> Step[dict[str, Place]]:
     return {task: place for (_, task), place in found.items()}
 
 
-def read_places(paths: Paths, plans: Sequence[str], strict: bool | None = None) -> Step[Places]:
+def read_places(paths: Paths, plans: Sequence[str], strict: bool | None = None) -> Step[TaskPlaces]:
     """The places of all tasks of these plans that are in an index, in a few reads.
 
     The indexes are read in the order in which tasks move, claims last: a task that is claimed
@@ -134,9 +134,11 @@ def read_places(paths: Paths, plans: Sequence[str], strict: bool | None = None) 
     return found
 
 
-def read_unclaimed(paths: Paths, plans: Sequence[str], strict: bool | None = None) -> Step[Places]:
+def read_unclaimed(
+    paths: Paths, plans: Sequence[str], strict: bool | None = None
+) -> Step[TaskPlaces]:
     """The same without the claims: a task that is claimed may still seem runnable."""
-    wanted, found = set(plans), Places()
+    wanted, found = set(plans), TaskPlaces()
     delayed, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
     for name in delayed or ():
         later = parse_delayed(name)
@@ -155,7 +157,7 @@ def read_unclaimed(paths: Paths, plans: Sequence[str], strict: bool | None = Non
 
 
 def _add_dead_and_runnable(
-    paths: Paths, plans: Sequence[str], strict: bool | None, found: Places
+    paths: Paths, plans: Sequence[str], strict: bool | None, found: TaskPlaces
 ) -> Step[None]:
     names = ("dead", "runnable", QUEUES)
     reads = [ReadChildren(f"{paths.plan(plan)}/{name}") for plan in plans for name in names]
@@ -195,7 +197,7 @@ def unplaced(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
 
     def note(found: Iterable[str]) -> None:
         for number in map(int, found):
-            at = index_in(tasks, number)
+            at = place_of(tasks, number)
             if at is not None:
                 seen[at] = 1
 
@@ -414,3 +416,9 @@ def ends_at(
             continue
         if edge.task == task:
             yield f"{path}/dep-{edge.position}", (prov, edge)
+
+
+def place_of(tasks: array[int], number: int) -> int | None:
+    """The index of that number in the sorted numbers; None if it is not there."""
+    at = bisect_left(tasks, number)
+    return at if at < len(tasks) and tasks[at] == number else None
