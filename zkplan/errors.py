@@ -8,7 +8,7 @@ ZkplanError
 │   ├── PlanDrained
 │   ├── PlanCancelled
 │   ├── PlanFailed            tasks are dead and nothing else can run
-│   └── PlanStuck             tasks remain, none can ever run (a cycle made with raw znodes)
+│   └── PlanStuck             tasks remain, none can ever run (znodes damaged by hand)
 ├── ScheduleNotFound
 ├── TaskError                 a task cannot be added, or has no result
 │   ├── InvalidTask

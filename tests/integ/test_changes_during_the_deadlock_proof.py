@@ -97,7 +97,7 @@ def test_an_add_makes_no_cycle(
 def test_what_another_check_has_published_makes_no_cycle(
     zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task of plain creates that a worker has claimed at once: no number of the plan shows it."""
+    """A task that a worker has claimed at once: no number of the plan shows it."""
     plan = blocked_plan(zkplan_client, znodes)
     claim = f"{zkplan_client.root}/claims/of-somebody/{plan.number}-0000000099.0.7f"
 
@@ -117,7 +117,7 @@ def test_what_another_check_has_published_makes_no_cycle(
 def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
-    """A task of plain creates, which any worker's check would let run."""
+    """A task that is in no index, which any worker's check would let run."""
     plan = zkplan_client.create_plan()
     path = znodes.create(f"{plan.path}/task-", b"", sequence=True)
     znodes.create(f"{path}/ready", b"0")

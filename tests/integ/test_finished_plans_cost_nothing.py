@@ -17,7 +17,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from tests.tools.session import monitored
 from tests.tools.support import Here, WorkerProcess, wait_until, working
-from zkplan import Client, connect
+from zkplan import Client, Plan, connect
 from zkplan.errors import TransactionRejected
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.layout import active_entry
@@ -27,8 +27,6 @@ from zkplan.runtime import maintenance as plan_scan
 from zkplan.testing.server_process import EmbeddedServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 from zkplan.transport import Transport
-
-from .test_plans_of_plain_creates_run import Builder
 
 #: Numbers that no counter of these tests reaches, so that a scan comes to these plans first.
 FIRST = 5_000_000
@@ -95,22 +93,29 @@ def test_a_worker_takes_no_longer_beside_plans_that_need_nothing(
     assert beside_s < alone_s + LATER_S
 
 
+def without_entry(client: Client, znodes: KazooClient) -> Plan:
+    """A plan that is ready, and whose entry in the index somebody has deleted."""
+    plan = client.create_plan()
+    plan.add_task(int)
+    plan.mark_ready()
+    znodes.delete(f"{client.paths.active}/{plan.number}")
+    return plan
+
+
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [2000, 20_000])
-def test_a_plan_of_plain_creates_is_found_beside_many_that_are_not_ready(
+def test_a_plan_that_the_index_lacks_is_found_beside_many_that_are_not_ready(
     here: Here, zkplan_client: Client, znodes: KazooClient, count: int
 ) -> None:
     """It is the last of a round: those with higher numbers come first."""
-    built = Builder(zkplan_client, znodes, fixed=False)
-    name = built.task(int)
+    plan = without_entry(zkplan_client, znodes)
     put_plans(zkplan_client, znodes, count, NOT_READY)
+    began = time.monotonic()
     with working(*here):
-        built.ready()
-        began = time.monotonic()
-        assert zkplan_client.plan(built.path).task(name[5:]).result(110) == 0
+        assert plan.wait(110).state == "done"
         found_s = time.monotonic() - began
-    sys.stdout.write(f"beside {count} not ready, one of plain creates: {found_s:.1f} s\n")
+    sys.stdout.write(f"beside {count} not ready, one without its entry: {found_s:.1f} s\n")
 
 
 class Asked(NamedTuple):
@@ -152,11 +157,6 @@ def test_a_worker_does_not_ask_of_plans_that_need_nothing_before_its_first_resul
     assert asked == []
 
 
-def is_done(client: Client, built: Builder) -> bool:
-    """Only a worker that has found it ends it. Its entry of the index may be gone too soon."""
-    return client.plan(int(built.path[-10:])).status().state == "done"
-
-
 def test_finished_plans_are_asked_for_once(
     here: Here,
     zkplan_client: Client,
@@ -165,13 +165,11 @@ def test_finished_plans_are_asked_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 0.01)
-    built = Builder(zkplan_client, znodes, fixed=False)
-    built.task(int)
     put_plans(zkplan_client, znodes, 20, FINISHED)
     with working(*here):
         wait_until(lambda: len(asked) == 2, "whether they are ready, and whether they are done")
-        built.ready()
-        wait_until(lambda: is_done(zkplan_client, built), "a later scan finds it")
+        # Only a later scan finds this one.
+        assert without_entry(zkplan_client, znodes).wait(30).state == "done"
     # With the end of each its record is read, which says for how long it stays.
     assert [len(each.plans) for each in asked] == [20, 40]
 
@@ -183,34 +181,19 @@ def test_plans_that_are_not_ready_are_asked_for_in_one_slice_each_period(
     asked: list[Asked],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One of plain creates is found beside them: those with higher numbers come first."""
+    """One without its entry is found beside them: those with higher numbers come first."""
     size = 50
     monkeypatch.setattr(plan_scan, "SLICE", size)
     monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 0.2)
-    built = Builder(zkplan_client, znodes, fixed=False)
-    built.task(int)
+    plan = without_entry(zkplan_client, znodes)
     put_plans(zkplan_client, znodes, 2 * size, NOT_READY)
-    built.ready()
     with working(*here):
-        wait_until(lambda: is_done(zkplan_client, built), "it is found")
+        assert plan.wait(30).state == "done"
     first, second = asked[:2]
     assert len(first.plans) == len(second.plans) == size
     assert len({*first.plans, *second.plans}) == 2 * size
     ats = [each.at for each in asked]
     assert all(later - sooner >= 0.2 for sooner, later in itertools.pairwise(ats))
-
-
-@pytest.mark.usefixtures("quick_checks")
-def test_a_plan_of_plain_creates_with_an_entry_of_its_client_needs_no_scan(
-    here: Here, zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 1000.0)
-    built = Builder(zkplan_client, znodes, fixed=False)
-    name = built.task(int)
-    built.ready()
-    znodes.create(active_entry(built.path))
-    with working(*here):
-        assert zkplan_client.plan(built.path).task(name[5:]).result(30) == 0
 
 
 def test_a_plan_is_in_the_index_from_ready_to_its_end(

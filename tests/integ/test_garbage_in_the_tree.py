@@ -38,7 +38,7 @@ class Healthy:
 
     def __init__(self, client: Client, znodes: KazooClient, folder: Path) -> None:
         self.plans = [self._graph(client), self._retried(client, folder)]
-        self.plans += [self._adopted(client, znodes), self._taken_over(client, znodes)]
+        self.plans += [self._unpublished(client, znodes), self._taken_over(client, znodes)]
 
     def _graph(self, client: Client) -> Plan:
         with client.create_plan("graph") as plan:
@@ -51,9 +51,9 @@ class Healthy:
             plan.add_task(fail_once, [str(folder / "ran")], retry_delay=0.05)
         return plan
 
-    def _adopted(self, client: Client, znodes: KazooClient) -> Plan:
+    def _unpublished(self, client: Client, znodes: KazooClient) -> Plan:
         """Only the background check makes it run: nothing of it stands in an index."""
-        plan = client.create_plan("adopted")
+        plan = client.create_plan("unpublished")
         for _ in range(3):
             plan.add_task(int)
         for entry in znodes.get_children(f"{plan.path}/runnable"):

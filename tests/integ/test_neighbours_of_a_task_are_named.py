@@ -129,7 +129,7 @@ def test_an_edge_whose_other_end_is_gone_is_reported(
     ]
 
 
-def test_an_edge_of_another_client_that_names_no_task_is_shown_as_unknown(
+def test_an_edge_that_names_no_task_is_shown_as_unknown(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
@@ -139,7 +139,7 @@ def test_an_edge_of_another_client_that_names_no_task_is_shown_as_unknown(
     assert described(first)["waits_for"].splitlines() == [
         f"task-{second.number} int runnable",
         f"task-{later.number} int runnable",
-        "… and 2 more, unknown: another client made the edge",
+        "… and 2 more, unknown: somebody changed the edge by hand",
     ]
     assert described(first, people=False)["waits_for_count"] == 4
 

@@ -84,7 +84,7 @@ def test_a_listing_of_nothing_is_empty_and_that_of_a_missing_plan_is_an_error(
 ) -> None:
     plan = zkplan_client.create_plan()
     assert list(listing(plan)) == []
-    # As in a plan of plain creates: it is there, so nobody is told that it is not.
+    # The plan is there, even if somebody has deleted the index by hand.
     znodes.delete(f"{plan.path}/{index}")
     assert list(listing(plan)) == []
     assert plan.retry() == 0

@@ -88,7 +88,10 @@ class Auditor:
             elif kind is not Delete and kind is not SetData:
                 continue
             if path.startswith(self.index.active):
-                plans.add(f"{self._plans}{path[len(self.index.active) :]}")
+                plan_path = f"{self._plans}{path[len(self.index.active) :]}"
+                plans.add(plan_path)
+                if fiber.kind == BY_HAND:
+                    self.index.unindexed.add(plan_path)
             elif (
                 path.endswith(("/ready", "/done")) and path.count("/") == self._plans.count("/") + 1
             ):
@@ -360,8 +363,7 @@ class Auditor:
             raise Violation(f"S2 {dep} and {prov}: one stands without the other")
         if dep in self.nodes and prov is not None:
             named, task = self.nodes[dep].data.decode(), prov.rpartition("/")[0]
-            # Another client may leave it out.
-            if named != task[-10:] and (named or not self.tasks[dep.rpartition("/")[0]].foreign):
+            if named != task[-10:]:
                 raise Violation(f"S2 {dep} names {named!r}, its other end is {prov}")
 
     def _judge(self, task: Meant) -> None:
@@ -388,8 +390,6 @@ class Auditor:
                 task.cut = True
         ready = self.nodes.get(f"{task.path}/ready")
         if ready is None:
-            if task.foreign:
-                return
             raise Violation(f"S1 {task.name} is half defined")
         judge_ready(task, ready)
         # The argument of a gate comes with its opening.

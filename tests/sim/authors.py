@@ -6,7 +6,6 @@ import random
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from zkplan.embedded import operations as server
 from zkplan.errors import (
     PlanCancelled,
     PlanDrained,
@@ -17,12 +16,10 @@ from zkplan.errors import (
 )
 from zkplan.protocol.core import plan_life as control
 from zkplan.protocol.core.add import NewTask
-from zkplan.protocol.core.edges import with_sources
 from zkplan.protocol.features import author as authoring
 from zkplan.protocol.features import remove_plan as removal
 from zkplan.protocol.features import retry as retrying
-from zkplan.protocol.layout import DEFAULT_QUEUE, PLAN_FIXED, QUEUES
-from zkplan.protocol.records import OnFailure, PlanRecord, State, ready_to_bytes
+from zkplan.protocol.records import OnFailure, PlanRecord, State
 
 from . import gates, store
 from .story import Meant, Violation
@@ -42,8 +39,9 @@ class Plan:
         self.on_failure = on_failure
         self.number = ""
         self.tasks: list[Meant] = []
-        self.foreign = False
         self.removed = False
+        #: Somebody deletes its entry in the index by hand.
+        self.loses_entry = False
         #: The size of its own limit; 0 without one.
         self.own_limit = 0
         #: How often it was retried after its end, once the faults had stopped.
@@ -193,41 +191,6 @@ def _lost(world: World, author: authoring.Author, task: Meant, position: int) ->
     kept = f"{author.plan_path}/results/{dep.number}" in world.nodes
     here = bool(task.path) and f"{task.path}/arg-{position:010d}" in world.nodes
     return bool(dep.number) and not dep.alive and not kept and not here
-
-
-def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
-    """A plan of plain creates by another client: no index, edges that name only their dep.
-
-    `fixed` says whether that client makes the fixed children.
-    """
-
-    def put(path: str, data: bytes = b"", sequence: bool = False) -> str:
-        return world.network.tree.apply(server.Create(path, data, sequence=sequence))
-
-    path = put(f"{world.paths.root}/plan-", b"", True)
-    plan.foreign, plan.on_failure = True, "hold"  # as its empty record says
-    for name in PLAN_FIXED if fixed else ():
-        put(f"{path}/{name}")
-    made = {task.queue for task in tasks} - {DEFAULT_QUEUE}
-    for name in (QUEUES, *(f"{QUEUES}/{queue}" for queue in sorted(made))) if made else ():
-        put(f"{path}/{name}")
-    for task in tasks:
-        task.foreign, task.gate = True, None
-        record = with_sources(task.record, [dep.number for dep in task.deps])
-        task.path = put(f"{path}/task-", record, True)
-        task.number = task.path[-10:]
-        for position, dep in enumerate(task.deps):
-            put(f"{task.path}/dep-{position:010d}")
-            data = f'{{"dep":"task-{task.number}/dep-{position:010d}"}}'.encode()
-            prov = put(f"{dep.path}/prov-", data, True)
-            world.auditor.learn_edge(prov, data)
-    for task in tasks:
-        put(f"{task.path}/ready", ready_to_bytes(len(task.deps), task.lane))
-        task.numbers, task.alive, task.acknowledged = 1, True, True
-        world.auditor.tasks[task.path] = task
-    put(f"{path}/ready")
-    world.auditor.index.unindexed.add(path)
-    world.created(plan, path[-10:])
 
 
 # The operator.

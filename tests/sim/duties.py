@@ -55,7 +55,7 @@ def plans_to_finish(world: World) -> list[str]:
 
 
 def plans_to_index(world: World) -> list[str]:
-    """As a scan of the root would find: those of plain creates; others are in vain."""
+    """As a scan of the root would find: those whose entry was deleted; others are in vain."""
     return [
         plan.number
         for plan in world.plans
@@ -69,15 +69,7 @@ def plans_to_check(world: World) -> list[str]:
     return [
         plan.number
         for plan in world.plans
-        if (
-            plan.foreign
-            and plan.number in active
-            and (
-                not any(task.alive for task in plan.tasks)
-                or any(t.alive and not t.places and not t.deps for t in plan.tasks)
-            )
-        )
-        or (plan.number and plan.number in active and _misses_a_failure(world, plan))
+        if (plan.number and plan.number in active and _misses_a_failure(world, plan))
         or (plan.number and world.by_hand and by_hand.lost_in(world, plan.number))
         or (plan.number and world.chance(0.02 if world.by_hand else 0.002))
     ]

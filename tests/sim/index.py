@@ -20,7 +20,7 @@ class Index:
         self.opened = opened
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.active = f"{root}/active/"
-        #: Plans of plain creates that nobody has found yet.
+        #: Plans whose entry somebody deleted by hand, and that no scan has found since.
         self.unindexed: set[str] = set()
 
     def may_enter(self, plan_path: str) -> bool:

@@ -43,9 +43,7 @@ def judge_loaded(world: World, item: Loaded, later: bool = False) -> None:
         raise Violation(f"S3 {task.name} was loaded with damage: {item.damage}")
     if item.refused is not None:
         raise Violation(f"S3 {task.name} has an argument of another task: {item.refused}")
-    # The edges of a plan of plain creates take reads after that moment, too.
-    delayed_reads = later or any(plan.foreign for plan in world.plans)
-    if item.claim.path not in world.nodes and not delayed_reads:
+    if item.claim.path not in world.nodes and not later:
         raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
     if item.result is None:  # else its function does not run
         judge_arguments(world, item)

@@ -54,7 +54,7 @@ from .network import Fiber
 from .shares import SHARES
 from .world import ROOT, World
 
-#: Where entries of active plans lie, and what gives one to a plan of plain creates.
+#: Where entries of active plans lie, and what puts back one that somebody deleted by hand.
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
 
@@ -341,8 +341,8 @@ SIMULATION_ONLY = (
     Mutant(
         "end that leaves the index entry", without(lambda fiber, op: _is_index_entry(op, Delete))
     ),
-    *only(  # plans of plain creates, which have no entry at first
-        lambda world: any(plan.foreign for plan in world.plans),
+    *only(
+        lambda world: any(plan.loses_entry for plan in world.plans),
         Mutant(
             "index entry for what has ended",
             without(

@@ -18,7 +18,7 @@ def judge_standing(
         if version == k:
             if deps or incomplete:
                 raise Violation(f"S1 {where}: complete, with {deps} edges open")
-            if not task.pending_records and not (task.foreign and k == 0):
+            if not task.pending_records:
                 raise Violation(f"S1 {where}: complete, and no pending record names it")
         return
     if version > k + 1:

@@ -64,7 +64,7 @@ def judge_place(task: Meant, op: Create, path: str, served: Sequence[str]) -> No
 
 
 def judge_ready(task: Meant, ready: Node) -> None:
-    """S15: so is its `ready`, from which a check and other clients learn it."""
+    """S15: so is its `ready`, from which a check learns it."""
     queue = queue_from_bytes(ready.data)
     if queue != task.lane:
         raise Violation(f"S15 {task.name} is of {task.lane}, its `ready` says {queue}")

@@ -125,7 +125,7 @@ def is_chosen(task: Meant) -> bool:
 
 def added_by(task: Meant) -> str:
     """The blob of its definition; empty if it is in the tree."""
-    return f"add-{task.name}" if task.stored and not task.foreign else ""
+    return f"add-{task.name}" if task.stored else ""
 
 
 def sealed(task: Meant, key: str, outcome: bytes) -> bytes:

@@ -63,7 +63,6 @@ class Meant:
     limits: list[str] = field(default_factory=list)
     pure: bool = False
     adds: list[Meant] = field(default_factory=list)
-    foreign: bool = False
     #: Its name is its key, too: two authors may add it.
     keyed: bool = False
     stored: bool = False

@@ -174,12 +174,7 @@ class World:
         plan = Plan(f"p{len(self.plans)}", rng.choice(("hold", "hold", "cascade")))
         self.plans.append(plan)
         size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8, 12))
-        if rng.random() < 0.05 and self.network.sealing is None:
-            tasks = authors.graph(self, plan, size if rng.random() < 0.8 else 0)
-            for task in tasks:
-                task.adds, task.run_if = [], "all_succeeded"
-            authors.plain(self, plan, tasks, fixed=rng.random() < 0.5)
-            return
+        plan.loses_entry = rng.random() < by_hand.LOSES_ENTRY
         plan.own_limit = limits.of_plan(self)
         chunks = [authors.graph(self, plan, size)]
         if rng.random() < 0.2:

@@ -210,15 +210,6 @@ def test_however_many_plans_stand_still_each_is_checked_in_turn() -> None:
     assert len(made) > 150
 
 
-def test_a_plan_that_was_never_taken_up_is_checked_before_all_that_stand_still() -> None:
-    numbers, candidates = numbered(300), standing_still(300)
-    candidates.views[numbers[-1]].update(PlanLook("running", 0, None), ALONE, 0.0)
-    made = checks(candidates, range(200))
-    assert made[numbers[-1]][0] == 2
-    # Once: where nobody may take it up, the others have their turns.
-    assert len(made) > 190
-
-
 def test_plans_whose_checks_find_something_do_not_delay_the_checks_of_others() -> None:
     numbers, candidates = numbered(10), standing_still(10)
     made = checks(candidates, range(1000), *numbers[:3])
@@ -236,7 +227,7 @@ def test_a_plan_with_something_to_claim_is_not_checked() -> None:
     )
     for seen, look in zip(candidates.views.values(), looks, strict=True):
         seen.update(look, ALONE, 0.0)
-    # The third is of plain creates: it has no listing yet.
+    # Somebody has deleted the `runnable` of the third: it has no listing.
     assert sorted(checks(candidates, range(10))) == ["0000000003", "0000000004"]
     candidates.views["0000000004"].finished = True
     assert candidates.to_check(1000.0, (1, 2), 2.0) is candidates.views["0000000003"]

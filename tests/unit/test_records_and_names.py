@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.errors import InvariantViolated
+from zkplan.errors import InvariantViolated, PayloadUndecodable
 from zkplan.protocol.core.edges import Edge
 from zkplan.protocol.core.workers import WorkerRecord
 from zkplan.protocol.layout import (
@@ -175,13 +175,18 @@ def test_default_options_take_two_bytes() -> None:
     assert TaskOptions(attempts=4).to_json() == b'{"attempts":4}'
 
 
-def test_an_empty_plan_record_has_the_defaults() -> None:
-    assert PlanRecord.from_bytes(b"") == PlanRecord("", "", 0.0)
+def test_an_empty_plan_record_is_refused() -> None:
+    with pytest.raises(PayloadUndecodable, match="a plan record is not JSON"):
+        PlanRecord.from_bytes(b"")
 
 
-def test_an_edge_of_another_client_may_name_its_dep_only() -> None:
-    data = b'{"dep": "/any/place/plan-0000000001/task-0000000002/dep-0000000003"}'
-    assert Edge.from_bytes(data) == Edge("0000000002", "0000000003", -1, "")
+@pytest.mark.parametrize(
+    "rest", [b"", b',"k":2', b',"entry":"5000-0000000002"', b',"k":-1,"entry":"5000-0000000002"']
+)
+def test_an_edge_without_k_and_entry_is_refused(rest: bytes) -> None:
+    data = b'{"dep":"task-0000000002/dep-0000000003"%b}' % rest
+    with pytest.raises(PayloadUndecodable, match="does not hold K and the entry"):
+        Edge.from_bytes(data)
 
 
 def test_an_empty_control_record_runs_and_an_unreadable_one_does_not() -> None:

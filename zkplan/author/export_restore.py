@@ -167,7 +167,7 @@ def _operations(
 def _last_ops(path: str, last: dict[str, bytes]) -> list[Op]:
     ended = "done" in last or control_from_bytes(last.get("ready", b"")) == "cancelled"
     if not ended:
-        last.setdefault("add-count", b"")  # the plan of another client may have none yet
+        last.setdefault("add-count", b"")  # somebody may have deleted it by hand
     ops: list[Op] = [Create(f"{path}/{name}", last[name]) for name in LAST if name in last]
     if "ready" in last and not ended:
         ops.append(Create(active_entry(path)))

@@ -194,7 +194,7 @@ class Patience:
 
     def _in_vain(self, status: PlanStatus, dead: int, is_over: bool) -> None:
         """Raise the error, if the reason is known."""
-        # A late look repairs nothing: another client may just be building the plan.
+        # A late look repairs nothing: an author may just be adding to the plan.
         why = raise_in_vain(self._client, status, dead, repair=not is_over)
         self._still = -UNPROVED_LOOKS
         if why:

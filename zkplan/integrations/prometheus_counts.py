@@ -142,7 +142,7 @@ def _count_ended(
             ended[plan] = "done"
         elif ready is not None and control_from_bytes(ready.data) == "cancelled":
             ended[plan] = "cancelled"
-        else:  # or a plan of plain creates, which is ready, and which no worker has found yet
+        else:  # not ready yet; or ready, and its index entry was deleted by hand
             counts.plans["defining"] += 1
     # Failed plans may be retried, so their list is read each time.
     failed = set((yield from list_failed(paths)))

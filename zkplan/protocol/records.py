@@ -85,9 +85,8 @@ class PlanRecord:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PlanRecord:
-        """Raises OtherFormat, PayloadUndecodable; missing fields take their defaults. Where other
-        clients made the plan (plain creates), its record is empty."""
-        value = from_json(data, "a plan record") if data else {}
+        """Raises OtherFormat, PayloadUndecodable; missing fields take their defaults."""
+        value = from_json(data, "a plan record")
         require_format(value.get("format", TREE), TREE)
         return cls(
             name=as_text(value.get("name")),
@@ -367,7 +366,7 @@ def was_cancelled(plan_path: str, data: bytes) -> PlanCancelled:
 
 
 def control_from_bytes(data: bytes) -> State:
-    """The state in a plan's `ready`. An empty one, as other clients create it, means running.
+    """The state in a plan's `ready`. An empty one means running.
 
     Anything unreadable means paused: a plan must never run because its control record is damaged.
     """

@@ -36,7 +36,7 @@ CHECK_PERIOD_S = 1.0
 PROBLEMS_MAX = 20
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
-#: The scan for plans of other clients: the shortest period, the largest part of the time of all
+#: The scan for plans that the index lacks: the shortest period, the largest part of the time of all
 #: workers together (one in so many), and the longest period.
 SCAN_PERIOD_S, SCAN_COST, SCAN_REST_MAX_S = 1.0, 50.0, 60.0
 #: The report of a check that could not be made. Its tasks are unknown, but not zero.
@@ -209,7 +209,7 @@ def _check_still(paths: Paths, plan: str, served: Collection[str]) -> Step[Repor
 
 @dataclass(eq=False)
 class IndexScan:
-    """Looks for plans that other clients made by plain creates, which no index names."""
+    """Looks for plans whose entry in the index somebody deleted, and for plans that have ended."""
 
     steps: Steps
     membership: Membership
@@ -242,7 +242,7 @@ class IndexScan:
                 self.steps.complaints.tell(why)
 
         step = self.scan.next_slice(self.membership.share, self.candidates)
-        what = "plans of other clients are not looked for"
+        what = "plans that the index lacks are not looked for"
         self.steps.start_contained(step, scanned, what, instead=Scanned([], []))
 
 
@@ -277,8 +277,7 @@ class PlanScan:
             return Scanned([], [])
         if root.cversion != self._seen:
             listed = yield from list_plans(self._paths)
-            # New plans come first, because another client may just have made them. Plans that were
-            # removed meanwhile are simply missing.
+            # New plans come first. Plans that were removed meanwhile are simply missing.
             self._round += [plan for plan in listed if plan not in self._plans]
             self._plans = set(listed)
             self.ended = {plan: self.ended[plan] for plan in self.ended.keys() & self._plans}

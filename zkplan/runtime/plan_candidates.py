@@ -217,21 +217,19 @@ class Candidates:
 
         Overdue is measured in the plan's own period. So a plan that becomes idle does not wait for
         thousands that have been idle for long, nor do these wait for ever for a few whose checks
-        always find something. Plans of other clients that were never checked come first, because
-        they do not run before. That counts only once, since the check may be refused.
+        always find something.
         """
         place, count = share
         best: PlanView | None = None
-        longest = (False, 0.0)
+        longest = 0.0
         for view in self.views.values():
             if not view.is_idle(now) or int(view.number) % count != place:
                 continue
             if view.check_s == 0.0:
                 view.check_at, view.check_s = now + first_s, first_s
             late_s = now - view.check_at
-            overdue = (view.adopt and view.check_s == first_s, late_s / view.check_s)
-            if late_s >= 0.0 and (best is None or overdue > longest):
-                best, longest = view, overdue
+            if late_s >= 0.0 and (best is None or late_s / view.check_s > longest):
+                best, longest = view, late_s / view.check_s
         return best
 
     def sweep(self, most: int) -> list[PlanView]:

@@ -105,7 +105,6 @@ class PlanView:
     watch: bool = True
     #: By these the next sweep sees whether it changed; None before the first.
     signs: Signs | None = None
-    adopt: bool = False
     #: Its weight, and by how much its priority exceeds that of its record.
     weight: int = 1
     lift: int = 0
@@ -124,13 +123,13 @@ class PlanView:
         return self.state == "running"
 
     def is_idle(self, now: float) -> bool:
-        """Whether the plan runs but has nothing to claim, or was never checked.
+        """Whether the plan runs but has nothing to claim.
 
         A long listing that is used up is no sign of that: the next one is under way, or will be
         asked for as soon as a slot is free. A check of such a plan would read all of it.
         """
         has_work = self.own or self.waiting or self.steal_at or now < self.busy_until
-        return self.running and not self.finished and (self.adopt or not has_work)
+        return self.running and not self.finished and not has_work
 
     def update(
         self,
@@ -152,7 +151,6 @@ class PlanView:
         self.state, self.version = look.state, look.version
         self._take_share(look)
         self.looking = False
-        self.adopt = look.state == "running" and (DEFAULT_QUEUE, None) in look.listed
         self.waiting.clear()
         names, long = self._first_queue(look, is_full, now)
         # A worker that takes from other shares goes on with that: a new listing must not make it

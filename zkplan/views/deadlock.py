@@ -189,7 +189,7 @@ def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: boo
 
     Returns instead if a repair lets the plan run, or would if this client were allowed to make it
     (then with the reason why it is not). Returns also if the plan has changed since `status`: the
-    check may have seen an add half-way, or another client may have published a waiting task.
+    check may have seen an add half-way, or another check may have published a waiting task.
     `status` is older than the proof, so its number of dead tasks is not used.
     """
     plan_path, number = status.path, number_of(status.path)
@@ -205,7 +205,7 @@ def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: boo
     if report.shut:
         return f"{plan_path}: {report.problems[0]}"  # another client may be allowed to repair it
     if report.published or report.created:
-        return ""  # another client built it, and now it runs
+        return ""  # somebody had deleted znodes by hand, and now it runs
     if client.transport.run(dead_if_deadlocked(client.paths, plan_path)) != 0:
         return ""
     if client.transport.run(read_status(plan_path)) != status:
@@ -224,7 +224,7 @@ def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: boo
 
 def _waits_for(client: Connection, plan_path: str, name: str, deps: list[str]) -> str:
     found = dependencies(client.transport, plan_path, name.removeprefix("task-"), deps)
-    # Edges that another client made may not say which task they lead to.
+    # An edge that was changed by hand may not say which task it leads to.
     named = [f"task-{number}" for number in found.tasks] or deps[:NAMED]
     more = f" and {found.more:,} more" if found.tasks and found.more else ""
     return f"{name} waits for {', '.join(named)}{more}"

@@ -52,7 +52,11 @@ def dependencies(transport: Transport, plan_path: str, number: str, deps: list[s
     numbers = list(dict.fromkeys(shown.values()))
     nodes = _read(transport, [f"{plan_path}/task-{task}" for task in numbers])
     gone = {task for task, node in zip(numbers, nodes, strict=True) if node is None}
-    why = "unknown: another client made the edge" if len(shown) < min(NAMED, len(sources)) else ""
+    why = (
+        "unknown: somebody changed the edge by hand"
+        if len(shown) < min(NAMED, len(sources))
+        else ""
+    )
     if gone:
         # The result was most likely delivered since then: such an edge has no `dep-` any more.
         still = set(transport.ask(ReadChildren(path)) or ())
@@ -94,7 +98,7 @@ def _edge(data: bytes) -> Edge | None:
     try:
         return Edge.from_bytes(data)
     except PayloadUndecodable:
-        return None  # another client's, or damaged: `zkplan plan check` reports it
+        return None  # damaged: `zkplan plan check` reports it
 
 
 # ---- Follow edges: back to what a task waits for in the end, and on to all that it blocks.

@@ -162,7 +162,7 @@ def past_of(values: Values, plan_path: str, numbers: Collection[str]) -> dict[st
     if plan is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     # Tasks share their numbers with all other children. Those that were made with the plan itself
-    # came first; of a plan by plain creates that is not known.
+    # came first, unless somebody has deleted one by hand and the check has made it anew.
     first = len(PLAN_FIXED) if fixed is not None and fixed.czxid == plan.czxid else 0
     end = (plan.cversion + plan.child_count) // 2
     inside = [each for each in numbers if first <= int(each) < end]

@@ -31,8 +31,7 @@ class TaskSummary(NamedTuple):
     by a skip, and a worker is about to deliver it. `attempts` counts the attempts that are used up.
     `worker` is the worker that has claimed it, or empty. `due` is when a `delayed` task becomes
     runnable, in wall-clock seconds. `name` is the name given to the task, or the name of its
-    function. It is None if it cannot be read here, because another client wrote the task or it is
-    signed with another secret.
+    function. It is None if it is signed with a secret that is not configured here.
     """
 
     number: str

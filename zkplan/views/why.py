@@ -176,7 +176,7 @@ def claimed_tasks(view: View) -> Iterator[Cause]:
 
 
 def stuck(view: View) -> Iterator[Cause]:
-    """Tasks are left, and none of them can run: a cycle, a damaged znode, an author that died."""
+    """Tasks are left, and none of them can run: a damaged znode, an author that died."""
     if view.status.state != "running" or not view.status.tasks or view.places:
         return
     proof = dead_if_deadlocked(view.client.paths, view.plan_path)

@@ -52,8 +52,8 @@ class Edge(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Edge:
-        """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
-        # As `to_bytes` writes it, nearly always: to parse JSON costs five times as much.
+        """Raises PayloadUndecodable."""
+        # Parsing JSON costs five times as much, so the usual form is matched first.
         if found := _EDGE.fullmatch(data):
             task, position, written, rank = map(bytes.decode, found.groups())
             return cls(task, position, int(written), rank)
@@ -61,16 +61,15 @@ class Edge(NamedTuple):
         dep = as_text(value.get("dep"))
         task, position = dep[-25:-15], dep[-10:]
         numbers = task + position
-        if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
+        is_number = numbers.isascii() and numbers.isdecimal()
+        if len(numbers) != 20 or not is_number or dep[-15:-10] != "/dep-":
             raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
-        if dep[-15:-10] != "/dep-":
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
-        k = value.get("k")
-        known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
-        n = value.get("n", 0)
+        k, n, rank = value.get("k"), value.get("n", 0), as_rank(value.get("entry"))
+        if type(k) is not int or not 0 <= k < 2**31 or not rank:
+            raise PayloadUndecodable("an edge does not hold K and the entry of its dependent")
         n = n if type(n) is int and 0 <= n < 2**31 else 0
         queue, fails = as_queue(value.get("queue")), value.get("fails") is True
-        return cls(task, position, known, as_rank(value.get("entry")), queue, fails, n)
+        return cls(task, position, k, rank, queue, fails, n)
 
     def dependent(self, plan: str) -> Dependent:
         """The task that it leads to."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...errors import PayloadRefused, PayloadUndecodable
 from .. import failpoints
-from ..records import count_from_bytes, queue_from_bytes
 from ..requests import (
     Applied,
     Create,
@@ -321,28 +320,7 @@ def read_names(readings: list[Reading], last: list[ReadData | ReadChildren]) -> 
     for reading in readings:
         reading.fill(answers[at : at + len(reading.names)])
         at += len(reading.names)
-        if any(edge.k < 0 or not edge.rank for _, edge in reading.edges):
-            damage = yield from _complete_edges(reading.task_path.rpartition("/")[0], reading.edges)
-            reading.damage = reading.damage or damage
     return answers[at:]
-
-
-def _complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
-    """Add K and the queue to edges that another client wrote without: the dependent's `ready` has
-    them.
-
-    Returns what is wrong with the edges; empty if nothing is.
-    """
-    damage = ""
-    for index, (name, edge) in enumerate(edges):
-        if edge.k < 0 or not edge.rank:
-            node = yield ReadData(f"{plan_path}/task-{edge.task}/ready")
-            data = node.data if node is not None else b""
-            k, queue = count_from_bytes(data), queue_from_bytes(data)
-            edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000", queue=queue))
-            if k < 0:
-                damage = f"{name}: the number of edges of task-{edge.task} is unknown"
-    return damage
 
 
 def drop_claim(claim: Claim) -> Step[None]:

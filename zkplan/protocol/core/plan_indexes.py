@@ -1,8 +1,8 @@
 """The indexes of active and of failed plans.
 
 A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
-ready creates its entry, and the transaction that ends it deletes the entry (S14). A plan that
-another client built by plain creates has no entry until a scan finds it.
+ready creates its entry, and the transaction that ends it deletes the entry (S14). A scan puts back
+an entry that somebody deleted by hand.
 """
 
 from __future__ import annotations

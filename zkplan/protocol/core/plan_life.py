@@ -361,8 +361,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         left = task_count(plan, ready, queues, history)
         if left > 0 and (left != failed or not cascades(plan)):
             return False
-        # The count assumes that all fixed children exist, but another client may have made only
-        # some.
+        # The count assumes that all fixed children exist, but somebody may have deleted some.
         names, letters = yield ReadMany(
             [ReadChildren(path) for path in (plan_path, f"{plan_path}/dead")]
         )

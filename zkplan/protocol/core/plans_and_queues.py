@@ -132,7 +132,7 @@ def readable_record(data: bytes) -> PlanRecord | None:
 def index_names(plan_path: str, index: str) -> Step[list[str]]:
     """The sorted names in an index of the plan, such as `dead`. Raises PlanNotFound."""
     names = yield ReadChildren(f"{plan_path}/{index}")
-    # A plan that another client built has no such index until a worker or a check has seen it.
+    # Somebody may have deleted the index by hand; a check makes it anew.
     if names is None and (yield ReadData(plan_path)) is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     return sorted(names or ())
@@ -253,8 +253,8 @@ def list_queues(plan_path: str) -> Step[list[str]]:
 def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
     """Make those of these queues that the plan lacks. Returns whether that took a task number.
 
-    Returns None, and makes nothing, if the plan takes no tasks now: it has ended, or it is one of
-    plain creates that a check has not completed yet. Raises TransactionRejected, ServerFull.
+    Returns None, and makes nothing, if the plan takes no tasks now. Raises TransactionRejected,
+    ServerFull.
     """
     made = False
     missing = sorted({*map(queue_in, wanted)} - {DEFAULT_QUEUE})

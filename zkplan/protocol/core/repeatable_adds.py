@@ -99,8 +99,7 @@ class AddChain:
         while True:
             plan, done, ready, adds, authors = nodes = yield reads
             # If something is missing, read again until it is missing twice: between the reads of
-            # one batch a worker may have ended the plan, or created what a plan of another client
-            # lacks.
+            # one batch the plan may have ended, or a check may have put back what was deleted.
             missing = [node is None for node in nodes]
             if missing == missed or not any(missing[3:]):
                 break
@@ -118,7 +117,7 @@ class AddChain:
             raise PlanNotFound(
                 self.plan_path,
                 f"{self.plan_path} has no `add-ids`, so no task can be added: it is being removed, "
-                "or another client made it; once it is ready, `zkplan plan check` repairs it",
+                "or somebody deleted that by hand; `zkplan plan check` puts it back",
             )
         if adds is None:
             raise PlanNotFound(

@@ -1,8 +1,8 @@
 """The background check of a plan: read it in batches, have it repaired, report the rest.
 
-Correctness never depends on it. It serves plans that another client built by plain creates, without
-index entries, and plans of which somebody has deleted znodes by hand (`mend`). It also reports what
-no worker can repair: cycles, damaged records, and tasks whose author died while it defined them.
+Correctness never depends on it. It puts back znodes that somebody deleted by hand (`plan_repair`).
+It also reports what no worker can repair: damaged records, and tasks whose author died while it
+defined them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ from .plan_repair import (
     mend_places,
     report_gates,
 )
-from .task_cycles import Feeds
 from .task_place import last_n, place_of, unplaced
 
 TASKS_PER_BATCH = 300
@@ -111,7 +110,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
         return report
     others = {name for name in names if parse_task(name) is None}
     if repair:
-        yield from _adopt(plan_path, others, report)
+        yield from _restore(plan_path, others, report)
     tasks = _numbers(names)
     del names
     report.tasks = len(tasks)
@@ -156,7 +155,6 @@ class _Found:
     """
 
     tasks: array[int]
-    feeds: Feeds
     loose: array[int]
     suspects: array[int] = field(default_factory=lambda: array("Q"))
     torn: array[int] = field(default_factory=lambda: array("Q"))
@@ -166,13 +164,10 @@ class _Found:
 
 def _check_tasks(mender: Mender, tasks: array[int], report: Report) -> Step[None]:
     paths, plan = mender.paths, mender.plan
-    found = _Found(tasks, Feeds(tasks), array("i", [0]) * len(tasks))
+    found = _Found(tasks, array("i", [0]) * len(tasks))
     for start in range(0, len(tasks), TASKS_PER_BATCH):
         batch = [f"task-{task:010d}" for task in tasks[start : start + TASKS_PER_BATCH]]
         yield from _walk(mender.plan_path, batch, found, report)
-    if cycle := found.feeds.cycle():
-        shown = " -> ".join(f"task-{task:010d}" for task in cycle)
-        report.problems.append(f"a cycle, which can never run: {shown}")
     suspects = found.suspects
     if suspects:
         suspects = yield from unplaced(paths, plan, suspects)
@@ -232,8 +227,8 @@ def _deliver_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
     report.published += [f"task-{task}" for task in published]
 
 
-def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
-    """Give a plan of another client the children that zkplan needs, and its index entry."""
+def _restore(plan_path: str, names: set[str], report: Report) -> Step[None]:
+    """Put back the fixed children of a plan and its index entry."""
     if "done" in names or "ready" not in names:
         return
     entry_path = active_entry(plan_path)
@@ -244,7 +239,7 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
     if ready is None or isinstance(ready.data, Unproven):
         return  # it may be cancelled
     if control_from_bytes(ready.data) == "cancelled":
-        return  # cancelled plans have no `add-count`, and are never adopted
+        return  # cancelled plans have no `add-count`
     # All in one transaction, because `finish` counts the fixed children and must never see only
     # some. And only while the plan is not done: a late copy would open a finished plan for adds
     # again.
@@ -314,7 +309,6 @@ def _read_edges(plan_path: str, edges: list[tuple[str, str]], found: _Found) -> 
                 fed = parse_task(node.data[at : at + 15].decode(errors="replace"))
                 if at < 0 or fed is None:
                     continue
-                found.feeds.add(int(number_of(name)), int(fed))
                 dependent = place_of(found.tasks, int(fed))
                 if dependent is not None:
                     found.loose[dependent] -= 1
@@ -340,10 +334,10 @@ def _publish_forgotten(mender: Mender, name: str, report: Report) -> Step[bool]:
     if mender.repairs:
         n, queue = 1 + (yield from last_n(f"{plan_path}/{name}")), queue_from_bytes(ready.data)
         entry = Entry("5000", number_of(name), n, 0)
-        yield from make_queues(plan_path, [queue])  # another client may have made none
+        yield from make_queues(plan_path, [queue])
         answer = yield Multi(
             [
-                # Not before a plan of plain creates has what a commit needs.
+                # A plan without it takes no more tasks.
                 Check(f"{plan_path}/add-count"),
                 SetData(f"{plan_path}/{name}/ready", ready.data, k),
                 Create(entry_path(plan_path, queue, entry)),

@@ -63,8 +63,8 @@ def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
     # The first one is somebody else's, made after the plan had ended.
     yield from delete_all([active_entry(plan_path), failed_entry(plan_path)])
     for _ in range(REMOVALS_MAX):
-        # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
-        # another client, and would be put into the index.
+        # `done` is deleted with `ready`: a scan would put a plan that is ready and not done into
+        # the index.
         ends = [name for name in ("done", "ready") if name in names]
         if QUEUES in names:
             made = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()

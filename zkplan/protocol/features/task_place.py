@@ -237,7 +237,7 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
         _refuse(plan_path, task, root, control, node)
         if node is None or result is not None:
             return None
-        # A plan of plain creates gets its `dead` by the first check. Before, nothing may end there.
+        # Without `dead`, which somebody deleted by hand, nothing may end here.
         if incomplete is not None or graves is None:
             raise _undefined(task, path)
         if stood is not None:
@@ -378,8 +378,8 @@ def _waiting(plan_path: str, path: str, task: str, ready: Node) -> Step[Place | 
     if None in sources:
         raise TaskError(
             task,
-            f"{path}: another client made its edges, and did not write which tasks they come from: "
-            "nothing was changed",
+            f"{path}: a `dep-` of it does not name the task that it waits for, so somebody changed "
+            "it by hand: nothing was changed",
         )
     at_sources = [f"{plan_path}/task-{source}" for source in dict.fromkeys(sources)]
     listed = yield from read_all([ReadChildren(source) for source in at_sources])
