@@ -118,7 +118,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         """Create it, or find the plan with its key: its number, and whether it is new."""
         is_new = True
         if key is None:
-            number = self.transport.run(author.create_plan(self.paths, record, tell=self._warn))
+            number = self.transport.run(author.create_plan(self.paths, record, warn=self._warn))
         else:
             replaces = if_exists == "replace_finished"
             number, is_new = self.authors.create(self.paths, record, replaces, self._warn)

@@ -32,7 +32,7 @@ class When:
         raise InvalidTask("", f"{self!r} is given to a plan, not called")
 
     def __repr__(self) -> str:
-        return f"<zkplan.when: {self.condition.told}>"
+        return f"<zkplan.when: {self.condition.text}>"
 
 
 def when(
@@ -131,6 +131,6 @@ def too_late(codec: Codec, condition: Condition) -> bytes:
     return codec.seal_value(
         GateTimeout(
             condition.path,
-            f"the time for {condition.told} is over ({condition.timeout:g} s since the add)",
+            f"the time for {condition.text} is over ({condition.timeout:g} s since the add)",
         )
     )

@@ -109,7 +109,7 @@ def test_a_check_delivers_a_failure_that_its_author_could_not(
     with working(*here):
         wait_until(lambda: plan.status().state == "failed", "it is dead")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("zkplan.protocol.features.author.tell_failures", lambda *_: iter(()))
+        patched.setattr("zkplan.protocol.features.author.send_failures", lambda *_: iter(()))
         late = plan.add_task(seen, [bad], run_if="all_finished")
     assert late.state() == "waiting"
     assert f"task-{bad.number}" in plan.check().published

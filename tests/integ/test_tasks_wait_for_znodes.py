@@ -147,7 +147,7 @@ def test_a_znode_that_may_not_be_read_is_named_with_the_right(
         assert f"worker {worker.id} cannot look at it" in str(plan.why())
         gate = next(each for each in plan.tasks() if each.state == "gated")
         shown = described(plan.task(gate.number))
-        assert shown["gate"] == zkplan.when(path).condition.told
+        assert shown["gate"] == zkplan.when(path).condition.text
         assert shown["gate_error"].startswith(f"worker {worker.id}: an access list")
         znodes.add_auth("digest", "other:word")
         znodes.set_acls(path, zkplan_client.transport.client.get_acls(outside)[0])

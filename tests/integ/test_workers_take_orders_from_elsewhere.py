@@ -48,7 +48,7 @@ def test_a_drained_process_finishes_what_runs_and_leaves_the_rest(
         assert zkplan_client.drain_worker(worker.id).state == "draining"  # twice does no harm
         with pytest.raises(WaitTimeout, match="these workers still drain, with 1 tasks"):
             zkplan_client.drain_worker(worker.id, wait=True, timeout=1.0)
-        with pytest.raises(zkplan.ZkplanError, match="drains, and cannot be told anything else"):
+        with pytest.raises(zkplan.ZkplanError, match="drains, and takes no other order"):
             zkplan_client.pause_worker(worker.id)
         gate.touch()
         wait_until(lambda: not zkplan_client.workers(), "it has signed off")

@@ -20,7 +20,7 @@ from .mutant import Mutant, only, without
 from .printing import PRINTS
 
 _event, _build, _merged = telling._event, _Recorded.build, history.merged_to_bytes
-_events, _ending = telling.Teller.events, ending._ending
+_events, _ending = telling.EventDeriver.events, ending._ending
 
 
 def _without(letter: str) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ OF_HISTORY = tuple(
             _lease("a lapse told as a hand-back", "l", _told_as_handed_back),
             Mutant(
                 "an update that is not told",
-                patches=((telling.Teller, "events", _without_updates),),
+                patches=((telling.EventDeriver, "events", _without_updates),),
             ),
         ),
     )

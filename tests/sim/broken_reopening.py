@@ -19,7 +19,7 @@ from .broken_runs import NOTHING, Answers
 from .mutant import Mutant
 
 _real_choose, _real_finish = reopen._choose, control.finish
-_real_tell, _real_part = decide.tell_failure, reopen._send_part
+_real_tell, _real_part = decide.send_failure, reopen._send_part
 _EDGE: Any = Edge
 
 
@@ -112,7 +112,7 @@ OF_REOPENING = (
     _mutant(
         "late copy of its end", (control, "finish", _finish_unguarded), mix=mixes.reopened_late
     ),
-    _mutant("ends while a failure goes on", (decide, "tell_failure", _tell_unguarded)),
+    _mutant("ends while a failure goes on", (decide, "send_failure", _tell_unguarded)),
     _mutant("parts not fenced", (reopen, "_send_part", _part_unguarded)),
     _mutant("removed all the same", (removal, "_end_for_good", _removed_as_read)),
     _mutant("N starts again", (_EDGE, "dependent", _first_number)),

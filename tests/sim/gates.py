@@ -137,10 +137,10 @@ def judge_opening(task: Meant, argument: bytes, now: Seen) -> None:
     if gate.kind in ("exists", "value"):
         if not now.fits(gate) or now.node is None or argument != b"v" + now.node.data:
             raise Violation(
-                f"S17 {task.name} is opened with {argument!r}, and {gate.told} does not hold so"
+                f"S17 {task.name} is opened with {argument!r}, and {gate.text} does not hold so"
             )
     elif not (task.could_open or now.fits(gate)):
-        raise Violation(f"S17 {task.name} is opened, and {gate.told} never held")
+        raise Violation(f"S17 {task.name} is opened, and {gate.text} never held")
 
 
 def help_on(world: World) -> bool:

@@ -66,7 +66,7 @@ class Auditor(keyed.Auditor):
 
 
 def _told_again(ops: Sequence[Op]) -> set[bytes]:
-    """The failures of dead tasks that become their outcomes once more (`decisions.tell_failure`).
+    """The failures of dead tasks that become their outcomes once more (`decisions.send_failure`).
 
     No update does that: a cancel takes no task from there, and a skip is no failure.
     """

@@ -123,14 +123,14 @@ def _publish_nothing(*_: object) -> Answers:
     return Published([])
 
 
-def _nothing_is_full(*_: object) -> Answers:
+def _nothing_is_complete(*_: object) -> Answers:
     yield from ()
     return []
 
 
 _real_load = loading.load
 _real_commit = committing.commit
-_real_settle = adding.read_finished
+_real_read_finished = adding.read_finished
 _real_added = adding.added_ops
 _real_fix = wide_delivery._fix_result
 
@@ -175,9 +175,9 @@ def _forget_what_has_no_room(*arguments: Any) -> Answers:
     return report
 
 
-def _settle_all(plan_path: str, task: Any, _among: object = None) -> Answers:
+def _read_all_positions(plan_path: str, task: Any, _among: object = None) -> Answers:
     """A step of a wide join asks again for what an earlier step has arranged."""
-    return _real_settle(plan_path, task)
+    return _real_read_finished(plan_path, task)
 
 
 def _mark_with_the_result(part: Part) -> Answers:
@@ -213,7 +213,7 @@ MUTANTS = (
     Mutant("no pending record", without(lambda fiber, op: "/pending-" in op.path)),
     Mutant(
         "pending record cleared without publishing",
-        patches=((clearing, "still_full", _nothing_is_full),),
+        patches=((clearing, "still_complete", _nothing_is_complete),),
         mix=mixes.left_pending,
     ),
     Mutant(
@@ -258,7 +258,7 @@ MUTANTS = (
     ),
     Mutant(
         "wide join that settles all its positions",
-        patches=((wide_join, "read_finished", _settle_all),),
+        patches=((wide_join, "read_finished", _read_all_positions),),
         mix=mixes.wide_joins,
     ),
     Mutant(

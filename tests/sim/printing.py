@@ -63,7 +63,7 @@ class Printing:
         text = self.texts[claim.path]
         start = self._rng.randrange(10)
         some = Printed(len(text[:start].encode()), text[start : start + self._rng.randint(1, 10)])
-        self._world.network.start(worker.client, PRINTS, running.tell_printed(claim, some), {})
+        self._world.network.start(worker.client, PRINTS, running.record_printed(claim, some), {})
 
     def judge(self, made: Transaction, plan: str, record: Record, nodes: Any) -> None:
         """One transaction, and what it tells."""

@@ -66,7 +66,7 @@ def tell(world: World, plan: Plan, tasks: list[Meant]) -> Script:
     """As whoever adds tasks does: those that were added to a task that is dead fail by it."""
     if plan.on_failure == "cascade":
         sources = [dep.number for task in tasks for dep in task.deps]
-        yield from decide.tell_failures(world.paths, plan.number, sources)
+        yield from decide.send_failures(world.paths, plan.number, sources)
 
 
 def is_put_back(nodes: Mapping[str, Any], task: Meant) -> bool:

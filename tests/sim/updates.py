@@ -91,8 +91,8 @@ def _update(
             raise Violation(f"S24 {task.name} is told as {made.number}, it is {task.path}")
         task.acknowledged = True
     yield from reopening.tell(world, plan, adds)
-    if updated.full or updated.pending:
-        yield from service.publish_for(updated.full, updated.pending)
+    if updated.complete or updated.pending:
+        yield from service.publish_for(updated.complete, updated.pending)
     for part in parts:
         if part.may_end_plan:
             yield from maintenance.finish(world, plan.number)

@@ -338,8 +338,8 @@ class Worker:
             self._fail_later(part)
         if report.worker_gone:
             self._lost(me)
-        if report.full:
-            yield from self._publish(report.full, report.pending, self._allowance())
+        if report.complete:
+            yield from self._publish(report.complete, report.pending, self._allowance())
         elif report.pending:
             self.old_pending.append(report.pending)
         for part in (*report.done, *report.fenced):

@@ -6,7 +6,7 @@ import unicodedata
 from typing import Any
 
 from zkplan.basics.text import printable
-from zkplan.protocol.history.events import Told
+from zkplan.protocol.history.events import RawEvent
 from zkplan.protocol.history.segments import Record
 from zkplan.service.histories import _row
 from zkplan.views.history_state import PlanState
@@ -32,14 +32,14 @@ import {{ printable }} from "{(MODULES / "printable.js").as_uri()}";
 import {{ readFileSync }} from "node:fs";
 console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(printable)));
 """
-HANDED_BACK: list[list[Told]] = [
+HANDED_BACK: list[list[RawEvent]] = [
     [["a", 0, "task", "r5.0.0", [], "", 0]],
     [["c", 0, 0, "w"]],
     [["h", 0, "r5.0.0", "w"]],
 ]
 
 
-def drawn(*seconds: list[Told]) -> Any:
+def drawn(*seconds: list[RawEvent]) -> Any:
     """Where the picture ends, 100 s being now, and the pieces of a task with these events, second
     by second."""
     state = PlanState()
@@ -54,17 +54,17 @@ def test_the_time_line_goes_on_for_what_runs_alone() -> None:
     assert drawn(*HANDED_BACK, [["S", "cancelled"]]) == (4, [["runnable", 3, 4]])
     runs = [["runnable", 3, 4], ["running", 4, 100]]
     assert drawn(*HANDED_BACK, [["c", 0, 1, "w"]]) == (100, runs)
-    failed: list[Told] = [["f", 0, "d9000-5.1.1", "ValueError", 500, 0]]
+    failed: list[RawEvent] = [["f", 0, "d9000-5.1.1", "ValueError", 500, 0]]
     assert drawn(*HANDED_BACK[:2], failed, []) == (4, [["dead", 2.5, 3]])
-    ended: list[Told] = [["k", 0, 0, 5, 500, 250]]
+    ended: list[RawEvent] = [["k", 0, 0, 5, 500, 250]]
     was = [["runnable", 1, 2], ["claimed-ahead", 2, 2.25], ["running", 2.25, 2.75]]
     assert drawn(*HANDED_BACK[:2], ended, []) == (4, was)
 
 
 def test_the_time_line_has_the_attempts_before_the_last_one() -> None:
-    failed: list[Told] = [["f", 0, "r5.0.0", "ValueError", 500, 0]]
-    again: list[Told] = [["c", 0, 1, "w"]]
-    ended: list[Told] = [["k", 0, 0, 5, 500, 0]]
+    failed: list[RawEvent] = [["f", 0, "r5.0.0", "ValueError", 500, 0]]
+    again: list[RawEvent] = [["c", 0, 1, "w"]]
+    ended: list[RawEvent] = [["k", 0, 0, 5, 500, 0]]
     seconds = *HANDED_BACK[:2], failed, again, failed, again, ended
     first, second = ["dead", 2.5, 3], ["dead", 4.5, 5]
     assert drawn(*seconds[:4])[1][:1] == [first]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zkplan.protocol.history.events import Teller
+from zkplan.protocol.history.events import EventDeriver
 from zkplan.protocol.requests import Check, Create, Delete, Op, SetData
 
 ROOT = "/zkplan"
@@ -32,10 +32,10 @@ def commit_of(plan: str) -> list[Op]:
 
 
 def test_a_commit_in_a_plan_without_a_history_records_nothing() -> None:
-    teller = Teller(ROOT, {SILENT})
+    teller = EventDeriver(ROOT, {SILENT})
     pending = f"{ROOT}/claims/worker-0000000005/pending-9"
     ops = [*commit_of(SILENT), Create(pending, b""), Delete(pending)]
-    assert teller.tells_nothing(ops)
+    assert teller.derives_nothing(ops)
     assert list(teller.events(ops, {}, "author")) == []
     assert list(teller.events(commit_of(TOLD), {}, "author")) != []
 
@@ -56,8 +56,8 @@ def test_a_commit_in_a_plan_without_a_history_records_nothing() -> None:
 def test_every_other_change_is_looked_at(op: Op) -> None:
     ops = commit_of(SILENT)
     for at in (0, len(ops) // 2, len(ops)):
-        assert not Teller(ROOT, {SILENT}).tells_nothing([*ops[:at], op, *ops[at:]])
+        assert not EventDeriver(ROOT, {SILENT}).derives_nothing([*ops[:at], op, *ops[at:]])
 
 
 def test_where_all_plans_have_a_history_everything_is_looked_at() -> None:
-    assert not Teller(ROOT).tells_nothing(commit_of(TOLD))
+    assert not EventDeriver(ROOT).derives_nothing(commit_of(TOLD))

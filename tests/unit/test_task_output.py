@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from zkplan.basics.log import task_here
-from zkplan.protocol.core.claim import tell_printed
+from zkplan.protocol.core.claim import record_printed
 from zkplan.protocol.core.load import Loaded
 from zkplan.protocol.history.compaction import PRINTED_BYTES_MAX, Cut, History
 from zkplan.protocol.history.segments import Record, Recorder, printed_bytes
@@ -319,7 +319,7 @@ def test_a_worker_without_stdout_and_stderr_keeps_what_tasks_print(
 def test_output_that_a_history_had_no_room_for_is_dropped() -> None:
     answers: list[Any] = [Refused(1, Reason.NO_AUTH, "seg-"), Applied(["checked", "untold"])]
     for first, is_told in ((0, False), (1, True)):
-        step: Any = Recorder("/zkplan").step(tell_printed(claim(), Printed(0, "hello")))
+        step: Any = Recorder("/zkplan").step(record_printed(claim(), Printed(0, "hello")))
         assert len(next(step).ops) == 2
         for answer in answers[first:-1]:
             step.send(answer)

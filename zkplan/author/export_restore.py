@@ -20,7 +20,7 @@ from ..protocol.core.plan_life import failed_tasks
 from ..protocol.core.plans_and_queues import plan_records
 from ..protocol.features.author import create_plan
 from ..protocol.features.gates import ensure_gates
-from ..protocol.features.keys import ensure_keys, find_key, key_ops
+from ..protocol.features.keys import find_key, key_ops
 from ..protocol.layout import (
     PLAN_FIXED,
     Paths,
@@ -31,7 +31,7 @@ from ..protocol.layout import (
 )
 from ..protocol.records import PlanRecord, control_from_bytes
 from ..protocol.requests import Applied, Create, Delete, Multi, Op, ReadData, SetData, Step
-from ..protocol.transactions import GROUP_BYTES_MAX, OP_OVERHEAD, rejected
+from ..protocol.transactions import GROUP_BYTES_MAX, OP_OVERHEAD, ensure, rejected
 from ..values.check_blobs import moved, names_in, references_in
 from ..values.plan_values import Values, folder_name
 from ..values.store import Store
@@ -65,7 +65,7 @@ def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
             "first, or ask for a second plan (--copy), which gets no key",
         )
     if record.key:
-        yield from ensure_keys(paths)
+        yield from ensure(paths.keys)
     name, uid = f"{record.name} {HALF}".strip(), os.urandom(12).hex()
     half = replace(record, name=name, uid=uid, key="", history=False)
     number = yield from create_plan(paths, half, [name for name in PLAN_FIXED if name not in LAST])

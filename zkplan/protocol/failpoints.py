@@ -1,4 +1,4 @@
-"""Points where a test may delay, stop or kill the process; without a test they do nothing.
+"""Points where a test can delay, stop or kill the process; without a test they do nothing.
 
 The environment arms them, in worker processes too:
 `ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS`, `stop`
@@ -25,11 +25,11 @@ _UNARMED: _Armed = ("", 0.0, 0.0, 0)
 
 
 def _nothing(*_: str) -> None:
-    """Do nothing: `reach` while no point is armed, and `tell` by default."""
+    """Do nothing: `reach` while no point is armed, and `notify` by default."""
 
 
-#: Called with a point and its action just before the action, so that a test can record it.
-tell: Callable[[str, str], None] = _nothing
+#: Called with a point and its action just before the action, for tests.
+notify: Callable[[str, str], None] = _nothing
 #: Call as `failpoints.reach("name")`, through the module: a test may arm it later.
 reach: Callable[[str], None] = _nothing
 
@@ -51,15 +51,15 @@ def arm(text: str) -> None:
             points[armed] = (action, seconds, probability, passes - 1)
             return
         if action == "sleep":
-            tell(name, action)
+            notify(name, action)
             time.sleep(seconds)
             return
         if action == "fail":
-            tell(name, action)
+            notify(name, action)
             raise OSError(errno.EIO, f"made to fail at {name}")
         # Only once: a process that was continued must not stop at its next pass.
         if points.pop(armed, None) is not None:
-            tell(name, action)
+            notify(name, action)
             os.kill(os.getpid(), _SIGNALS[action])
 
     reach = reached if points else _nothing

@@ -1,5 +1,5 @@
-"""How a step copes with interference: znodes that people made or deleted, and late copies of its
-own transactions."""
+"""What steps do about znodes that somebody else made or deleted, and about late copies of their own
+transactions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from ..errors import TransactionRejected
 from .requests import (
     Applied,
     Check,
@@ -25,55 +24,55 @@ from .requests import (
 )
 from .transactions import GROUP_OPS_MAX, READS_PER_REQUEST
 
-#: The most foreign znodes that are deleted with one of zkplan's own. More are left to a person.
+#: The most znodes of somebody else that are deleted below one of zkplan's. A person deletes more.
 BELOW_MAX = 1000
+#: Znodes below which zkplan makes none. Somebody else's there would keep them from being deleted.
+_LEAVES = re.compile(
+    "/(?:claims/[^/]+/[^/]+|(?:active|failed|delayed|gates|keys)/[^/]+|limits/[^/]+/permit-[^/]+"
+    "|schedules/[^/]+/next-[^/]+|plan-[0-9]{10}/(?:ready|done|add-count|queues/[^/]+/[^/]+"
+    "|(?:runnable|dead|results|add-ids|history|task-[0-9]{10})/[^/]+))"
+)
 
 
-def below(path: str, most: int = BELOW_MAX) -> Step[list[str]]:
-    """The paths of all znodes below `path`, children before their parents.
+def leaf_cleared(root: str, refused: Refused) -> Step[bool]:
+    """Delete what somebody made below a znode, where that is why a transaction was refused. Returns
+    whether it can be sent again."""
+    if refused.reason is not Reason.NOT_EMPTY or not refused.path.startswith(root):
+        return False
+    if not _LEAVES.fullmatch(refused.path, len(root)):
+        return False
+    return (yield from delete_below(refused.path, BELOW_MAX))
 
-    zkplan makes no znodes below claims, marks, arguments and entries. Somebody else's would keep
-    these from ever being deleted. Raises TransactionRejected for more than `most`.
-    """
-    found: list[str] = []
-    level: Sequence[str] = [path]
+
+def delete_below(path: str, most: int = sys.maxsize) -> Step[bool]:
+    """Delete all znodes below `path`, in as many transactions as it takes. Returns False if some
+    are left: there are more than `most`, or an access list refuses it."""
+    doomed: list[str] = []
+    level = [path]
     while level:
-        following: list[str] = []
+        found: list[str] = []
         for start in range(0, len(level), READS_PER_REQUEST):
             chunk = level[start : start + READS_PER_REQUEST]
-            answers = yield ReadMany([ReadChildren(parent) for parent in chunk])
+            answers = yield ReadMany([ReadChildren(parent) for parent in chunk], strict=False)
             for parent, names in zip(chunk, answers, strict=True):
-                following += [f"{parent}/{name}" for name in names or ()]
-        found += following
-        if len(found) > most:
-            raise TransactionRejected(
-                f"there are more than {most} znodes below {path}, where zkplan makes none: "
-                "delete them"
-            )
-        level = following
-    found.reverse()
-    return found
-
-
-def with_below(path: str, known: Sequence[str]) -> Step[list[str]]:
-    """`known` in order of deletion, after the znodes that are found below `path` now."""
-    return list(dict.fromkeys([*(yield from below(path)), *known]))
-
-
-def delete_below(path: str) -> Step[None]:
-    """Delete all znodes below `path`, in as many transactions as it takes.
-
-    What others delete or add meanwhile is ignored, because the caller looks again.
-    """
-    doomed = yield from below(path, sys.maxsize)
+                found += [f"{parent}/{name}" for name in names or ()]
+        level = found
+        doomed += level
+        if len(doomed) > most:
+            return False
+    doomed.reverse()  # children before their parents
+    are_gone = True
     for start in range(0, len(doomed), GROUP_OPS_MAX):
         ops: list[Op] = [Delete(each) for each in doomed[start : start + GROUP_OPS_MAX]]
         answer = yield Multi(ops)
         for op in ops if isinstance(answer, Refused) else ():
-            yield Multi([op])
+            answer = yield Multi([op])
+            if isinstance(answer, Refused) and answer.reason is not Reason.NO_NODE:
+                are_gone = False
+    return are_gone
 
 
-#: What lies directly below a root or a plan, and may be made anew: no name in it comes back.
+#: Folders of a root or a plan. They may be made anew, because no name in them comes back.
 _FOLDERS = re.compile(
     "(.+)/(?:workers|claims|delayed|gates|failed"
     "|plan-[0-9]{10}/(?:runnable|dead|results|queues(?:/[a-z0-9._-]{1,40})?))"
@@ -81,10 +80,10 @@ _FOLDERS = re.compile(
 
 
 def folder_restored(refused: Refused) -> Step[bool]:
-    """Make the folder anew that somebody has deleted, where a create was refused for want of it.
+    """Make a folder anew that somebody deleted, where a create was refused because it is missing.
 
-    Returns False where something else is missing. A plan that takes no tasks any more gets none:
-    it may be under removal.
+    Returns False if something else is missing. A plan that takes no more tasks gets no folder: it
+    may be under removal.
     """
     folder = refused.path.rpartition("/")[0]
     found = _FOLDERS.fullmatch(folder)
@@ -101,30 +100,27 @@ def folder_restored(refused: Refused) -> Step[bool]:
 
 
 def untouched(path: str, node: Node) -> list[Op]:
-    """Operations that change nothing, and are refused if a child of `path` was made since `node`
+    """Operations that change nothing, and are refused if a child of `path` was made after `node`
     was read.
 
-    A claim makes a child of its task. So a task that was found nowhere after `node` was read is
-    still nowhere: nobody has claimed it meanwhile. A second copy is refused, too.
+    A claim makes a child of its task. So they prove that a task which was in no place after `node`
+    was read was not claimed meanwhile. A second copy is refused, too.
     """
     gap = f"{path}/gap-{(node.cversion + node.child_count) // 2:010d}"
     return [Create(f"{path}/gap-", sequence=True, becomes=gap), Delete(gap)]
 
 
 def skip_number(parent: str) -> Step[None]:
-    """Make the counter of `parent` skip a number whose name somebody else has taken.
-
-    A sequential create is refused there. Since a refused create does not count, it would be refused
-    for ever.
-    """
+    """Make the counter of `parent` skip a number whose name somebody else took. A refused create
+    does not count, so a sequential one would be refused for ever."""
     yield Multi([Create(f"{parent}/gap"), Delete(f"{parent}/gap")])
 
 
 # ---- Late copies: find which refused transaction of a step was applied after all.
 #
-# A transaction whose answer was lost is sent again. The repetition may be refused for a reason that
-# passes, say a lease that is not empty yet, while the first copy is still under way. Then that copy
-# may be applied while the step tries something else.
+# A transaction whose answer was lost is sent again. The second copy may be refused for a reason
+# that passes, such as a lease that is not empty yet, while the first is still under way. Then the
+# first may be applied while the step tries something else.
 
 
 T = TypeVar("T")
@@ -143,9 +139,9 @@ class LateCopies(Generic[T]):
     def applied(self, answer: Refused, names: Sequence[str], sent: T) -> Step[T | None]:
         """Which transaction was applied: `sent`, which `answer` refuses, or one before it.
 
-        To be asked after every refusal. `names` are those that `sent` makes on the claims node, and
-        nobody but this step. Without names nobody is owed anything if it was applied, and it is not
-        looked for. Where several make the same name, the first comes back: see `standing`.
+        Call this after every refusal. `names` are those that only `sent` makes on the claims node.
+        Without names nothing must follow the transaction, so it is not looked for. If several make
+        the same name, the first is returned: see `standing`.
         """
         if answer.repeated and names:
             self._sent.append((names, sent))
@@ -156,9 +152,6 @@ class LateCopies(Generic[T]):
 
 
 def stands_any(names: Sequence[str], standing: Sequence[str]) -> bool:
-    """Whether any of `names` stands.
-
-    Of the claims that a transaction has made, an operator may have taken some since. Where all were
-    taken, nothing is left to do.
-    """
+    """Whether any of `names` stands. An operator may have taken some claims of the transaction
+    since; if all, nothing is left to do."""
     return not {*names}.isdisjoint(standing)

@@ -13,48 +13,37 @@ from typing import NamedTuple
 
 from ..errors import InvariantViolated
 
-#: Children of a plan that exist from its creation to its removal, `add-count` until `done` replaces
-#: it.
+#: The children of a plan from its creation to its removal; `add-count` goes with the end.
 PLAN_FIXED = ("add-count", "add-ids", "runnable", "dead", "results")
 #: Ranks have four digits so that entries sort by priority as text; priority 0 is rank 5000.
 RANK_MIDDLE = 5000
 PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 PENDING = "pending-"
-#: Under `add-ids`: what names the task of a key.
-TASK_KEY = "key-"
-#: Under `add-ids`: what says that an update was applied.
-UPDATE = "update-"
-#: Under `add-ids`: what says that the author of a plan with a key lives.
-AUTHOR = "author-"
-#: The queue of a task whose author names none. Its entries lie under `runnable`.
+#: Under `add-ids`: the task of a key, the mark of an applied update, the mark of a living author.
+TASK_KEY, UPDATE, AUTHOR = "key-", "update-", "author-"
+#: The queue of a task whose author names none. Its entries are under `runnable`.
 DEFAULT_QUEUE = "default"
-#: The child of a plan below which the other queues lie. The first add that needs one makes it.
-QUEUES = "queues"
-#: The child of a plan below which its history lies. A plan without one keeps none.
-HISTORY = "history"
-#: Below it: what one transaction did, and what many before did, by the first and last number.
+#: The parents of the other queues and of the history of a plan. Not every plan has them.
+QUEUES, HISTORY = "queues", "history"
+#: In a history: the events of one transaction, and of many by their first and last number.
 SEGMENT, MERGED = "seg-", "merged-"
-#: Below it: its version counts transactions that a full server, or an access list, left untold.
+#: In a history: its version counts transactions without events.
 UNTOLD = "untold"
-#: The limit that a plan has for itself. It lies with the others, as `plan-NUMBER`.
+#: The limit of one plan for itself. Its znode is `plan-NUMBER`.
 OWN_LIMIT = "plan"
 PERMIT = "permit-"
-#: What the ID of a service begins with. No worker's ID has a dot there.
-SERVICE = "service."
-#: The claims node of a lease: `lease-MILLISECONDS.RANDOM`. No worker's ID has a dot there.
-LEASE = "lease-"
-#: The child of a task that says that its outcome was delivered along at least one edge.
-DELIVERED = "delivered"
-#: The child of a task that is not fully defined, or may not run yet.
-INCOMPLETE = "incomplete"
-#: Children of a task whose function has added more tasks than one transaction carries: the chunks
-#: of their definitions, what says that these count, and the numbers of those that are added.
+#: The ID of a service begins so, and the claims node of a lease: `lease-MILLISECONDS.RANDOM`. IDs
+#: of workers have no dot there.
+SERVICE, LEASE = "service.", "lease-"
+#: Children of a task: its outcome was delivered along an edge; it is not fully defined, or may not
+#: run yet; it runs also if tasks that it waits for have failed for good.
+DELIVERED, INCOMPLETE, TAKES_FAILURES = "delivered", "incomplete", "takes-failures"
+#: Children of a task whose function adds more tasks than one transaction carries: the chunks of
+#: their definitions, the mark that these count, and the numbers of the added ones.
 STAGED, ADDS, ADDED = "adds-", "adds", "added-"
-#: The child of a task that runs also if tasks that it waits for have failed for good.
-TAKES_FAILURES = "takes-failures"
 
-# Each entry has exactly one name: with leading zeros, or digits of other scripts, two names could
-# mean the same N. At most ten digits, because int() refuses thousands of digits.
+# Neither leading zeros nor digits of other scripts, so that each N has one name. At most ten
+# digits, because int() refuses thousands.
 _COUNT = "(0|[1-9][0-9]{0,9})"
 _KIND = r"(?:\+[a-z0-9._-]{1,40})?"
 _LIMITS = "(?:~[a-z0-9._-]{1,40}){0,8}"
@@ -70,11 +59,8 @@ _LANE = re.compile(rf"([a-z0-9._-]{{1,40}}){_KIND}{_LIMITS}")
 
 
 class Entry(NamedTuple):
-    """A runnable name, parsed: ENTRY.N.A. It never comes back, because N grows with every claim.
-
-    Where the task has a kind, the name in the tree goes on with +KIND, and with ~LIMIT for each
-    limit that it has.
-    """
+    """A runnable name, parsed: RANK-TASK.N.A. It never comes back, because N grows with every
+    claim. In the tree it goes on with +KIND if the task has a kind, and ~LIMIT for each limit."""
 
     rank: str
     task: str
@@ -96,10 +82,8 @@ class ClaimName(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """A delayed entry, parsed: DUE-PLAN-ENTRY.N.A, and .QUEUE where it is not the default.
-
-    `due_ms` is wall-clock milliseconds.
-    """
+    """A delayed entry, parsed: DUE-PLAN-ENTRY, and .QUEUE unless it is the default. `due_ms` is in
+    wall-clock milliseconds."""
 
     due_ms: int
     plan: str
@@ -108,7 +92,7 @@ class Delayed(NamedTuple):
 
 
 class GateEntry(NamedTuple):
-    """The entry of a gate, parsed: PLAN-ENTRY.N.A, and .QUEUE where it is not the default."""
+    """The entry of a gate, parsed: PLAN-ENTRY, and .QUEUE unless it is the default."""
 
     plan: str
     entry: Entry
@@ -124,7 +108,7 @@ def rank_of(priority: int) -> str:
 
 
 def number_of(name: str) -> str:
-    """The ten digits that end a sequential name or path.
+    """The ten digits at the end of a sequential name or path.
 
     >>> number_of("/zkplan/plan-0000000004")
     '0000000004'
@@ -136,7 +120,7 @@ def number_of(name: str) -> str:
 
 
 def parse_number(name: str) -> str | None:
-    """`name` where it is the number of a plan and nothing else, as under `active`.
+    """`name` if it is the number of a plan, as under `active`.
 
     >>> parse_number("0000000004"), parse_number("4")
     ('0000000004', None)
@@ -145,7 +129,7 @@ def parse_number(name: str) -> str | None:
 
 
 def parse_plan(name: str) -> str | None:
-    """The number of a plan's znode, or None where the name is no plan's.
+    """The number of a plan's znode, or None.
 
     >>> parse_plan("plan-0000000003"), parse_plan("plan-other")
     ('0000000003', None)
@@ -155,7 +139,7 @@ def parse_plan(name: str) -> str | None:
 
 
 def parse_task(name: str) -> str | None:
-    """The number of a task's znode, or None where the name is no task's.
+    """The number of a task's znode, or None.
 
     >>> parse_task("task-0000000012"), parse_task("task-x")
     ('0000000012', None)
@@ -164,10 +148,10 @@ def parse_task(name: str) -> str | None:
     return found[1] if found else None
 
 
-# Who chooses entries asks, and who claims them asks again.
+# Called when an entry is chosen, and again when it is claimed.
 @lru_cache(maxsize=1024)
 def parse_entry(name: str) -> Entry | None:
-    """The parts of a runnable name, or None where it is not one (made by somebody else).
+    """The parts of a runnable name, or None.
 
     >>> parse_entry("5000-0000000012.1.0")
     Entry(rank='5000', task='0000000012', n=1, a=0)
@@ -194,7 +178,7 @@ def lease_name(lease_ms: int, random: str) -> str:
 
 
 def parse_lease(name: str) -> int | None:
-    """For how many milliseconds a renewal of that lease counts; None where it is no lease.
+    """How many milliseconds a renewal of that lease counts; None if it is no lease.
 
     >>> parse_lease("lease-30000.7f"), parse_lease("lease-30000-7f")
     (30000, None)
@@ -218,33 +202,32 @@ def parse_delayed(name: str) -> Delayed | None:
 
 
 def _queued(name: str) -> tuple[Entry, str] | None:
-    """The entry, and the queue, of a name ENTRY.N.A or ENTRY.N.A.QUEUE."""
+    """The entry and the queue in ENTRY or ENTRY.QUEUE."""
     parts = name.split(".", 3)
     entry, queue = parse_entry(".".join(parts[:3])), DEFAULT_QUEUE
     if len(parts) > 3:
         queue = parse_lane(parts[3]) or DEFAULT_QUEUE
         if queue == DEFAULT_QUEUE:
-            return None  # no queue, or one that has no name here: each entry has one name
+            return None  # no queue, or the default, which is not named
     return (entry, queue) if entry else None
 
 
-#: What an error says of the names of queues.
+#: For errors about names of queues.
 QUEUE_NAMES = "it has 1 to 40 of the characters a-z 0-9 . _ -"
 
 
 def parse_queue(name: str) -> str | None:
-    """`name` where a queue may have it.
+    """`name` if a queue can have it, else None.
 
     >>> parse_queue("gpu-a100"), parse_queue("GPU"), parse_queue("..")
     ('gpu-a100', None, None)
     """
-    # ZooKeeper takes neither of the two for the name of a znode.
+    # ZooKeeper refuses both as names of znodes.
     return name if _QUEUE.fullmatch(name) and name not in (".", "..") else None
 
 
 def lane_of(queue: str, limits: Iterable[str], kind: str = "") -> str:
-    """The lane of a task: its queue, +KIND where it has one, and ~LIMIT for each of its limits. A
-    task without these has the name of its queue.
+    """The lane of a task: its queue, +KIND if it has one, and ~LIMIT for each of its limits.
 
     >>> lane_of("gpu", []), lane_of("default", ["db", "api"]), lane_of("gpu", [], "resize")
     ('gpu', 'default~api~db', 'gpu+resize')
@@ -253,7 +236,7 @@ def lane_of(queue: str, limits: Iterable[str], kind: str = "") -> str:
 
 
 def parse_lane(text: str) -> str | None:
-    """`text` where it is a lane.
+    """`text` if it is a lane, else None.
 
     >>> parse_lane("default~db"), parse_lane("gpu"), parse_lane("~db")
     ('default~db', 'gpu', None)
@@ -271,7 +254,7 @@ def queue_in(lane: str) -> str:
 
 
 def kind_in(lane: str) -> str:
-    """The kind in a lane, or in the name of an entry; empty where it has none.
+    """The kind in a lane or in the name of an entry; empty if it has none.
 
     >>> kind_in("default+resize~db"), kind_in("gpu"), kind_in("5000-0000000012.0.0+resize")
     ('resize', '', 'resize')
@@ -288,7 +271,7 @@ def limits_in(lane: str) -> list[str]:
 
 
 def limit_path(root: str, plan: str, limit: str) -> str:
-    """Where that limit of a task of the plan with that number lies.
+    """The znode of a limit that a task of that plan names.
 
     >>> limit_path("/z", "0000000004", "db"), limit_path("/z", "0000000004", "plan")
     ('/z/limits/db', '/z/limits/plan-0000000004')
@@ -297,7 +280,7 @@ def limit_path(root: str, plan: str, limit: str) -> str:
 
 
 def queue_path(plan_path: str, lane: str) -> str:
-    """Where the runnable entries of that queue lie.
+    """The parent of the runnable entries of that lane.
 
     >>> queue_path("/z/plan-0000000004", "default"), queue_path("/z/plan-0000000004", "gpu")
     ('/z/plan-0000000004/runnable', '/z/plan-0000000004/queues/gpu')
@@ -331,7 +314,7 @@ def active_entry(plan_path: str) -> str:
     '/zkplan/active/0000000004'
     """
     root, _, name = plan_path.rpartition("/")
-    return f"{root}/active/{parse_plan(name) or name}"  # workers pass over what is no plan's
+    return f"{root}/active/{parse_plan(name) or name}"  # workers skip other names
 
 
 def failed_entry(plan_path: str) -> str:
@@ -359,31 +342,18 @@ def task_key(plan_path: str, key: str) -> str:
 
 
 def update_mark(plan_path: str, key: str) -> str:
-    """The znode that says that the update of that key was applied."""
+    """The mark of the update of that key."""
     return f"{plan_path}/add-ids/{UPDATE}{key_digest(key)}"
 
 
 def author_mark(plan_path: str, uid: str) -> str:
-    """The znode that says that the author of that plan lives. No other plan has this `uid`, so its
-    author may delete it without having seen the plan."""
+    """The mark of the living author of a plan. No other plan has this `uid`, so the author may
+    delete it without having read the plan."""
     return f"{plan_path}/add-ids/{AUTHOR}{uid}"
 
 
 class Paths:
     """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
-
-    __slots__ = (
-        "active",
-        "bounds",
-        "claims",
-        "delayed",
-        "failed",
-        "gates",
-        "keys",
-        "root",
-        "schedules",
-        "workers",
-    )
 
     def __init__(self, root: str) -> None:
         self.root = root

@@ -1,7 +1,7 @@
-"""The requests that a step may yield, and the answers it gets.
+"""The requests that a step may yield, and their answers.
 
-A step is a generator: it yields one of these requests and is sent the answer. It never touches a
-socket, so the same step runs on ZooKeeper and in the simulation.
+A step is a generator that yields requests and is sent the answers. It does no I/O, so the same step
+runs on ZooKeeper and in the simulation.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ Op = Create | Delete | SetData | Check
 
 
 class Printed(NamedTuple):
-    """Some of what an attempt has printed: `text`, in front of which it had printed `at` bytes of
-    UTF-8."""
+    """A part of what an attempt has printed: `text`, after `at` bytes of UTF-8."""
 
     at: int
     text: str
@@ -68,11 +67,11 @@ class Printed(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What an operation does not say itself, for the history of its plan.
+    """What the history records of an operation besides the operation itself.
 
     `name` is that of a task that is added. Of an attempt: `ran_ms` is how long it ran, `ended` the
-    monotonic time of its worker at its end, and `error` the type of its failure. `skips`: the
-    outcome is that of a task that is skipped. `printed` is the last of what it has printed.
+    monotonic time of its worker at its end, `error` the type of its failure, `printed` the last of
+    what it printed. `skips`: the task is skipped.
     """
 
     name: str = ""
@@ -88,24 +87,22 @@ NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 
 
 class Multi(NamedTuple):
-    """One transaction: all operations or none. Answer: Applied or Refused.
-
-    `facts` has what the history tells besides the operations, by the path of the operation.
-    """
+    """One transaction: all operations or none. Answer: Applied or Refused. `facts` are by the path
+    of the operation."""
 
     ops: Sequence[Op]
     facts: Mapping[str, Fact] = NO_FACTS
 
 
 class ReadData(NamedTuple):
-    """Data and counters of one znode. Answer: Node, or None where it does not exist."""
+    """Data and counters of one znode. Answer: Node, or None if it does not exist."""
 
     path: str
     watch: bool = False
 
 
 class ReadChildren(NamedTuple):
-    """Names of the children. Answer: list[str], or None where the znode does not exist."""
+    """Names of the children. Answer: list[str], or None if the znode does not exist."""
 
     path: str
     watch: bool = False
@@ -114,12 +111,10 @@ class ReadChildren(NamedTuple):
 class ReadMany(NamedTuple):
     """Many reads in one round trip, in this order, without watches. Answer: a list of answers.
 
-    None stands for a missing znode. With `strict` False it also stands for one that an access list
-    forbids to read, where one such znode must not hide all others. With True the whole request
-    raises AccessDenied for it, as a single read does. A step needs that if it does something final
-    because a znode is gone. With None it is True where somebody waits for the step: an author or a
-    command must not take what it may not read for what is gone. In the loop of a worker it is
-    False.
+    None stands for a missing znode, and with `strict` False also for one that an access list
+    forbids to read, so that it does not hide the others. With `strict` True the request raises
+    AccessDenied for it: a step needs that if it does something final because a znode is gone. With
+    None it is False in the loop of a worker, and True for authors and commands.
     """
 
     reads: Sequence[ReadData | ReadChildren]
@@ -127,10 +122,8 @@ class ReadMany(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send a request without waiting. Answer: a Ticket, at once.
-
-    The requests of one step are executed in the order in which they were sent.
-    """
+    """Send a request without waiting. Answer: a Ticket, at once. The server executes the requests
+    of one step in order."""
 
     request: Multi | ReadMany
 
@@ -142,8 +135,7 @@ class Await(NamedTuple):
 
 
 class Unwatch(NamedTuple):
-    """Take back the watches that this client's reads have left on a znode. The answer is None, also
-    where there are none, or where the server cannot do this."""
+    """Remove the watches of this client on a znode. Answer: None, also if the server cannot."""
 
     path: str
 
@@ -152,7 +144,7 @@ Request = Multi | ReadData | ReadChildren | ReadMany | Send | Await | Unwatch
 
 
 class Ticket:
-    """Stands for a request under way. Only the transport that made it knows its content."""
+    """A request under way. Only the transport that made it uses its `slot`."""
 
     __slots__ = ("slot",)
 
@@ -177,8 +169,8 @@ class Reason(enum.Enum):
 class Applied(NamedTuple):
     """The transaction was applied. `results` has one item per operation.
 
-    `repeated` says that an earlier answer was lost and the identical transaction was sent again.
-    `untold`: a history only says that something happened, as there was no room for what.
+    `repeated`: an earlier answer was lost, and the identical transaction was sent again. `untold`:
+    a history had no room for the events.
     """
 
     results: list[Any]
@@ -206,14 +198,20 @@ class Refused(NamedTuple):
         return (self.path.rpartition("/")[0] or "/") if is_above else self.path
 
     @property
-    def told(self) -> str:
-        """What was refused, and why."""
+    def is_race(self) -> bool:
+        """Whether a change by somebody else explains it: then the step reads again. Any other
+        refusal would repeat for ever."""
+        return self.reason in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
+
+    @property
+    def why(self) -> str:
+        """The znode that was refused, and the reason."""
         lack = f": the right `{self.right}` is missing on {self.place}" if self.right else ""
         return f"{self.path}: {self.reason.value}{lack}"
 
 
 class Node(NamedTuple):
-    """What a znode holds. Times are server milliseconds, for people only, never for decisions."""
+    """What a znode holds. Times are in milliseconds of the server."""
 
     data: bytes
     version: int
@@ -222,6 +220,5 @@ class Node(NamedTuple):
     created_ms: int
     modified_ms: int
     pzxid: int
-    #: The transaction that made it: no other znode in the history of the server has the same path
-    #: and the same number.
+    #: The transaction that made it. No two znodes of one path ever have the same.
     czxid: int = 0

@@ -1,5 +1,4 @@
-"""What steps build transactions from: a worker, its claims, dependents, size limits, errors of
-refusal."""
+"""What steps build transactions from: registrations, claims, dependents, drafts, size limits."""
 
 from __future__ import annotations
 
@@ -9,12 +8,26 @@ from typing import Any, NamedTuple
 
 from ..errors import UNREACHABLE, AccessDenied, ServerFull, TransactionRejected, ZkplanError
 from .layout import DEFAULT_QUEUE, PERMIT, Entry, Paths, limit_path, limits_in, parse_lane
-from .requests import NO_FACT, Check, Delete, Fact, Multi, Op, Reason, Refused, Request, Step, T
+from .requests import (
+    NO_FACT,
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Fact,
+    Multi,
+    Op,
+    ReadData,
+    Reason,
+    Refused,
+    Request,
+    Step,
+    T,
+)
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
-#: A grouped transaction stays well below that limit, so that one slow commit does not delay all
-#: others.
+#: A grouped transaction stays well below that, so that one slow commit does not delay the others.
 GROUP_BYTES_MAX = 384 * 1024
 GROUP_OPS_MAX = 1500
 #: Reads in one multiRead. This bounds the answer, which neither side limits by itself.
@@ -26,7 +39,7 @@ OP_OVERHEAD = 64
 
 
 class Registration(NamedTuple):
-    """One registration of a worker: its ID, and a source of names that are unique on its claims
+    """A registration of a worker: its ID, and a source of names that are unique on its claims
     node."""
 
     paths: Paths
@@ -48,8 +61,7 @@ class Registration(NamedTuple):
 
     @property
     def proof(self) -> Op:
-        """What a transaction that makes claims begins with: it is refused where they may not
-        stand."""
+        """The first operation of a transaction that makes claims: it proves that they may stand."""
         return Check(self.worker_path)
 
 
@@ -57,8 +69,8 @@ class Registration(NamedTuple):
 class Claim:
     """One worker's hold on one attempt of one task. `path` is the fence: the commit deletes it.
 
-    `n` counts the claims of the task before this one, `a` the attempts that are used up. So with
-    `n` above `a` an earlier claim has ended without an outcome.
+    `n` counts the earlier claims of the task, `a` the attempts that are used up. If `n` is above
+    `a`, an earlier claim ended without an outcome.
     """
 
     plan: str
@@ -70,12 +82,12 @@ class Claim:
     plan_path: str
     task_path: str
     queue: str = DEFAULT_QUEUE
-    #: The paths of its permits, in the order of the limits in its lane, empty for a rate. Its end
-    #: deletes them.
+    #: The paths of its permits, in the order of the limits in its lane; empty for a rate. The end
+    #: of the claim deletes them.
     permits: tuple[str, ...] = ()
-    #: Of rates, the paths of its permits, with the versions that they are taken over at; -1: new.
+    #: Its permits of rates: the path, and the version at which it is taken over; -1: new.
     starts: tuple[tuple[str, int], ...] = ()
-    #: What the history tells of its attempt, once that has ended.
+    #: What the history records of its attempt, once that has ended.
     fact: Fact = NO_FACT
 
     @property
@@ -84,13 +96,12 @@ class Claim:
 
     @property
     def next_entry(self) -> Entry:
-        """The entry after a hand-back: it has the next claim's number, and as many attempts used
-        up."""
+        """The entry after a hand-back: another N, the same attempts used up."""
         return Entry(self.rank, self.task, self.n + 1, self.a)
 
     @property
     def data(self) -> bytes:
-        """The data of the claim's znode: what another worker must know to release the claim."""
+        """The data of its znode: what another worker needs to release the claim."""
         data = f"{self.rank}.{self.a}"
         if self.queue != DEFAULT_QUEUE:
             data += f".{self.queue}"
@@ -99,7 +110,7 @@ class Claim:
         return data.encode()
 
     def lacks(self, answer: Refused) -> bool:
-        """Whether a permit was to blame that somebody has deleted by hand. It is left out then."""
+        """Whether somebody has deleted one of its permits by hand, which is dropped then."""
         if answer.reason is not Reason.NO_NODE or answer.path not in self.permits:
             return False
         self.permits = tuple(path for path in self.permits if path != answer.path)
@@ -117,7 +128,7 @@ class Claim:
 
 
 class ClaimFacts(NamedTuple):
-    """The data of a claim's znode."""
+    """What the data of a claim's znode say."""
 
     rank: str
     a: int
@@ -138,8 +149,7 @@ class ClaimFacts(NamedTuple):
 
 
 def claim_facts(data: bytes) -> ClaimFacts:
-    """Never raises: what is damaged gets the middle rank, no attempts used up, the default
-    queue."""
+    """Never raises. Damaged parts are the middle rank, no attempts used up, the default queue."""
     text, _, numbers = data.decode("ascii", errors="replace").partition(":")
     rank, used, queue = [*text.split(".", 2), "", ""][:3]
     permits = [
@@ -172,10 +182,9 @@ class Dependent(NamedTuple):
 
 
 class Allowance(NamedTuple):
-    """What a worker may claim directly while it commits or publishes: at most `claims` tasks.
+    """What a worker may claim while it commits or publishes: at most `claims` tasks of `queues`.
 
-    `versions` maps the paths of running plans to the versions of their `ready` as last seen. Tasks
-    of other queues than `queues` are not for this worker.
+    `versions` maps the paths of running plans to the versions of their `ready` as last read.
     """
 
     claims: int
@@ -183,7 +192,7 @@ class Allowance(NamedTuple):
     queues: Collection[str] = (DEFAULT_QUEUE,)
 
     def takes(self, plan_path: str, queue: str, made: int) -> bool:
-        """Whether the worker may claim a task of that queue, after it has claimed `made`."""
+        """Whether the worker may claim a task of that queue after `made` others."""
         return plan_path in self.versions and made < self.claims and queue in self.queues
 
 
@@ -209,7 +218,7 @@ class Draft:
         self.owners += [owner] * (len(self.ops) - len(self.owners))
 
     def guard(self, me: Registration, versions: dict[str, int]) -> int:
-        """Put first the checks that claims of these plans need (S9, L1). Returns how many."""
+        """Put the checks that claims of these plans need first (S9, L1). Returns how many."""
         if not versions:
             return 0
         checks: list[Op] = [me.proof]
@@ -220,15 +229,12 @@ class Draft:
 
 
 def ask(request: Request) -> Step[Any]:
-    """Send one request, as a step of its own."""
+    """Send one request as a step of its own."""
     return (yield request)
 
 
 def or_error(step: Step[T]) -> Step[T | ZkplanError]:
-    """Run `step`; return an error that concerns nothing else, such as of an access list.
-
-    Errors of a closed or silent connection are raised.
-    """
+    """Run `step`, and return its error. Raises errors of a closed or silent connection."""
     try:
         return (yield from step)
     except UNREACHABLE:
@@ -238,8 +244,7 @@ def or_error(step: Step[T]) -> Step[T | ZkplanError]:
 
 
 def rejected(doing: str, answer: Refused) -> TransactionRejected:
-    """The error for a transaction that was refused for good: what was refused, why, and what to
-    do."""
+    """The error for a transaction that was refused for good."""
     what = f"{doing} was refused: {answer.path}: {answer.reason.value}"
     if answer.right:
         return AccessDenied(answer.place, answer.right, what)
@@ -253,6 +258,28 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
     return TransactionRejected(what)
 
 
+def is_applied(answer: Applied | Refused, doing: str) -> bool:
+    """Returns False if a race refused the transaction. Raises TransactionRejected for any other
+    refusal; `doing` says what was refused."""
+    if isinstance(answer, Refused):
+        require_race(answer, doing)
+    return isinstance(answer, Applied)
+
+
+def require_race(refused: Refused, doing: str) -> None:
+    """Raises TransactionRejected unless a race refused the transaction."""
+    if not refused.is_race:
+        raise rejected(doing, refused)
+
+
+def ensure(path: str) -> Step[None]:
+    """Create a znode that is never deleted, unless it exists. Raises TransactionRejected."""
+    if (yield ReadData(path)) is None:
+        answer = yield Multi([Create(path)])
+        if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+            raise rejected(f"creating {path}", answer)
+
+
 def pending_bytes(dependents: list[Dependent]) -> bytes:
     lines = []
     for d in dependents:
@@ -262,13 +289,11 @@ def pending_bytes(dependents: list[Dependent]) -> bytes:
 
 
 def pending_dependents(data: bytes) -> list[Dependent]:
-    """The dependents in a pending record. Damaged lines are ignored; the check finds their
-    tasks."""
+    """The dependents in a pending record. The check finds the tasks of damaged lines."""
     found = []
     for line in data.decode(errors="replace").splitlines():
         parts = line.split(" ")
-        # Check the length of each part: a rank of three digits would make an entry that nobody
-        # claims.
+        # Nobody would claim an entry whose rank has three digits.
         queue = parse_lane(parts.pop()) if len(parts) == 5 else DEFAULT_QUEUE
         rank, _, n = parts.pop().partition(".") if len(parts) == 4 else ("", "", "")
         numbers = [*parts, rank, n or "0"]
@@ -281,7 +306,7 @@ def pending_dependents(data: bytes) -> list[Dependent]:
 
 
 def too_busy(what: str) -> TransactionRejected:
-    """The error if something is refused again and again, as by a server that has diverged."""
+    """The error if a transaction is refused again and again."""
     return TransactionRejected(
         f"{what}: others change it all the time; try again. If it is always refused, this client's "
         "ZooKeeper server has diverged from the others (docs/operate/operating.md)"

@@ -88,18 +88,18 @@ class Committer:
             self.membership.lost(me)
         if me is self._registration:
             self._old_pending += report.old_pending
-            if report.pending and not report.full:
+            if report.pending and not report.complete:
                 self._old_pending.append(report.pending)
         ready, unread, on_the_way = self.prefetch.take(report, self.loader.prefetched)
         claims.loading += on_the_way
         self.settler.committed(report)
-        if report.full:
+        if report.complete:
             ending = len(report.done) - len(report.inherited)
             # Long tasks that are inherited take slots that the publication must not claim for.
             # Short ones are claimed ahead anyhow: to count them made `map-reduce` 4 % slower.
             taken = len(ready) + len(unread) if claims.capacity.are_long else 0
-            allowance = self.claimer.allow(report.done, len(report.full), ending, taken)
-            self.publisher.publish(report.full, report.pending, allowance)
+            allowance = self.claimer.allow(report.done, len(report.complete), ending, taken)
+            self.publisher.publish(report.complete, report.pending, allowance)
         # If a commit is sent twice, its first copy may have ended the last task and fences the
         # second.
         ended = (*report.done, *report.fenced)

@@ -26,7 +26,7 @@ from ..protocol.features.gates import (
     note_look,
     open_gates,
     read_gates,
-    tell,
+    write_notes,
 )
 from ..protocol.fields import to_json
 from ..protocol.layout import Paths, parse_gate
@@ -178,9 +178,9 @@ class GateWatch:
             try:
                 condition = opened_condition(self.codec, each.sealed)
             except PayloadUndecodable as error:
-                refused[each.name] = (each.told, str(error))
+                refused[each.name] = (each.note, str(error))
                 continue
-            self._gates[each.name] = Gate(each.name, condition, each.created_ms / 1000, each.told)
+            self._gates[each.name] = Gate(each.name, condition, each.created_ms / 1000, each.note)
             self._by_path.setdefault(condition.path, set()).add(each.name)
             self._touch(condition.path)
         self._tell(refused)
@@ -295,7 +295,7 @@ class GateWatch:
         if changed:
             what = "what stops gates cannot be told"
             self.steps.start_contained(
-                tell(self.paths, changed), lambda _: None, what, instead=None
+                write_notes(self.paths, changed), lambda _: None, what, instead=None
             )
 
     def _note(self) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..basics.log import task_here
-from ..protocol.core.claim import tell_printed
+from ..protocol.core.claim import record_printed
 from ..protocol.transactions import REQUEST_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LiveOutput:
             printed = tail.live(now - job.started)
             if printed is not None:
                 what = f"what {job.claim.task_path} prints is not told while it runs"
-                step, done = tell_printed(job.claim, printed), partial(tail.told, printed)
+                step, done = record_printed(job.claim, printed), partial(tail.told, printed)
                 self.steps.start_contained(step, done, what, instead=None)
 
 

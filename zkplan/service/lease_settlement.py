@@ -166,12 +166,12 @@ class Settler:
         report: Committed = self._run(commit(me, parts, [*old_pending, *leases], NO_ALLOWANCE))
         with self._lock:
             self._old_pending += [path for path in report.old_pending if path not in leases]
-            if report.pending and not report.full:
+            if report.pending and not report.complete:
                 self._old_pending.append(report.pending)
         if report.worker_gone:
             self._registration.lost(me)
-        if report.full:
-            self.publish(me, report.full, report.pending)
+        if report.complete:
+            self.publish(me, report.complete, report.pending)
         done += [_outcome(jobs[id(part)], True) for part in report.done]
         done += [_outcome(jobs[id(part)], False) for part in report.fenced]
         done += [_no_room(jobs[id(part)], error) for part, error in report.no_room]

@@ -13,7 +13,7 @@ from ..errors import InvalidTask, UpdateRefused, ZooKeeperUnavailable
 from ..plan import Plan
 from ..protocol.core.add import NewTask, dep_number
 from ..protocol.core.commit_part import Part
-from ..protocol.features.decisions import tell_failures
+from ..protocol.features.decisions import send_failures
 from ..protocol.features.update import Mark, Update, find_mark
 from ..protocol.features.update import Updated as Applied
 from ..protocol.features.update_changes import (
@@ -188,13 +188,13 @@ class Updater:
 
     def _follow(self, plan: Plan, applied: Applied, wanted: _Wanted) -> None:
         """Do what is owed after the transaction. If this process dies here, others do it."""
-        if applied.full or applied.pending:
-            self._settler.publish(self._registration.me(), applied.full, applied.pending)
+        if applied.complete or applied.pending:
+            self._settler.publish(self._registration.me(), applied.complete, applied.pending)
         cascades = plan.record.on_failure == "cascade"
         taking = [task for task in wanted.adds if cascades or task.takes_failures]
         sources = [dep_number(d) for task in taking for d in task.deps]
         if sources:
-            self._run(tell_failures(self._paths, plan.number, sources))
+            self._run(send_failures(self._paths, plan.number, sources))
         parts = [each.part for each in wanted.changes if each.part is not None]
         self._settler.finish(parts)
 

@@ -30,7 +30,7 @@ class GateInfo(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        return self.condition.told if self.condition else f"a znode ({self.unread})"
+        return self.condition.text if self.condition else f"a znode ({self.unread})"
 
 
 def gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> list[GateInfo]:
@@ -58,7 +58,7 @@ def _gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> Step[
         except PayloadUndecodable as error:
             unread = str(error)
         at = looked if looked is not None and looked >= read.created_ms / 1000 else None
-        stopped, why_stopped = _report(read.told)
+        stopped, why_stopped = _report(read.note)
         found.append(
             GateInfo(
                 task=wanted[read.name],

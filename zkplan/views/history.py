@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..basics.text import count
 from ..errors import HistoryNotKept, PayloadUndecodable, PlanError, PlanNotFound
 from ..protocol.history.compaction import read_history
-from ..protocol.history.events import Told
+from ..protocol.history.events import RawEvent
 from ..protocol.history.segments import Record, history_path
 from ..protocol.layout import RANK_MIDDLE, parse_lease
 from ..protocol.requests import ReadData
@@ -271,7 +271,7 @@ class Events:
                 if event is not None:
                     yield event
 
-    def _event(self, record: Record, told: Told, before: str) -> Event | None:
+    def _event(self, record: Record, told: RawEvent, before: str) -> Event | None:
         letter, when = told[0], record.ms / 1000
         if letter == "S":
             kind = "share changed" if told[1] == before else _STATES[told[1]]
@@ -314,7 +314,7 @@ class Events:
         return Event(record.number, when, kind, record.by, f"{told[1]:010d}", task.name, **more)
 
 
-def _decision(told: Told) -> str:
+def _decision(told: RawEvent) -> str:
     if len(told) > 4 and told[4]:
         return "skipped"
     return "its failure is told once more" if told[3] == "x" else "cancelled"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..basics.text import count
 from ..errors import PayloadUndecodable, PlanNotFound
 from ..protocol.history.compaction import Cut, StoredHistory, read_histories
-from ..protocol.history.events import Told
+from ..protocol.history.events import RawEvent
 from ..protocol.history.segments import GAP, Record
 from ..protocol.layout import PLAN_FIXED, number_of
 from ..protocol.requests import ReadData, ReadMany
@@ -221,7 +221,7 @@ class _Kept:
             except DAMAGED as error:
                 raise damaged(record, error) from None
 
-    def _note(self, event: Told) -> None:
+    def _note(self, event: RawEvent) -> None:
         if event[0] == GAP:
             self.first = None
         elif event[0] == "a" and self.first is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import PayloadUndecodable
-from ..protocol.history.events import Told
+from ..protocol.history.events import RawEvent
 from ..protocol.history.segments import GAP, Record
 from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, queue_in
 
@@ -164,7 +164,7 @@ class PlanState:
             found = self.tasks[number] = TaskState(number)
         return found
 
-    def _event(self, record: Record, event: Told) -> None:
+    def _event(self, record: Record, event: RawEvent) -> None:
         letter = event[0]
         if letter == "S":
             self.state = event[1]
@@ -198,7 +198,7 @@ class PlanState:
         else:
             self._moved(record, task, event)
 
-    def _added(self, record: Record, task: TaskState, event: Told) -> None:
+    def _added(self, record: Record, task: TaskState, event: RawEvent) -> None:
         task.is_known, task.added_ms = True, record.ms
         task.name, task.lane, task.k = _at(event, 2, ""), _at(event, 5, ""), _at(event, 6, 0)
         self._add_edges(task, _at(event, 4, []))
@@ -218,7 +218,7 @@ class PlanState:
         if left > 0:
             task.open[source] = left
 
-    def _ended(self, record: Record, task: TaskState, event: Told) -> None:
+    def _ended(self, record: Record, task: TaskState, event: RawEvent) -> None:
         task.flags, task.size = _at(event, 2, 0) | task.decided, _at(event, 3, 0)
         task.error = _at(event, 6, "")
         task.worker = _at(event, 7, "") or record.by if task.place == "c" else task.worker
@@ -233,7 +233,7 @@ class PlanState:
         for target in self._feeds.pop(task.number, ()):
             self.tasks[target].open.pop(task.number, None)
 
-    def _moved(self, record: Record, task: TaskState, event: Told) -> None:
+    def _moved(self, record: Record, task: TaskState, event: RawEvent) -> None:
         letter = event[0]
         if letter == "c":
             task.place, task.n = "c", _at(event, 2, 0)
@@ -293,7 +293,7 @@ def _ran(record: Record, task: TaskState, ran_ms: int, ago_ms: int) -> None:
         task.started_ms, task.ended_ms = end - ran_ms, end
 
 
-def _at(event: Told, index: int, default: Any) -> Any:
+def _at(event: RawEvent, index: int, default: Any) -> Any:
     """A field of an event; what is left out at its end has its default. Raises TypeError."""
     value = event[index] if index < len(event) else None
     if value is None:

@@ -160,7 +160,7 @@ def account_in(file: Path) -> list[Deed]:
 
 def tell_of_points(tell: Tell) -> None:
     """From now on each armed point tells `point action` before it acts."""
-    failpoints.tell = lambda name, action: tell(f"{name} {action}")
+    failpoints.notify = lambda name, action: tell(f"{name} {action}")
 
 
 class Poke:

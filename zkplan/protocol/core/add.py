@@ -1,7 +1,7 @@
 """Define tasks: the operations that add them, and their definitions as bytes.
 
-The numbers of the new tasks are predicted. If a prediction is wrong, `task-N/ready` has no parent,
-so the whole transaction is refused. So a half-defined task never exists.
+The numbers of the new tasks are predicted. If a prediction is wrong, `task-N/ready` has no parent
+and the whole transaction is refused, so there is never a half-defined task.
 """
 
 from __future__ import annotations
@@ -45,16 +45,15 @@ NOBODY: Mapping[str, bool] = {}
 class NewTask:
     """A task to be added.
 
-    `deps` holds a task number or another NewTask for each position. `known` maps the positions of
-    finished dependencies to their sealed results. `number` is set when the transaction that creates
-    the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
-    added after it takes its result: its author knows by these whether the result will be kept.
-    `takes_failures`: it runs also if tasks that it waits for fail for good. `name` is what its
-    history calls it.
-    With a `key`, the plan has one task of that key; `existed` says that it had it before.
-    `not_before_ms` is the wall-clock time before which it does not run, or 0.
-    `gate` is the sealed condition of a task that is a gate; it has no `deps`, and no
-    `not_before_ms`. It is `implied` where its author gave it as an argument.
+    `deps` has a task number or another NewTask for each position. `known` maps the positions of
+    finished dependencies to their sealed results. `number` is set once the transaction that creates
+    the task was applied. `keep` is the option of the task, and `feeds` says that a task added after
+    it takes its result: by these its author knows whether the result will be kept.
+    `takes_failures`: it runs also if tasks that it waits for fail for good. `name` is for its
+    history. With a `key`, the plan has one task of that key; `existed`: it had it before. It does
+    not run before `not_before_ms`, in wall-clock time, or 0. `gate` is the sealed condition of a
+    gate, which has neither `deps` nor `not_before_ms`; `implied`: its author gave it as an
+    argument.
     """
 
     label: str
@@ -91,7 +90,7 @@ class NewTask:
         return own + 400 * len(self.deps) + known
 
     def is_there(self, data: bytes) -> None:
-        """Take the number of the task that has the key, which `data` of its znode says."""
+        """Take the number of the task that has the key, from the data of the key's znode."""
         self.number, self.existed = number_of(data[:10].decode(errors="replace")), True
 
 
@@ -100,7 +99,7 @@ def dep_number(dep: str | NewTask) -> str:
 
 
 def key_ops(plan_path: str, task: NewTask, number: str) -> list[Op]:
-    """What gives a task its key: refused if another task of the plan has it."""
+    """Give a task its key: refused if another task of the plan has it."""
     if not task.key:
         return []
     return [Create(task_key(plan_path, task.key), f"{number} {task.key}".encode())]
@@ -116,9 +115,9 @@ def task_ops(
 ) -> list[Op]:
     """Create one task with its edges, and publish it if it waits for nothing.
 
-    `numbers` holds the predictions for tasks of the same transaction. `dying` are the sources that
-    have not ended with the outcome that is known of them. `held`: it waits for the end of the adds
-    of the task of that name; see `wide_adds`.
+    `numbers` has the predictions for tasks of the same transaction. `dying` are sources that have
+    not ended with their known outcomes. `held` is the name of the task for whose adds it waits: see
+    `wide_adds`.
     """
     path = f"{plan_path}/task-{number}"
     k, queue = task.k + bool(held), task.queue
@@ -150,8 +149,7 @@ def task_ops(
 
 
 def first_place(plan_path: str, task: NewTask, number: str) -> str:
-    """Where a task that waits for no edge stands: runnable, delayed until it may run, or among the
-    gates."""
+    """The first entry of a task that waits for no edge: runnable, delayed or gated."""
     entry = Entry(task.rank, number, 0, 0)
     root, _, plan = plan_path.rpartition("/")
     if task.gate:
@@ -172,9 +170,9 @@ def added_ops(
     """Create the tasks that a function added, numbered from `first`. See `names_of`.
 
     `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
-    more edges, so their dependents get the value at once. Those of `dying` are dead then, and
-    stay. Where that is False, only tasks that take failures get their outcome, and the others wait
-    for a retry (S19); where it is True, the failure cascades.
+    more edges, so their dependents get the outcome at once. Those in `dying` stay dead: where that
+    is True, the failure cascades; where it is False, only tasks that take failures get it, and the
+    others wait for a retry (S19).
     """
     ops: list[Op] = []
     numbers: dict[NewTask, str] = {}
@@ -190,15 +188,14 @@ def added_ops(
         for position in lent:
             task.known[position] = finishing[dep_number(task.deps[position])]
         ops += task_ops(plan_path, task, numbers[task], numbers, dying)
-        # Undone afterwards: if this transaction is refused, the other task may not finish in the
-        # next one.
+        # If this transaction is refused, the other task may not finish in the next one.
         for position in lent:
             del task.known[position]
     return ops
 
 
 def names_of(plan_path: str, tasks: Sequence[NewTask], first: int) -> dict[str, Fact]:
-    """What the history tells of tasks that are numbered from `first`."""
+    """What the history records of tasks that are numbered from `first`."""
     return {
         f"{plan_path}/task-{number:010d}": Fact(task.name)
         for number, task in enumerate(tasks, first)
@@ -206,17 +203,14 @@ def names_of(plan_path: str, tasks: Sequence[NewTask], first: int) -> dict[str, 
 
 
 def next_number(plan: Node) -> int:
-    """The number that the counter gives next: the creates so far.
-
-    ZooKeeper reports cversion = 2 * creates - children. The number is a guess; the transaction that
-    uses it proves it.
-    """
+    """The number of the next sequential child: the creates so far, since cversion is 2 * creates -
+    children. It is a guess, which the transaction that uses it proves."""
     return (plan.cversion + plan.child_count) // 2
 
 
 def task_count(plan: Node, *others: Node | None) -> int:
-    """The number of unfinished tasks: the plan's children without the fixed ones, and without those
-    of `others` that stand."""
+    """The number of unfinished tasks: the children of the plan without the fixed ones and those of
+    `others` that exist."""
     return plan.child_count - len(PLAN_FIXED) - sum(each is not None for each in others)
 
 
@@ -227,11 +221,12 @@ def read_all_finished(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:
 
 
 def read_finished(plan_path: str, task: NewTask, among: Sequence[int] | None = None) -> Step[None]:
-    """Read the kept results of finished dependencies of `task` into `known`.
+    """Read the kept results of finished dependencies of `task`, at the positions `among`, into
+    `known`.
 
-    `among` limits this to these positions. Raises ResultNotKept if a dependency is gone and has
-    left no result, and PayloadRefused if that is not sealed for its place. Raises PlanCancelled,
-    PlanDrained or PlanNotFound if the reason may be that the plan has ended or is being removed.
+    Raises ResultNotKept if a dependency is gone without a result, PayloadRefused if that is not
+    sealed for its place, and PlanCancelled, PlanDrained or PlanNotFound if the plan has ended or is
+    being removed.
     """
     positions = range(len(task.deps)) if among is None else among
     open_positions = [i for i in positions if i not in task.known and dep_number(task.deps[i])]
@@ -265,11 +260,8 @@ def read_finished(plan_path: str, task: NewTask, among: Sequence[int] | None = N
 
 
 def _check_goes_on(plan_path: str) -> Step[None]:
-    """Raise if the plan takes no more tasks.
-
-    Called when a kept result is missing. A removal first cancels the plan, which deletes
-    `add-count`, and only then deletes results.
-    """
+    """Raise if the plan takes no more tasks: that explains why a kept result is missing, because a
+    removal cancels the plan before it deletes results."""
     parts = ("", "/ready", "/add-count")
     plan, ready, adds = yield ReadMany([ReadData(f"{plan_path}{part}") for part in parts])
     if plan is None:
@@ -289,7 +281,7 @@ def being_removed(plan_path: str) -> PlanCancelled:
     )
 
 
-# ---- Definitions of added tasks as bytes: staged below the task that adds them, until they count.
+# ---- Definitions of added tasks as bytes, which are staged below the task that adds them.
 
 
 _LENGTHS = struct.Struct(">IIII")
@@ -322,8 +314,8 @@ def tasks_of(chunks: Sequence[bytes]) -> list[NewTask]:
 
 
 def _packed(task: NewTask, places: dict[NewTask, int]) -> bytes:
-    # A dependency takes four bytes, as a source does (`with_sources`): so a definition that fits a
-    # transaction as a task fits one as a chunk. Those below 0 are of the set.
+    # A dependency takes four bytes, as a source does (`with_sources`). So a definition that fits a
+    # transaction as a task fits one as a chunk. Numbers below 0 are places in the set.
     deps = [int(dep) if isinstance(dep, str) else ~places[dep] for dep in task.deps]
     head = to_json(
         {

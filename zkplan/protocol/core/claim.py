@@ -38,12 +38,12 @@ READ_BEHIND_MAX = 16
 
 
 class Claimed(NamedTuple):
-    """The result of a claim: the claims that were made, and what to do next.
+    """The claims that were made, and what to do next.
 
-    `plan_changed`: forget the plan's candidates. `worker_gone`: register again. `barred` are
-    entries that cannot be claimed because of somebody else's znodes. `no_room`: ZooKeeper has no
-    room for a claim. `blocked` entries were not claimed because a permit was taken first, or a
-    limit has changed; they are named as they stand now.
+    `plan_changed`: forget the plan's candidates. `worker_gone`: register again. `barred` entries
+    cannot be claimed because of somebody else's znodes. `no_room`: the server is full. `blocked`
+    entries, by their present names, were not claimed because another claim took the permit or a
+    limit changed.
     """
 
     claims: list[Claim]
@@ -57,9 +57,9 @@ class Claimed(NamedTuple):
 
 
 class Permits(NamedTuple):
-    """What a claim takes of limits: for each limit the version of its znode as last read, and for
-    each entry the paths of its permits, in the order of its limits. `starts` has the version of
-    each permit of a rate, -1 where its znode is new."""
+    """The permits that a claim takes: for each limit the version of its znode as last read, and for
+    each entry the paths of its permits in the order of its limits. `starts` has the version of each
+    permit of a rate, -1 if its znode is new."""
 
     versions: dict[str, int]
     taken: dict[str, tuple[str, ...]]
@@ -97,7 +97,7 @@ def new_claim(
 
 
 def claim_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> list[Op]:
-    """The operations that create the claim and its `owner` mark, and replace the mark of a dead
+    """Create the claim and its `owner` mark. `owner_stands`: replace the mark of an ended
     session."""
     owner = f"{claim.task_path}/owner"
     ops: list[Op] = [Create(claim.path, claim.data)]
@@ -105,7 +105,7 @@ def claim_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> 
         holder = f"{me.worker}/{claim.name}".encode()
         ops += [Create(path, holder) for path in claim.permits if path]
         ops += [
-            # Of two workers that take one over, the second meets another version.
+            # If two workers take it over, the second meets another version.
             Create(path, holder) if version < 0 else SetData(path, holder, version)
             for path, version in claim.starts
         ]
@@ -118,10 +118,10 @@ def claim_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> 
 def send_taking(
     me: Registration, ops: list[Op], claims: list[Claim]
 ) -> Step[tuple[Applied | Refused, FirstReads | None]]:
-    """Send a transaction that makes `claims` and, right behind it, the first reads of their tasks.
+    """Send a transaction that makes `claims`, and right behind it the first reads of their tasks.
 
-    Requests of one session are executed in order, so the reads see what the transaction did. For a
-    few claims only: many are about throughput, and refused more often.
+    The server executes requests of one session in order, so the reads see what the transaction did.
+    Many claims are refused more often, so their tasks are read later.
     """
     if not 0 < len(claims) <= READ_BEHIND_MAX:
         return (yield Multi(ops)), None
@@ -129,7 +129,7 @@ def send_taking(
     reading = yield Send(ReadMany(first_reads(claims), strict=True))
     answer = yield Await(sent)
     answers = yield from or_error(ask(Await(reading)))
-    # The claims stand, even if something cannot be read: loading them will meet the same error.
+    # The claims stand even if something cannot be read: loading them meets the same error.
     return answer, None if isinstance(answers, ZkplanError) else answers
 
 
@@ -141,13 +141,12 @@ def claim(
     queue: str = DEFAULT_QUEUE,
     permits: Permits = NO_PERMITS,
 ) -> Step[Claimed]:
-    """Claim the entries `names` of one queue of a plan at once. Entries that others took are
-    dropped.
+    """Claim the entries `names` of one queue of a plan, but those that others took.
 
     S9: the version of the plan's `ready` is checked, so nothing is claimed after a pause. L1: the
-    worker's own registration is checked, or a claim could be released and made again for ever. S11:
-    a claim of a task with limits takes one of its `permits` of each; the version of each limit is
-    checked, so they are free numbers of that very size.
+    worker's registration is checked, or a claim could be released and made again for ever. S11: the
+    claim of a task takes a permit of each of its limits, and the version of each limit is checked,
+    so the numbers are free at that size.
     """
     plan_path = me.paths.plan(plan)
     runnable = queue_path(plan_path, queue)
@@ -170,9 +169,9 @@ def claim(
             break
         before = yield from late.applied(answer, [each.name for each in made], made)
         if before is not None:
-            # A copy was applied: our claims have unique names, and the session is the same. What
-            # was read behind it is older than these names: an operator may have taken some since.
-            # All tries have the same claims, and the copy may be one of a later try with fewer.
+            # A copy was applied: no other transaction makes these names. An operator may have taken
+            # some of the claims since the reads behind it. All tries have the same claims, and the
+            # copy may be one of a later try with fewer.
             claimed, read = [each for each in before if each.name in late.standing], None
             todo.blocked = [item for item in todo.blocked if item[1] not in claimed]
             break
@@ -193,7 +192,7 @@ def claim(
 
 @dataclass(slots=True)
 class _Todo:
-    """The entries that a claim still wants, and what has become of the others."""
+    """The entries that are still to be claimed, and what became of the others."""
 
     wanted: list[tuple[str, Claim]]
     standing: set[str] = field(default_factory=set)
@@ -201,11 +200,11 @@ class _Todo:
     barred: list[str] = field(default_factory=list)
     blocked: list[tuple[str, Claim]] = field(default_factory=list)
     conflicts: int = 0
-    #: Copies of what was refused may still be under way.
+    #: Copies of a refused transaction may still be under way.
     repeated: bool = False
 
     def sort_out(self, runnable: str, answer: Refused, owner: int) -> Step[None]:
-        """Drop, or change, what the refusal names."""
+        """Drop or change the entry that the refusal names."""
         self.repeated = self.repeated or answer.repeated
         if owner == GUARD:  # a limit has changed
             self.blocked += self.wanted
@@ -227,7 +226,7 @@ class _Todo:
             self.wanted = yield from _still_there(runnable, self.wanted)
             self.conflicts += before - len(self.wanted)
         elif answer.reason in (Reason.NOT_EMPTY, Reason.EPHEMERAL_PARENT):
-            # Children below the entry or the mark, or an ephemeral task: only this entry.
+            # Znodes below the entry or the mark that cannot be deleted, or an ephemeral task.
             self.barred.append(name)
             del self.wanted[owner]
         else:
@@ -237,10 +236,10 @@ class _Todo:
 def rename_blocked(
     me: Registration, runnable: str, blocked: list[tuple[str, Claim]]
 ) -> Step[tuple[list[Claim], list[str]]]:
-    """Raise the N of entries whose claim was refused for want of a permit while copies of it may be
-    under way: one would be applied as soon as the permit is free, and nobody would know of it.
+    """Raise the N of entries whose claim lacked a permit while copies of it may be under way: the
+    server would apply one as soon as the permit is free, and nobody would know of the claim.
 
-    Returns the claims that such a copy has made before, and the new names of the others.
+    Returns the claims that such a copy has made, and the new names of the other entries.
     """
     names = []
     for name, made in blocked:
@@ -253,7 +252,7 @@ def rename_blocked(
 
 
 def _stopped(me: Registration, plan_path: str, answer: Refused, owner: int) -> Claimed | None:
-    """What ends the claim as a whole."""
+    """The result if the refusal ends the claim as a whole."""
     if answer.reason is Reason.FULL:
         return Claimed([], no_room=rejected(f"claiming tasks of {plan_path}", answer))
     if answer.path == me.worker_path or answer.path.startswith(me.claims_path + "/"):
@@ -276,10 +275,7 @@ def _claim_of(
 
 
 def _drop_orphans(runnable: str, names: list[str]) -> Step[None]:
-    """Delete entries without a task (somebody else broke S6), which could never be claimed.
-
-    A task number never comes back.
-    """
+    """Delete entries whose tasks somebody deleted: a task number never comes back."""
     for name in names:
         yield Multi([Delete(f"{runnable}/{name}")])
 
@@ -304,25 +300,20 @@ def _draft(
 
 
 def _still_there(runnable: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:
-    """Those of `wanted` that nobody has taken yet.
-
-    If one was taken, others may be, too. To find them by one refused transaction after another
-    would keep this worker from all other work.
-    """
+    """Those of `wanted` that still exist. To find the others by one refused transaction after
+    another would take too long."""
     if not wanted:
         return []
     nodes = yield ReadMany([ReadData(f"{runnable}/{name}") for name, _ in wanted])
     return [item for item, node in zip(wanted, nodes, strict=True) if node is not None]
 
 
-# ---- What is written of a task while it runs: that it has started, what it logs, what it prints.
+# ---- Write what a running task does: that it started, what it logs and prints.
 
 
 def write_log(claim: Claim, log: bytes) -> Step[str | None]:
-    """Write a log entry of a running task. Returns its name, or None if the claim is gone.
-
-    Raises TransactionRejected, ServerFull; then the claim still stands.
-    """
+    """Write a log entry of a running task. Returns its name, or None if the claim is gone. Raises
+    TransactionRejected, ServerFull; then the claim still stands."""
     answer = yield Multi([Check(claim.path), Create(f"{claim.task_path}/log-", log, sequence=True)])
     if isinstance(answer, Applied):
         name: str = answer.results[1].rpartition("/")[2]
@@ -332,35 +323,31 @@ def write_log(claim: Claim, log: bytes) -> Step[str | None]:
     return None
 
 
-def tell_printed(claim: Claim, printed: Printed) -> Step[bool]:
-    """Tell in the history of its plan what a running task prints. Returns False if it is not told:
-    the claim is gone, or the history has no room. After a lost answer it may be told twice, at the
-    same place.
-
-    Raises TransactionRejected, ServerFull; then the claim still stands.
-    """
+def record_printed(claim: Claim, printed: Printed) -> Step[bool]:
+    """Record in the history of its plan what a running task prints. Returns False if the claim is
+    gone or the history has no room. After a lost answer it may be recorded twice, at the same
+    place. Raises TransactionRejected, ServerFull; then the claim still stands."""
     answer = yield Multi([Check(claim.path)], {claim.path: Fact(printed=printed)})
     if isinstance(answer, Applied):
         return not answer.untold
     if answer.reason is not Reason.NO_NODE:
-        raise rejected(f"telling what {claim.task_path} prints", answer)
+        raise rejected(f"recording what {claim.task_path} prints", answer)
     return False
 
 
 def mark_started(claim: Claim) -> Step[bool]:
     """Note that the function starts under this claim. Returns False if the claim is gone.
 
-    This is done only for a task whose earlier claim ended without an outcome. If this worker
-    vanishes too, the task is known to have run, and an attempt is used up. So a task that kills its
-    workers runs out of attempts, and tasks beside it do not. Raises TransactionRejected if an
-    access list refuses it; then the claim still stands.
+    Called only for a task whose earlier claim ended without an outcome. If this worker vanishes
+    too, an attempt is used up. So a task that kills its workers runs out of attempts, and tasks
+    beside it do not. Raises TransactionRejected; then the claim still stands.
     """
     name = f"{claim.task_path}/started-{claim.n}"
     answer = yield Multi([Check(claim.path), Create(name)])
     if isinstance(answer, Applied):
         return True
     if answer.reason is Reason.NODE_EXISTS:
-        return True  # the name belongs to this claim alone: an earlier copy of this was applied
+        return True  # an earlier copy was applied: only this claim makes that name
     if answer.reason is not Reason.NO_NODE:
         raise rejected(f"noting the start of {claim.task_path}", answer)
     if answer.path == name:

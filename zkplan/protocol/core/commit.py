@@ -1,7 +1,7 @@
 """Commit finished tasks: store and deliver many results in one transaction.
 
-S4, S5: the first operation of each task deletes its claim, so a worker whose claim was released is
-refused, and a repeated transaction too.
+S4, S5: the first operation of each task deletes its claim. So a worker whose claim was released is
+refused, and so is a repeated transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...errors import PayloadTooLarge, ZkplanError
 from .. import failpoints
-from ..interference import LateCopies, folder_restored, with_below
+from ..interference import LateCopies, folder_restored
 from ..layout import PENDING
 from ..requests import Applied, Create, Delete, Reason, Refused, SetData, Step
 from ..transactions import (
@@ -31,21 +31,19 @@ from .claim import claim_ops, new_claim
 from .commit_part import Part, outcomes
 from .edges import is_added, publish_ops
 from .plans_and_queues import make_and_count
-from .publish import still_full
+from .publish import still_complete
 
 #: The owners of operations on pending records.
 _OLD_PENDING, _PENDING = -2, -3
-#: How often one part removes somebody else's znodes that are in its way.
-FOREIGN_MAX = 20
 
 
 @dataclass(slots=True)
 class Committed:
-    """The result of a commit, and what must follow it.
+    """The result of a commit.
 
-    `full` are dependents whose last edge this commit delivered. They must be published; the record
-    `pending` on the claims node says so. `stale` parts must be loaded again. `poison` parts fail
-    alone. `no_room` parts wait until the server has room. `old_pending` records were not settled.
+    The caller publishes the `complete` dependents, whose last edge this commit delivered; the
+    record `pending` on the claims node names them. It loads `stale` parts again, fails `poison`
+    parts, and keeps `no_room` parts until the server has room. `old_pending` records still stand.
     """
 
     done: list[Part] = field(default_factory=list)
@@ -54,7 +52,7 @@ class Committed:
     poison: list[tuple[Part, ZkplanError]] = field(default_factory=list)
     no_room: list[tuple[Part, ZkplanError]] = field(default_factory=list)
     inherited: list[Claim] = field(default_factory=list)
-    full: list[Dependent] = field(default_factory=list)
+    complete: list[Dependent] = field(default_factory=list)
     pending: str = ""
     old_pending: list[str] = field(default_factory=list)
     worker_gone: bool = False
@@ -62,12 +60,12 @@ class Committed:
 
 
 class _Commit(Draft):
-    """The transaction of some parts; each operation belongs to the part with that index."""
+    """The transaction of some parts. The index of a part owns its operations."""
 
     def __init__(self, me: Registration, parts: Sequence[Part], allowance: Allowance) -> None:
         super().__init__()
         self.me, self.pending = me, ""
-        #: A run may be dropped before a copy of this transaction is found to be applied.
+        #: With the runs as they are now: a run may be dropped before this is found to be applied.
         self.parts = [(part, part.run) for part in parts]
         #: Dependents with more than one edge, and the operation that counts the arrival.
         self.deliveries: dict[tuple[str, str], tuple[Dependent, int]] = {}
@@ -135,7 +133,7 @@ class _Commit(Draft):
                 counts[path] += len(part.adds)
 
     def settle_pending(self, old_pending: Sequence[str]) -> None:
-        """S1: a pending record names each task whose `ready` is at K, until it is published."""
+        """S1: a pending record names each task that may be complete, until it is published."""
         self.ops += map(Delete, old_pending)
         self.own(_OLD_PENDING)
         if self.deliveries:
@@ -145,8 +143,7 @@ class _Commit(Draft):
 
     @property
     def made(self) -> list[str]:
-        """The names that only this transaction makes on the claims node. While one stands,
-        something is owed."""
+        """The names that only this transaction makes on the claims node."""
         made = [self.pending] if self.pending else [claim.path for claim in self.inherited]
         return [path.rpartition("/")[2] for path in made]
 
@@ -154,7 +151,7 @@ class _Commit(Draft):
     def named(self) -> list[Dependent]:
         return [dependent for dependent, _ in self.deliveries.values()]
 
-    def full(self, results: list[object]) -> list[Dependent]:
+    def complete(self, results: list[object]) -> list[Dependent]:
         """The dependents whose `ready` reached K in this transaction."""
         return [
             dependent
@@ -164,14 +161,14 @@ class _Commit(Draft):
 
 
 def commit_draft(me: Registration, parts: Sequence[Part]) -> _Commit:
-    """The transaction of these parts, for a step that puts more into it. It claims nothing."""
+    """The transaction of these parts, for a step that adds operations to it. It claims nothing."""
     return _Commit(me, parts, NO_ALLOWANCE)
 
 
 def commit(
     me: Registration, parts: Sequence[Part], old_pending: Sequence[str], allowance: Allowance
 ) -> Step[Committed]:
-    """Commit `parts` in as few transactions as refusals allow. Each part is settled once."""
+    """Commit `parts` in as few transactions as refusals allow. Reports each part once."""
     report = Committed()
     rest, pending_records = list(parts), list(old_pending)
     next_tasks: dict[str, int] = {}
@@ -188,7 +185,7 @@ def commit(
         try:
             answer = yield draft.multi
         except PayloadTooLarge:
-            # It needs kept results that were found only now. Built again, it is delivered wide.
+            # Kept results made it too large. Loaded again, the largest part is delivered wide.
             largest = max(rest, key=lambda part: part.size)
             rest.remove(largest)
             largest.cut()
@@ -196,14 +193,14 @@ def commit(
             continue
         if isinstance(answer, Applied):
             failpoints.reach("commit.made")
-            return _settled(report, draft, draft.full(answer.results))
+            return _reported(report, draft, draft.complete(answer.results))
         report.refusals += 1
         before = yield from late.applied(answer, draft.made, draft)
         if before is not None:
-            # The versions in the answer are lost: whatever is at K now must be published.
-            return _settled(report, before, (yield from still_full(me, before.named)))
+            # The versions in the answer are lost, so read which dependents are complete now.
+            return _reported(report, before, (yield from still_complete(me, before.named)))
         if answer.reason is Reason.FULL:
-            # Parts that free more than they take go on, and make room for the others.
+            # Parts that free more than they take are sent again, and make room for the others.
             allowance, error = NO_ALLOWANCE, rejected("committing results", answer)
             _drop_runs(rest, allowance)
             growing = [p for p in rest if p.adds] or [p for p in rest if p.growth > 0] or rest
@@ -235,15 +232,16 @@ def _drop_runs(parts: list[Part], allowance: Allowance) -> None:
             part.cut()
 
 
-def _settled(report: Committed, draft: _Commit, full: list[Dependent]) -> Committed:
-    """The report, once `draft` was applied: with all its parts, whatever was said of them since."""
+def _reported(report: Committed, draft: _Commit, complete: list[Dependent]) -> Committed:
+    """The report once `draft` was applied: all of its parts are done, also those that were dropped
+    since."""
     for part, run in draft.parts:
         part.run = run
         report.done.append(part)
     report.stale = [part for part in report.stale if part not in report.done]
     report.poison = [item for item in report.poison if item[0] not in report.done]
     report.no_room = [item for item in report.no_room if item[0] not in report.done]
-    report.inherited, report.pending, report.full = draft.inherited, draft.pending, full
+    report.inherited, report.pending, report.complete = draft.inherited, draft.pending, complete
     return report
 
 
@@ -266,9 +264,9 @@ def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, in
 def _sort_out(
     report: Committed, rest: list[Part], owner: int, answer: Refused, next_tasks: dict[str, int]
 ) -> Step[None]:
-    """Decide what to do with a part, given which of its operations was refused."""
+    """Decide about the part whose operation was refused."""
     part = rest[owner]
-    part.refused_by = answer.told
+    part.refused_by = answer.why
     loaded, claim = part.loaded, part.loaded.claim
     missing = answer.reason is Reason.NO_NODE
     error: ZkplanError | None = None
@@ -279,20 +277,7 @@ def _sort_out(
     elif claim.lacks(answer):
         pass
     elif part.run:
-        part.cut()  # a task of the run changed, or this one: then it is refused again, alone
-    elif answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
-        # zkplan makes no znodes below a claim or below a child of a task: somebody else did.
-        part.foreign += 1
-        if part.foreign > FOREIGN_MAX:
-            report.stale.append(rest.pop(owner))
-            return
-        below = yield from or_error(with_below(answer.path, loaded.below))
-        if isinstance(below, ZkplanError):
-            error = below
-        else:
-            loaded.below = below
-    elif answer.path in loaded.below:
-        loaded.below = ()  # gone, by itself or with what is above it
+        part.cut()  # one of its tasks changed; if it is this one, it is refused again alone
     elif missing and (loaded.tear(answer.path) or (yield from folder_restored(answer))):
         pass
     elif part.adds and missing and is_added(answer.path, claim.plan_path, loaded.edges):

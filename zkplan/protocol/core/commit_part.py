@@ -19,11 +19,9 @@ class Part:
     """One finished task: its sealed outcome, and what its commit does besides delivering it.
 
     With `keep` None an outcome is kept if it went to no dependent. `dead` is the dead letter of a
-    failure that goes along edges. `adds` are the tasks that the function added.
-
-    `run` are the pure tasks that this worker has run after it, in order, each with the result of
-    the one before. They have no claims: they are committed with this part while the `ready` of the
-    plan has that `version`, or not at all.
+    failure that goes along edges. `adds` are the tasks that the function added. `run` are the pure
+    tasks that this worker has run after it, in order. They have no claims, so they are committed
+    with this part while the `ready` of the plan has that `version`, or not at all.
     """
 
     loaded: Loaded
@@ -31,26 +29,24 @@ class Part:
     keep: bool | None = None
     dead: bytes = b""
     adds: list[NewTask] = field(default_factory=list)
-    #: The task stays, dead. Its failure goes along all edges if it cascades, else only to
+    #: The task stays, dead. If it cascades, its failure goes along all edges; if not, only to
     #: dependents that take failures.
     holds: bool = False
     cascades: bool = False
-    #: The commit counts it as skipped.
     skips: bool = False
     run: Sequence[Part] = ()
     version: int = -1
-    #: A run was dropped. An earlier copy of the transaction may have committed it all the same.
+    #: A run was dropped, though an earlier copy of the transaction may have committed it.
     was_cut: bool = False
-    #: How often it was read again because it had changed, and because of somebody else's znodes.
+    #: How often it was read again because it had changed.
     reloads: int = 0
-    foreign: int = 0
-    #: The queues that the added tasks name stand.
+    #: The queues that the added tasks name exist.
     queues_made: bool = False
     #: The last refusal: the path of a znode, and why.
     refused_by: str = ""
 
     def lacks_queues(self) -> set[str]:
-        """The queues that may have to be made before the tasks are added."""
+        """The queues that must exist before the tasks are added."""
         if self.queues_made or not self.adds:
             return set()
         return {queue_in(task.queue) for task in self.adds} - {DEFAULT_QUEUE}
@@ -62,7 +58,7 @@ class Part:
         return edges if all_of_them else [item for item in edges if item[1].fails]
 
     def argument(self) -> bytes:
-        """What goes along each of them. Raises PayloadRefused for an outcome that was refused."""
+        """The data of the arguments. Raises PayloadRefused for an outcome that was refused."""
         return argument_of(self.loaded.claim.task, self.outcome, ended=not self.holds)
 
     @property
@@ -70,7 +66,7 @@ class Part:
         """Whether the commit keeps the outcome under `results`."""
         if self.dead or self.keep is not None:
             return bool(self.dead or self.keep)
-        # A wide delivery has deleted edges; its mark `delivered` says so.
+        # `delivered`: a wide delivery has deleted edges.
         loaded = self.loaded
         feeds = bool(loaded.edges)
         if loaded.torn:
@@ -79,12 +75,12 @@ class Part:
 
     @property
     def last(self) -> Part:
-        """The part whose outcome goes down edges: the last of the run, or this one."""
+        """The part whose outcome goes along edges: the last of the run, or this one."""
         return self.run[-1] if self.run else self
 
     @property
     def fact(self) -> Fact:
-        """What the history tells of it."""
+        """What the history records of it."""
         fact = self.loaded.claim.fact
         return fact._replace(skips=True) if self.skips else fact
 
@@ -101,14 +97,14 @@ class Part:
         return not self.last.loaded.edges or self.was_cut
 
     def cut(self) -> None:
-        """Drop the results of the run: its tasks are pure, and run again in the ordinary way."""
+        """Drop the results of the run: its tasks are pure, so they can run again."""
         self.was_cut = self.was_cut or bool(self.run)
         self.run = ()
 
     @property
     def op_count(self) -> int:
         loaded = self.loaded
-        count = 8 + 9 * len(self.edges) + len(loaded.others) + len(loaded.below)
+        count = 8 + 9 * len(self.edges) + len(loaded.others)
         if self.run or self.adds:
             count += sum(part.op_count for part in self.run)
             count += sum(task.op_count for task in self.adds)
@@ -140,15 +136,14 @@ class Part:
 
     @property
     def _lent(self) -> int:
-        """How many of the added tasks get this result directly, without an edge."""
+        """How many of the added tasks get this result without an edge."""
         if not self.adds:
             return 0
         own = self.loaded.claim.task
         return sum(own in map(dep_number, task.deps) for task in self.adds)
 
     def end_ops(self) -> list[Op]:
-        """The operations that keep the outcome, if it is kept, and delete the task and its
-        children."""
+        """Keep the outcome, if it is kept, and delete the task with its children."""
         loaded, claim = self.loaded, self.loaded.claim
         ops: list[Op] = []
         if self.kept:
@@ -179,25 +174,25 @@ class Part:
         return self.weight[2]
 
     def _hold_ops(self) -> list[Op]:
-        """The operations after which the task is dead, and as it was: a retry runs it again."""
+        """Leave the task dead and otherwise as it was, so that a retry can run it."""
         path = self.loaded.claim.task_path
         ops: list[Op] = [Create(f"{path}/log-", self.outcome, sequence=True)]
         if self.loaded.result is not None:
             ops.append(Delete(f"{path}/result"))
         if DELIVERED in self.loaded.others:
-            # What goes along the edges that are left is another outcome.
+            # Another outcome goes along the edges that are left.
             ops.append(Delete(f"{path}/{DELIVERED}"))
         elif self.loaded.result is not None:
-            # Refused where the mark was made since: then the task is read again.
+            # If the mark was made since, this is refused, and the task is read again.
             ops += undelivered_ops(path)
         return ops
 
 
 def first_group(parts: Iterable[Part]) -> int:
-    """How many of these parts, from the first on, one transaction commits.
+    """How many of these parts one transaction commits, from the first on.
 
-    One that does not fit comes alone, and by wide delivery: in a transaction with others the tasks
-    that its function has added would be lost with what is staged below it.
+    A part that needs wide delivery comes alone: with others, the tasks that its function added
+    would be lost with what is staged below it.
     """
     ops = size = count = 0
     for part in parts:
@@ -212,7 +207,6 @@ def first_group(parts: Iterable[Part]) -> int:
 
 
 def outcomes(parts: Sequence[Part]) -> tuple[dict[str, bytes], dict[str, bool]]:
-    """By task, the outcomes of the tasks that end with `parts`. Then those of them that stay, dead,
-    and whether their failures cascade."""
+    """The outcomes by task, and the tasks that stay dead with whether their failures cascade."""
     dying = {part.loaded.claim.task: part.cascades for part in parts if part.holds}
     return {part.loaded.claim.task: part.outcome for part in parts}, dying

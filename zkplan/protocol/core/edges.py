@@ -14,7 +14,7 @@ from ..records import SOURCE_BYTES, ready_to_bytes
 from ..requests import Create, Delete, Op, SetData
 from ..transactions import Dependent
 
-#: What the record of an edge holds besides, if its dependent takes a failure as well.
+#: In the record of an edge whose dependent takes failures.
 FAILS = ',"fails":true'
 _EDGE = re.compile(
     rb'\{"dep":"task-([0-9]{10})/dep-([0-9]{10})","k":([0-9]|[1-9][0-9]{1,8}),'
@@ -25,8 +25,8 @@ _EDGE = re.compile(
 class Edge(NamedTuple):
     """The data of a `prov-`: the dependent's `dep-`, its number of edges, rank and queue.
 
-    `fails` says that the dependent takes a failure as well, so that a dead task delivers it. `n` is
-    the number of the dependent's next claim: above 0 once it has run before, see `reopen`.
+    `fails`: the dependent takes failures, so a dead task delivers its own. `n` is the N of its next
+    claim: above 0 if it ran before, see `reopen`.
     """
 
     task: str
@@ -38,8 +38,7 @@ class Edge(NamedTuple):
     n: int = 0
 
     def to_bytes(self) -> bytes:
-        # Written by hand: json.dumps costs six times as much, and edges are the most frequent
-        # record.
+        # json.dumps costs six times as much, and edges are the most frequent record.
         more = "" if self.queue == DEFAULT_QUEUE else f',"queue":"{self.queue}"'
         if self.fails:
             more += FAILS
@@ -86,11 +85,8 @@ def edge_ops(
     queue: str = DEFAULT_QUEUE,
     fails: bool = False,
 ) -> list[Op]:
-    """Let `task` wait for `source` at `position`: both ends of the edge, which come together.
-
-    `fails`: it takes a failure as well.
-    """
-    # The data is Edge.to_bytes without the tuple, because it runs once for every edge of a plan.
+    """Let `task` wait for `source` at `position`: both ends of the edge."""
+    # Edge.to_bytes without the tuple, because this runs for every edge of a plan.
     more = "" if queue == DEFAULT_QUEUE else f',"queue":"{queue}"'
     if fails:
         more += FAILS
@@ -104,10 +100,8 @@ def edge_ops(
 def delivery_ops(
     plan_path: str, task_path: str, prov: str, edge: Edge, argument: bytes
 ) -> list[Op]:
-    """Deliver along an edge of the task at `task_path`; the third operation counts it.
-
-    `argument` is the outcome of that task: see `argument_of`.
-    """
+    """Deliver `argument` along an edge of the task at `task_path`. The third operation counts the
+    arrival."""
     dependent = f"{plan_path}/task-{edge.task}"
     return [
         Create(f"{dependent}/arg-{edge.position}", argument),
@@ -118,10 +112,8 @@ def delivery_ops(
 
 
 def publish_ops(plan_path: str, target: Dependent, *, entry: bool = True) -> list[Op]:
-    """Publish a task to which all values have come: raise K to K+1, which only one can do.
-
-    Without an `entry` a claim takes its place.
-    """
+    """Publish a complete task: raise K to K+1, which only one worker can do. Without an `entry` a
+    claim takes its place."""
     k, queue = target.k, target.queue
     ops: list[Op] = [SetData(f"{plan_path}/task-{target.task}/ready", ready_to_bytes(k, queue), k)]
     if entry:
@@ -130,38 +122,34 @@ def publish_ops(plan_path: str, target: Dependent, *, entry: bool = True) -> lis
 
 
 def is_added(path: str, plan_path: str, edges: Sequence[tuple[str, Edge]]) -> bool:
-    """Whether a refused path is of tasks that are added, not of a delivery along `edges`."""
+    """Whether a refused path is of added tasks, not of a delivery along `edges`."""
     own = {f"{plan_path}/task-{edge.task}" for _, edge in edges}
     return path.endswith(("/prov-", "/ready")) and path.rpartition("/")[0] not in own
 
 
-# ---- Whose outcome each argument of a task is: its definition says so, and so does the argument.
+# ---- Sources: the definition of a task names the task of each argument, and so does the argument.
 #
-# Who runs a task compares the two. So an edge that somebody has turned leads a result to a task
-# that refuses it, and edges need no proof of their own.
+# A worker compares the two. So a task refuses a result that came along a forged edge, and edges
+# need no seal.
 
 
 NUMBER_BYTES = 10
-#: What stands before an envelope in an argument: the ten digits of a task, and whether it ended
-#: with that outcome. It may get another one where it did not: it is dead, and may be retried.
+#: Before the envelope of an argument: the ten digits of a task, and whether it ended with that
+#: outcome. If not, it is dead, and may get another one by a retry.
 HEAD_BYTES = NUMBER_BYTES + 1
 ENDED, NOT_ENDED = b"=", b"-"
 
 
 def with_sources(record: bytes, numbers: Sequence[str]) -> bytes:
-    """The data of a task: its definition, and for each position the task whose outcome goes there.
-
-    A gate names itself, for it has no dependency: who opens it gives it its argument.
-    """
+    """The data of a task: its definition, and the source of each position. A gate names itself: who
+    opens it gives it its argument."""
     return record + struct.pack(f">{len(numbers)}I", *map(int, numbers)) if numbers else record
 
 
 def argument_of(number: str, outcome: bytes, *, ended: bool = True) -> bytes:
-    """The data of an argument: an outcome of the task of that number. Raises as `require_proven`.
-
-    `ended`: the task ends with it. A gate has not ended when it is opened.
-    """
-    require_proven(outcome)  # joined to the number it would be plain bytes
+    """The data of an argument: an outcome of that task. `ended`: the task ends with it; a gate has
+    not ended when it is opened. Raises as `require_proven`."""
+    require_proven(outcome)  # joined to the number, it would be plain bytes
     return number.encode() + (ENDED if ended else NOT_ENDED) + outcome
 
 
@@ -172,8 +160,7 @@ def outcome_in(argument: bytes) -> bytes:
 
 
 def sources_of(record: bytes, positions: int) -> list[str]:
-    """The task whose outcome goes to each position, as the data of a task with that many say; empty
-    where they are too short."""
+    """The source of each position, from the data of a task; empty if they are too short."""
     start = len(record) - SOURCE_BYTES * positions
     if start < 0:
         return []
@@ -181,16 +168,15 @@ def sources_of(record: bytes, positions: int) -> list[str]:
 
 
 def source_in(argument: bytes) -> str:
-    """The number of the task whose outcome an argument is. Raises as `require_proven`."""
+    """The source of an argument. Raises as `require_proven`."""
     require_proven(argument)
     return argument[:NUMBER_BYTES].decode(errors="backslashreplace")
 
 
 def misplaced(record: bytes, arguments: Sequence[bytes]) -> str:
-    """Which of the arguments comes from another task than the definition says; empty if none does.
+    """Which argument has another source than the definition says; empty if none has.
 
-    There have to be as many as the definition has positions. What was refused when it was read is
-    passed over: it says so itself.
+    There is one argument for each position. Refused data are passed over: they carry their error.
     """
     at = len(record) - SOURCE_BYTES * len(arguments)
     for position, argument in enumerate(arguments):

@@ -1,17 +1,18 @@
 """End claims without a result: after a failure, by a hand-back, or because the worker is gone.
 
-Each of these takes a new number N. If a name came back, a late copy of an old claim could succeed.
+Each of these takes a new N: if the name of an entry came back, a late copy of an old claim would be
+applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import ZkplanError
 from .. import failpoints
-from ..interference import folder_restored, skip_number, with_below
+from ..interference import folder_restored, skip_number
 from ..layout import (
     DELIVERED,
     PENDING,
@@ -55,7 +56,7 @@ from ..transactions import (
     pending_dependents,
     rejected,
 )
-from .publish import Published, publish, still_full
+from .publish import Published, publish, still_complete
 
 #: How many claims one transaction ends.
 ENDINGS_PER_MULTI = 40
@@ -63,9 +64,9 @@ ENDINGS_PER_MULTI = 40
 
 @dataclass(slots=True)
 class Ending:
-    """The end of one claim. `then` replaces it; empty: the task is gone, and nothing does.
+    """The end of one claim. `then` replaces it, and is empty if the task is gone.
 
-    `has_owner`: its mark stands. Afterwards `held` says whether the claim stood until now, and
+    `has_owner`: its mark stands. Afterwards `held` says whether the claim stood until then, and
     `error` why it still stands.
     """
 
@@ -77,13 +78,11 @@ class Ending:
     error: ZkplanError | None = None
     refusals: int = 0
     permits: Sequence[str] = ()
-    #: Znodes that somebody else made below the claim or the mark.
-    below: list[str] = field(default_factory=list)
     fact: Fact = NO_FACT
 
     @property
     def ops(self) -> list[Op]:
-        ops: list[Op] = [*map(Delete, self.below), Delete(self.claim)]
+        ops: list[Op] = [Delete(self.claim)]
         if self.has_owner and self.then:
             ops.append(Delete(f"{self.task}/owner"))
         ops += map(Delete, self.permits)
@@ -91,10 +90,10 @@ class Ending:
 
 
 def end_claims(endings: Sequence[Ending], guard: Sequence[Op] = ()) -> Step[bool]:
-    """End these claims, in as few transactions as refusals allow; `guard` starts each of them.
+    """End these claims in as few transactions as refusals allow. `guard` starts each transaction.
 
-    Returns False if the guard was refused. After a lost answer nothing needs to be read: either
-    copy leaves the tasks in the same state.
+    Returns False if the guard was refused. After a lost answer nothing needs to be read: both
+    copies leave the tasks in the same state.
     """
     repeated = False
     for start in range(0, len(endings), ENDINGS_PER_MULTI):
@@ -122,20 +121,11 @@ def end_claims(endings: Sequence[Ending], guard: Sequence[Op] = ()) -> Step[bool
 
 
 def _goes_on(ending: Ending, answer: Refused, repeated: bool) -> Step[bool]:
-    """Learn from a refusal. Returns False if nothing is left to do, or nothing can be done."""
+    """Learn from a refusal. Returns False if the ending is done with."""
     missing = answer.reason is Reason.NO_NODE
     ending.refusals += 1
     if ending.refusals > REFUSALS_MAX:
         ending.error = rejected(f"ending a claim of {ending.task}", answer)
-    elif answer.reason is Reason.NOT_EMPTY:
-        # zkplan makes no znodes below claims and marks. Somebody else's must not stop this.
-        below = yield from or_error(with_below(answer.path, ending.below))
-        if isinstance(below, ZkplanError):
-            ending.error = below
-        else:
-            ending.below = below
-    elif answer.path in ending.below:
-        ending.below = []  # gone with the claim or mark above it, or by itself
     elif missing and answer.path == ending.claim:
         ending.held = repeated and bool(ending.then)
         return False
@@ -144,7 +134,7 @@ def _goes_on(ending: Ending, answer: Refused, repeated: bool) -> Step[bool]:
     elif missing and answer.path in ending.permits:
         ending.permits = [path for path in ending.permits if path != answer.path]
     elif missing and (yield from folder_restored(answer)):
-        pass  # else the claim would end, and the task be in no index
+        pass  # without the folder the claim would end, and the task be in no index
     elif missing:
         ending.then = []  # the task or its plan was removed, so only the claim itself is left
     elif answer.reason is Reason.NODE_EXISTS and answer.path.endswith("/log-"):
@@ -157,10 +147,8 @@ def _goes_on(ending: Ending, answer: Refused, repeated: bool) -> Step[bool]:
 
 
 def _over(made: Op) -> Op:
-    """Replace the create of a znode that somebody else has made: keep it as it is, or overwrite it.
-
-    Only the worker that has the claim makes these znodes, and it makes each name once.
-    """
+    """Use a znode that somebody else made: only the holder of the claim makes these names, and it
+    makes each once."""
     data = getattr(made, "data", b"")
     return SetData(made.path, data) if data else Check(made.path)
 
@@ -172,10 +160,8 @@ def _ending(claim: Claim, then: list[Op], log: bytes) -> Ending:
 
 
 def _end(endings: list[Ending]) -> Step[int]:
-    """Returns how many claims were still held.
-
-    Raises TransactionRejected if one of them stays claimed; the others are ended all the same.
-    """
+    """Returns how many claims were still held. Raises TransactionRejected if one cannot be ended;
+    the others are ended."""
     yield from end_claims(endings)
     for ending in endings:
         if ending.error is not None:
@@ -186,11 +172,10 @@ def _end(endings: list[Ending]) -> Step[int]:
 def fail_again(
     claim: Claim, log: bytes, due_ms: int | None, later: str, delay_ms: int = 0
 ) -> Step[bool]:
-    """The operation after a failed attempt: runnable again, at once or at `due_ms` through
-    `delayed`.
+    """End a failed attempt: the task is runnable again, at once or at `due_ms`.
 
-    `due_ms` is by the wall clock here. `delay_ms` helps workers whose clocks are behind that clock
-    and who would wait too long. A worker whose clock is ahead makes the task runnable too early.
+    `due_ms` is by the wall clock of this machine. With `delay_ms`, workers whose clocks are behind
+    it do not wait too long. A worker whose clock is ahead makes the task runnable too early.
     """
     entry = Entry(claim.rank, claim.task, claim.n + 1, claim.a + 1)
     if due_ms is None:
@@ -204,10 +189,8 @@ def fail_again(
 def fail_for_good(
     claim: Claim, failure: bytes, dead: Dead, *, has_result: bool = False
 ) -> Step[bool]:
-    """The operations that make a task dead: it is out of attempts and keeps its edges for a retry.
-
-    `has_result`: an operator has decided that it fails, by a `result` that goes now.
-    """
+    """Make a task dead: it is out of attempts, and keeps its edges for a retry. `has_result`: an
+    operator has decided that it fails, by a `result` that is deleted now."""
     then: list[Op] = []
     if has_result:
         then = [Delete(f"{claim.task_path}/result"), *undelivered_ops(claim.task_path)]
@@ -219,9 +202,9 @@ def fail_for_good(
 
 
 def undelivered_ops(task_path: str) -> list[Op]:
-    """The operations after which the task has no mark of a delivery, whether it had one or not.
+    """Prove that the task has no mark `delivered`.
 
-    Somebody else may have delivered its `result` since it was read. A retry that found the mark
+    Another worker may have delivered its `result` since it was read. A retry that found the mark
     would take its own outcome for delivered, and not keep it.
     """
     mark = f"{task_path}/{DELIVERED}"
@@ -229,14 +212,14 @@ def undelivered_ops(task_path: str) -> list[Op]:
 
 
 def postpone(claim: Claim, due_ms: int, later: str) -> Step[bool]:
-    """Give back the claim of a task that may not run yet: it is runnable again at `due_ms`, by the
-    server's clock. No attempt is used up."""
+    """Hand back a task that may not run before `due_ms` by the server's clock. That uses up no
+    attempt."""
     name = delayed_name(due_ms, claim.plan, claim.next_entry, claim.queue)
     return bool((yield from _end([_ending(claim, [Create(f"{later}/{name}")], b"")])))
 
 
 def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
-    """Hand claims back unused, which costs no attempt. Returns how many were still held."""
+    """Hand claims back, which uses up no attempt. Returns how many were still held."""
     entries = [entry_path(claim.plan_path, claim.queue, claim.next_entry) for claim in claims]
     endings = [
         _ending(claim, [Create(entry)], log) for claim, entry in zip(claims, entries, strict=True)
@@ -250,10 +233,9 @@ def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
 class Cleared(NamedTuple):
     """The result of clearing a claims node.
 
-    `released` has the path of each released task, and the number that its next claim gets.
-    `strange`: the claims node stays, because it holds something that zkplan did not make. `shut`:
-    it stays with claims or records that an access list forbids to read, release or settle; for
-    each, why.
+    `released` has the path of each released task and the N of its next claim. `strange`: the claims
+    node stays, because somebody made a znode below it. `shut` has a reason for each claim or record
+    that cannot be released or settled, such as an access list: then the claims node stays, too.
     """
 
     released: list[tuple[str, int]]
@@ -271,13 +253,12 @@ class ClaimsNodes(NamedTuple):
 
 
 def orphaned_claims(paths: Paths, watch: bool = False) -> Step[ClaimsNodes]:
-    """Return the living workers, the claims nodes whose worker is gone, and the leases.
+    """List the living workers, the claims nodes whose worker is gone, and the leases.
 
-    Claims nodes are listed first. A registration and its claims node are created together, so a
-    claims node without a worker belongs to one that is gone. If a lagging server shows fewer
-    workers, the check in each clearing transaction refuses it. Only a registration with a claims
-    node counts as a worker: a znode of somebody else would be left duties that it never does.
-    Leases have no worker, and end by time alone (`leases`).
+    Claims nodes are listed first. A registration is created with its claims node, so a claims node
+    without a worker belongs to one that is gone. If a lagging server shows fewer workers, the check
+    in each clearing transaction refuses it. A znode that somebody else made under `workers` has no
+    claims node, so it gets no duties.
     """
     if watch:
         claims_nodes = yield ReadChildren(paths.claims, watch=True)
@@ -289,24 +270,21 @@ def orphaned_claims(paths: Paths, watch: bool = False) -> Step[ClaimsNodes]:
     living = set(workers or ())
     leases = {name for name in claims_nodes or () if parse_lease(name) is not None}
     found = set(claims_nodes or ()) - leases
-    # A service is registered, and runs nothing: no share of the work is left to it.
+    # A service runs nothing, so it gets no share of the work.
     workers_here = {name for name in living & found if not name.startswith(SERVICE)}
     return ClaimsNodes(sorted(workers_here), sorted(found - living), sorted(leases))
 
 
 def clear_claims(paths: Paths, worker: str, guard: Sequence[Op] = ()) -> Step[Cleared]:
-    """Release all claims and settle all pending records of a worker that is gone, then delete its
-    claims node.
-
-    `guard` starts each transaction, and proves that it is gone; by default that it is not
-    registered.
-    """
+    """Release all claims of a worker that is gone, settle its pending records, and delete its
+    claims node. `guard` starts each transaction, and proves that the worker is gone; by default,
+    that it is not registered."""
     gone = Registration(paths, worker, iter(()))
     names = yield ReadChildren(gone.claims_path)
     if names is None:
         return Cleared([], gone=True)
     failpoints.reach("clear.listed")
-    # The same transaction proves that the worker is gone; an ephemeral cannot be created over it.
+    # Refused while the registration exists.
     guard = guard or [Create(gone.worker_path), Delete(gone.worker_path)]
     claims = [(name, parsed) for name in sorted(names) if (parsed := parse_claim(name)) is not None]
     released: list[tuple[str, int]] = []
@@ -334,16 +312,14 @@ def clear_claims(paths: Paths, worker: str, guard: Sequence[Op] = ()) -> Step[Cl
 def _releases(
     gone: Registration, claims: list[tuple[str, ClaimName]], shut: list[str]
 ) -> Step[list[tuple[Ending, int]]]:
-    """How each claim ends, and the number that its task's next claim gets.
-
-    `shut` gets why some may not be read; a later clearing releases these.
-    """
+    """How each claim ends, and the N of the task's next claim. `shut` gets the reason for each that
+    cannot be read: a later clearing releases it."""
     reads: list[ReadData | ReadChildren] = []
     for name, parsed in claims:
         path = gone.paths.task(parsed.plan, parsed.task)
         parts = (path, f"{path}/owner", f"{path}/started-{parsed.n}")
         reads += [ReadData(f"{gone.claims_path}/{name}"), *map(ReadData, parts)]
-    # Strict, because a claim that is deleted without an entry in its place loses a task.
+    # Strict: to delete a claim without an entry in its place would lose the task.
     nodes = yield from or_error(ask(ReadMany(reads, strict=True)))
     found: list[tuple[Ending, int]] = []
     if isinstance(nodes, ZkplanError):
@@ -360,10 +336,10 @@ def _releases(
         path, then = gone.paths.task(parsed.plan, parsed.task), list[Op]()
         facts = claim_facts(claim.data)
         if task is not None:
-            # An attempt is used up only if the function is known to have started. Most tasks that a
-            # worker has claimed when it dies have not started, and must not run out of attempts.
+            # Most tasks that a lost worker had claimed have not started. They must not run out of
+            # attempts, so an attempt is used up only if the function is known to have started.
             entry = Entry(facts.rank, parsed.task, parsed.n + 1, facts.a + (started is not None))
-            # The check refuses the entry if the task was removed since it was read.
+            # No entry without a task: it may have been removed since it was read.
             plan_path = gone.paths.plan(parsed.plan)
             then = [Check(path), Create(entry_path(plan_path, facts.queue, entry))]
         permits = facts.permit_paths(gone.paths, parsed.plan)
@@ -375,14 +351,14 @@ def _releases(
 
 
 def _settle(gone: Registration, pending: str, guard: Sequence[Op]) -> Step[Published]:
-    """Publish the tasks of a pending record that are at K.
+    """Publish the complete tasks of a pending record, and delete it.
 
-    The record is read before the versions. So if a dependent is below K, its last delivery is still
-    to come, and brings a pending record of its own.
+    The record is read before the versions. So if a dependent is not complete, its last delivery is
+    still to come, and makes a pending record of its own.
     """
     node = yield ReadData(pending)
     if node is None:
         return Published([])
     failpoints.reach("clear.pending")
-    full = yield from still_full(gone, list(dict.fromkeys(pending_dependents(node.data))))
-    return (yield from publish(gone, full, pending, NO_ALLOWANCE, guard))
+    complete = yield from still_complete(gone, list(dict.fromkeys(pending_dependents(node.data))))
+    return (yield from publish(gone, complete, pending, NO_ALLOWANCE, guard))

@@ -25,7 +25,7 @@ from .edges import Edge, delivery_ops, misplaced
 
 #: How many values a load reads at first, while their sizes are unknown.
 VALUES_FIRST = 32
-#: Bytes that one answer may have, estimated by the largest value in the answer before.
+#: The most bytes of an answer, estimated by the largest value in the answer before.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -33,12 +33,11 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 class Loaded:
     """A claimed task and everything that was read of it.
 
-    `edges` maps each `prov-` to the dependent that it leads to. `others` are the other children
-    that its commit deletes, and `below` what somebody else made below those. `result` is set if the
-    outcome is fixed already, by a wide delivery that has begun or by an operator: then the function
-    does not run. `damage` says what the protocol would never leave like that. `arguments` are
-    as `edges.argument_of` makes them. `refused`: one of them has another source than the
-    definition names.
+    `edges` maps each `prov-` to the dependent that it leads to. `others` are the other children,
+    which its commit deletes. `result` is set if the outcome is fixed already, by a wide delivery
+    that has begun or by an operator: then the function does not run. `damage` says what the
+    protocol would never leave like that. `arguments` are as `edges.argument_of` makes them.
+    `refused`: one of them has another source than the definition names.
     """
 
     claim: Claim
@@ -51,13 +50,12 @@ class Loaded:
     logs: list[bytes] = field(default_factory=list)
     damage: str = ""
     refused: PayloadRefused | None = None
-    below: Sequence[str] = ()
-    #: What a delivery was refused for want of: a dependent, its `dep-` or its `ready`, which
-    #: somebody has deleted by hand. The rest is delivered.
+    #: What somebody has deleted by hand of its dependents, so that a delivery was refused: a task,
+    #: its `dep-` or its `ready`. The rest is delivered.
     torn: frozenset[str] = frozenset()
 
     def leads_nowhere(self, edge: Edge) -> bool:
-        """Whether the dependent was deleted. Its number never comes back."""
+        """Whether the dependent was deleted by hand. Its number never comes back."""
         return f"{self.claim.plan_path}/task-{edge.task}" in self.torn
 
     def counts(self, edge: Edge) -> bool:
@@ -68,8 +66,8 @@ class Loaded:
         return not (self.leads_nowhere(edge) or ready in self.torn)
 
     def tear(self, path: str) -> bool:
-        """Whether a delivery along one of the edges was refused because `path` is missing. It is
-        left out from now on: this task must not fail because another one was damaged."""
+        """Whether a delivery was refused because somebody deleted `path` of a dependent. It is left
+        out from now on: this task must not fail because another one was damaged."""
         for _, edge in self.edges:
             dependent = f"{self.claim.plan_path}/task-{edge.task}"
             if path == f"{dependent}/arg-{edge.position}":
@@ -82,7 +80,7 @@ class Loaded:
         return False
 
     def delivery_ops(self, prov: str, edge: Edge, argument: bytes) -> list[Op]:
-        """Deliver along one of the edges. The last operation but one counts the arrival."""
+        """Deliver along an edge. The last operation but one counts the arrival."""
         claim = self.claim
         ops = delivery_ops(claim.plan_path, claim.task_path, prov, edge, argument)
         if not self.torn:
@@ -91,21 +89,20 @@ class Loaded:
             return ops[-1:]
         made = list[Op]()
         for op in ops:
-            # That it is still missing is proved: a check may have put it back meanwhile (S2).
+            # Prove that it is still missing: a check may have put it back (S2).
             made += [Create(op.path), Delete(op.path)] if op.path in self.torn else [op]
         return made
 
     def release_ops(self) -> list[Op]:
-        """The fence: the operations that delete the claim and its mark."""
+        """The fence: delete the claim, its mark and its permits."""
         ops: list[Op] = [Delete(self.claim.path)]
         if self.owner:
             ops.append(Delete(f"{self.claim.task_path}/owner"))
-        ops += self.claim.permit_ops
-        return [*map(Delete, self.below), *ops] if self.below else ops
+        return ops + self.claim.permit_ops
 
 
 class Reading:
-    """One task while it is read, before it is known which claim it belongs to."""
+    """A task while it is read, before its claim is known."""
 
     __slots__ = (
         "arguments", "damage", "edges", "logs", "missing", "names", "others", "owner", "record",
@@ -141,7 +138,7 @@ class Reading:
         """Take the data of `names`."""
         for name, node in zip(self.names, nodes, strict=True):
             if node is None:
-                # An edge may vanish: an earlier worker may still be delivering a wide delivery.
+                # An earlier worker may still deliver along its edges.
                 if not name.startswith("prov-"):
                     self.damage = f"{name} vanished while it was read"
             elif name.startswith("prov-"):
@@ -157,10 +154,10 @@ class Reading:
                 self.logs.append(node.data)
 
     def loaded(self, claim: Claim) -> Loaded:
-        """Return what was read, as the task of `claim`."""
+        """What was read, as the task of `claim`."""
         positions = sorted(self.arguments)
         if self.result is not None:
-            pass  # its function does not run, and an operator may have cut some of its edges
+            pass  # its function does not run, and an operator may have cut edges
         elif self.missing:
             self.damage = f"{self.missing[0]} is still missing"
         elif positions and not (
@@ -170,7 +167,8 @@ class Reading:
             self.damage = f"it has arguments at {', '.join(positions[:5])}, with a gap"
         arguments = [self.arguments[position] for position in positions]
         if self.result is None and not self.missing and not self.damage:
-            self.refused = _refused(self.task_path, self.record, arguments)
+            wrong = misplaced(self.record, arguments)
+            self.refused = PayloadRefused(f"{self.task_path}/{wrong}") if wrong else None
         return Loaded(
             claim,
             self.record,
@@ -185,10 +183,11 @@ class Reading:
         )
 
     def inherited(self, claim: Claim, position: str, argument: bytes) -> Loaded | None:
-        """The task after the commit that delivered `argument`, its last one, and claimed it.
+        """The task after the commit that delivered its last `argument` and claimed it; None if what
+        was read ahead does not fit.
 
         S3: one transaction created the argument and the claim, and a definition never changes, so
-        nothing needs to be read again. Returns None if what was read ahead does not fit.
+        nothing needs to be read again.
         """
         if self.damage or self.owner or self.result or self.missing != [f"dep-{position}"]:
             return None
@@ -200,11 +199,9 @@ class Reading:
         return self.loaded(claim)
 
     def run_ahead(self, claim: Claim, position: str, argument: bytes) -> Loaded | None:
-        """The task with `argument` as its last one, before any transaction delivers that.
-
-        `claim` says which task it is; it is no znode. The commit deletes the `dep-` of the argument
-        with the other children. Returns None if the task cannot be run ahead.
-        """
+        """The task with its last `argument`, before a transaction delivers that; None if it cannot
+        be run ahead. No znode has the path of `claim`. The commit deletes the `dep-` with the other
+        children."""
         if "incomplete" in self.others:
             return None
         loaded = self.inherited(claim, position, argument)
@@ -216,13 +213,8 @@ class Reading:
         return loaded
 
 
-def _refused(task_path: str, record: bytes, arguments: Sequence[bytes]) -> PayloadRefused | None:
-    told = misplaced(record, arguments) if arguments else ""
-    return PayloadRefused(f"{task_path}/{told}") if told else None
-
-
 def following(before: Claim, edge: Edge) -> Claim:
-    """What stands for a claim while the dependent at `edge` is run ahead. No znode has its path."""
+    """In place of a claim while the dependent at `edge` is run ahead. No znode has its path."""
     return Claim(
         plan=before.plan,
         task=edge.task,
@@ -236,13 +228,12 @@ def following(before: Claim, edge: Edge) -> Claim:
     )
 
 
-#: The answers to `first_reads`, which were sent right after the transaction that made the claims.
+#: The answers to `first_reads`.
 FirstReads = list[Any]
 
 
 def first_reads(claims: list[Claim]) -> list[ReadData | ReadChildren]:
-    """Reads of the definition and the children of each task, then of the claims nodes of the
-    claims."""
+    """Read the definition and the children of each task, then the claims nodes."""
     return _task_reads([claim.task_path for claim in claims]) + _claims_nodes(claims)
 
 
@@ -254,12 +245,11 @@ def _claims_nodes(claims: list[Claim]) -> list[ReadData | ReadChildren]:
 
 
 def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loaded]]:
-    """Read definitions, arguments and edges of `claims`. Claims that were lost meanwhile are left
-    out.
+    """Read definitions, arguments and edges of `claims`, but those that were lost meanwhile.
 
     S3: the claims node is listed after the last argument was read. If it still holds the claim,
-    everything that was read belongs to this attempt. Claims whose task was removed with its plan
-    are deleted. Raises ZooKeeperError if an access list forbids one of the reads.
+    everything that was read belongs to this attempt. Deletes claims whose task was removed with its
+    plan. Raises ZooKeeperError if an access list forbids a read.
     """
     answers = read if read is not None else (yield from read_all(first_reads(claims)))
     failpoints.reach("load.between")
@@ -283,7 +273,7 @@ def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loade
 
 
 def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
-    """Read tasks that this worker may inherit soon. Returns those that exist, by task number."""
+    """Read tasks that this worker may inherit soon. Returns those that exist by their numbers."""
     paths = [f"{plan_path}/task-{task}" for task in tasks]
     answers = yield from read_all(_task_reads(paths))
     readings, _ = yield from _read_rest(paths, answers, [])
@@ -299,7 +289,7 @@ def _task_reads(task_paths: list[str]) -> list[ReadData | ReadChildren]:
 def _read_rest(
     task_paths: list[str], answers: list[Any], last: list[ReadData | ReadChildren]
 ) -> Step[tuple[list[Reading | None], list[Any]]]:
-    """Read the data of the children. The reads in `last` come after all others."""
+    """Read the data of the children, then `last`."""
     readings: list[Reading | None] = []
     for path, node, children in zip(task_paths, answers[::2], answers[1::2], strict=False):
         exists = node is not None and children is not None
@@ -311,7 +301,7 @@ def _read_rest(
 
 
 def read_names(readings: list[Reading], last: list[ReadData | ReadChildren]) -> Step[list[Any]]:
-    """Read the data of the `names` of each reading, then `last`. Returns the answers to `last`."""
+    """Read the `names` of each reading, then `last`. Returns the answers to `last`."""
     reads: list[ReadData | ReadChildren] = [
         ReadData(f"{reading.task_path}/{name}") for reading in readings for name in reading.names
     ]
@@ -324,17 +314,15 @@ def read_names(readings: list[Reading], last: list[ReadData | ReadChildren]) -> 
 
 
 def drop_claim(claim: Claim) -> Step[None]:
-    """Delete a claim whose task is gone, and give its permits back."""
+    """Delete a claim whose task is gone, with its permits."""
     while not isinstance(answer := (yield Multi([Delete(claim.path), *claim.permit_ops])), Applied):
         if not claim.lacks(answer):
             return
 
 
 def drop_removed(claims: list[Claim]) -> Step[set[str]]:
-    """Delete those of `claims` whose task was removed: a commit would have deleted the claim, too.
-
-    A missing task stays missing, because its number never comes back.
-    """
+    """Delete those of `claims` whose task was removed. A commit would have deleted the claim, too,
+    and the number of a task never comes back. Returns their paths."""
     removed = set()
     for claim in claims:
         if (yield ReadData(claim.task_path)) is None:
@@ -343,12 +331,14 @@ def drop_removed(claims: list[Claim]) -> Step[set[str]]:
     return removed
 
 
-def read_all(reads: Sequence[ReadData | ReadChildren], strict: bool = True) -> Step[list[Any]]:
-    """Read in batches whose answers are small enough for the memory of the server.
+def read_all(
+    reads: Sequence[ReadData | ReadChildren], strict: bool | None = True
+) -> Step[list[Any]]:
+    """Read in batches whose answers fit the memory of the server.
 
-    Nothing limits the answer to a batch of reads: a hundred results of half a megabyte crash a
-    server with the usual heap. The sizes seen so far decide how many values the next batch asks
-    for. `strict`: see ReadMany.
+    Nothing else limits the answer to a batch: a hundred results of half a megabyte crash a server
+    with the usual heap. So the sizes read so far decide how many values the next batch reads.
+    `strict`: see ReadMany.
     """
     answers: list[Any] = []
     values = VALUES_FIRST
@@ -372,7 +362,7 @@ def read_small(
 
 
 def values_next(found: Sequence[Any]) -> int:
-    """How many values the next request may ask for, after one with these answers."""
+    """How many values the next request may read after these answers."""
     largest = max((len(node.data) for node in found if isinstance(node, Node)), default=0)
     return max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // max(1, largest)))
 
@@ -380,9 +370,9 @@ def values_next(found: Sequence[Any]) -> int:
 def _batch(
     reads: Sequence[ReadData | ReadChildren], start: int, values: int
 ) -> Sequence[ReadData | ReadChildren]:
-    """The next reads. At most `values` of them are of users' data: definitions, arguments, logs."""
+    """The next reads, at most `values` of them of users' data: definitions, arguments, logs."""
     if len(reads) - start <= min(values, READS_PER_REQUEST):
-        return reads[start:]  # whatever they are of
+        return reads[start:]
     end = start
     while end < len(reads) and end - start < READS_PER_REQUEST:
         read = reads[end]

@@ -1,8 +1,8 @@
 """The indexes of active and of failed plans.
 
 A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
-ready creates its entry, and the transaction that ends it deletes the entry (S14). A scan puts back
-an entry that somebody deleted by hand.
+ready creates its entry, and the one that ends it deletes the entry (S14). A scan puts back an entry
+that somebody deleted by hand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..interference import delete_below
 from ..layout import Paths, active_entry, failed_entry, parse_number
 from ..requests import (
     Applied,
@@ -33,8 +32,8 @@ from .plans_and_queues import ended_at, readable_record
 
 
 class EndedPlan(NamedTuple):
-    """A plan that has ended for good: when, in seconds since 1970 of the server, and the retention
-    that its author gave it. It is infinite where the plan's record cannot be read."""
+    """A plan that has ended: when, in seconds since 1970 of the server, and the retention that its
+    author gave it, infinite if its record cannot be read."""
 
     number: str
     ended: float
@@ -42,7 +41,7 @@ class EndedPlan(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The result of a scan: plans that have ended for good, and why others could not be indexed."""
+    """The result of a scan: plans that have ended, and why others could not be indexed."""
 
     ended: list[EndedPlan]
     shut: list[str]
@@ -55,10 +54,10 @@ def list_active(paths: Paths, watch: bool = False) -> Step[list[str]]:
 
 
 def entering(plan_path: str, ready: Node) -> list[Op]:
-    """The operations that put a ready plan into the index, given its `ready` as it was read.
+    """Put a ready plan into the index, given its `ready` as it was read.
 
-    They raise the version of `ready`, so a client that cancels or ends the plan without having seen
-    the entry is refused (S14). A late copy is refused by that version, or because the plan is done.
+    They raise the version of `ready`, which refuses a cancel or an end that has read no entry
+    (S14). That version, or `done`, refuses a late copy.
     """
     done = f"{plan_path}/done"
     return [
@@ -70,20 +69,16 @@ def entering(plan_path: str, ready: Node) -> list[Op]:
 
 
 def cleared(plan_path: str, refused: Refused) -> Step[bool]:
-    """Whether the entry was to blame for a reason that may pass: somebody else has made znodes
-    below it, or deleted the whole index."""
-    if refused.path != active_entry(plan_path):
+    """Whether a transaction was refused because the entry, or the whole index, is gone. Makes the
+    index anew."""
+    if refused.path != active_entry(plan_path) or refused.reason is not Reason.NO_NODE:
         return False
-    if refused.reason is Reason.NO_NODE:
-        yield Multi([Create(refused.path.rpartition("/")[0])])
-    elif refused.reason is Reason.NOT_EMPTY:
-        yield from delete_below(refused.path)
-    return refused.reason in (Reason.NO_NODE, Reason.NOT_EMPTY)
+    yield Multi([Create(refused.path.rpartition("/")[0])])
+    return True
 
 
 def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
-    """Put those of `plans` into the index that are ready, neither done nor cancelled, and missing
-    there."""
+    """Put those of `plans` into the index that are active and missing there."""
     found = Scanned([], [])
     nodes = yield ReadMany([ReadData(f"{paths.plan(plan)}/ready") for plan in plans])
     ready = [(plan, node) for plan, node in zip(plans, nodes, strict=True) if node is not None]
@@ -109,15 +104,15 @@ def _index(plan_path: str, ready: Node, found: Scanned) -> Step[None]:
     if isinstance(answer, Applied):
         return
     yield from cleared(plan_path, answer)  # the next scan tries again
-    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
-        found.shut.append(f"{plan_path} is ready, but cannot be put into the index: {answer.told}")
+    if not answer.is_race:
+        found.shut.append(f"{plan_path} is ready, but cannot be put into the index: {answer.why}")
 
 
 # ---- The index of plans that have failed: those that ended with dead tasks, or at their deadline.
 #
-# It is for people, so that no view has to read all plans that have ended. The transaction that ends
-# a plan so makes its entry, and the one that reopens it deletes that (S25). `ROOT/failed` exists
-# from the first such end on.
+# It is for views, which would have to read all plans that have ended. The transaction that ends a
+# plan makes its entry, and the one that reopens it deletes the entry (S25). `ROOT/failed` exists
+# from the first failed plan on.
 
 
 def list_failed(paths: Paths) -> Step[list[str]]:
@@ -146,14 +141,11 @@ class Entry:
         return [] if self._is_gone else [Delete(self._path)]
 
     def cleared(self, refused: Refused) -> Step[bool]:
-        """Whether it was to blame that a transaction with one of these was refused. If so, another
-        try begins with what is known now."""
+        """Whether the entry was why a transaction was refused: then it can be built again."""
         if refused.path != self._path:
             return False
         if refused.reason is Reason.NODE_EXISTS:
-            self._stands = True  # somebody else has made it
-        elif refused.reason is Reason.NOT_EMPTY:
-            yield from delete_below(self._path)
+            self._stands = True  # somebody else made it
         elif refused.reason is Reason.NO_NODE:
             self._stands, self._is_gone = False, True
             yield Multi([Create(self._path.rpartition("/")[0])])

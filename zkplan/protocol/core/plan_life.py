@@ -18,7 +18,6 @@ from ..fields import (
     require_proven,
     to_json,
 )
-from ..interference import below
 from ..layout import HISTORY, PLAN_FIXED, QUEUES, active_entry, author_mark
 from ..records import (
     PlanRecord,
@@ -47,7 +46,7 @@ from ..requests import (
     SetData,
     Step,
 )
-from ..transactions import REFUSALS_MAX, rejected, too_busy
+from ..transactions import REFUSALS_MAX, is_applied, rejected, require_race, too_busy
 from .add import task_count
 from .plan_indexes import Entry as FailedEntry
 from .plan_indexes import cleared
@@ -55,27 +54,23 @@ from .plans_and_queues import read_queues, readable_record, record_in, require_k
 
 #: Why a worker cancels a plan.
 DEADLINE_PASSED = "its deadline has passed"
-#: Refusals that another client's change explains: read again. Any other refusal would repeat for
-#: ever.
-_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 
 
 class PlanStatus(NamedTuple):
-    """A plan in numbers. The number of reads does not depend on the size of the plan.
+    """A plan in numbers.
 
     `state` is `defining`, `running`, `paused`, `cancelled`, `done` or `failed`. A plan has failed
-    when tasks have failed for good, and nothing else can run until they are retried: with
-    on_failure="cascade" it has ended then. `tasks` counts the unfinished tasks. `runnable` and
-    `dead` (failed for good, by themselves or by a task that they depend on) are among them.
-    `outcomes` counts kept results and final failures. `added` counts all tasks ever added,
-    `finished` those that have finished. `created` is the time of creation, in wall-clock seconds
-    since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are as its
-    author gave them, `reason` says why it was cancelled, where that was by its deadline. `weight`
-    and `priority` are as they count now. `skipped` counts skipped tasks, since an import. `ended`
-    is when it was done, or imported as done, by the clock of ZooKeeper, and None before.
-    `retried` is how often it has run again after its end. `unread` says why its record cannot be
-    read here, such as another format, and is empty where it can: then it has no name, and what its
-    author gave it is not known.
+    if tasks have failed for good, and nothing else can run until they are retried: with
+    on_failure="cascade" it has ended then. `tasks` counts the unfinished tasks, among them
+    `runnable` and `dead` ones (failed for good, by themselves or by a task that they depend on).
+    `outcomes` counts kept results and final failures, `added` all tasks ever added, `finished`
+    those that have finished. `created` is in wall-clock seconds since 1970 of the machine that
+    created the plan. `key`, `not_before` and `deadline` are as its author gave them; `weight` and
+    `priority` as they count now. `reason` says why it was cancelled, if that was by its deadline.
+    `skipped` counts skipped tasks, since an import. `ended` is when it was done, or imported as
+    done, by the clock of ZooKeeper; None before. `retried` counts how often it ran again after its
+    end. `unread` says why its record cannot be read here, such as another format; then it has no
+    name, and what its author gave it is not known. Empty if it can be read.
     """
 
     name: str
@@ -104,10 +99,8 @@ class PlanStatus(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more of it runs, unless it is retried: done, failed for good, cancelled.
-
-        A plan that has failed with on_failure="hold" has not ended: its dependents wait.
-        """
+        """Whether nothing more of it runs unless it is retried: it is done or cancelled, or has
+        failed with on_failure="cascade". With "hold" the dependents of what failed still wait."""
         return self.ended is not None or self.state == "cancelled"
 
     def _repr_html_(self) -> str:
@@ -119,16 +112,15 @@ class PlanStatus(NamedTuple):
 
 
 def status(plan_path: str) -> Step[PlanStatus]:
-    """Read the status, mostly with one batch of reads. Raises PlanNotFound. Of a plan that has
-    not ended it never says `failed`, but `running`."""
+    """Read the status, mostly with one batch of reads, however large the plan is. Raises
+    PlanNotFound. The state of a plan that has not ended is never `failed`."""
     names = ("ready", "done", *PLAN_FIXED, QUEUES, HISTORY)
     around = [ReadData(f"{plan_path}/{name}") for name in names]
     while True:
-        # A batch of reads need not be a snapshot, and some servers only take single reads. Tasks
-        # are counted as the children that are not in `names`. If one of `names` were made or
-        # deleted between two reads, the count would be off by one. So they are read before and
-        # after the plan, until both agree. Each of them is made once and deleted once, so this
-        # ends.
+        # Tasks are counted as the children that are not in `names`. A batch of reads need not be a
+        # snapshot: if one of `names` is made or deleted between two reads, the count is wrong. So
+        # they are read before and after the plan, until both agree. Each is made once and deleted
+        # once, so this ends.
         nodes = yield ReadMany([*around, ReadData(plan_path), *around])
         before, plan, after = nodes[: len(names)], nodes[len(names)], nodes[len(names) + 1 :]
         if plan is None:
@@ -146,8 +138,8 @@ def status(plan_path: str) -> Step[PlanStatus]:
     if done is not None and not isinstance(done.data, Unproven):
         state = "failed" if dead is not None and dead.child_count else "done"
     tasks = plan.child_count - sum(node is not None for node in after)
-    # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
-    # A retry after the end deletes `done`, and makes `add-count` anew.
+    # Besides finished tasks only `add-count` is ever deleted, by the end or by a cancel. A retry
+    # after the end deletes `done`, and makes `add-count` anew.
     adds_gone = state in ("done", "failed", "cancelled") and adds is None
     retried = (share_from_bytes(ready.data).retried or 0) if ready is not None else 0
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone - 2 * retried
@@ -172,7 +164,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
         reason=control_reason(ready.data) if ready is not None and state == "cancelled" else "",
         weight=weight,
         priority=priority,
-        # Each skip writes this znode once; nothing else does.
+        # Only skips write this znode, once each.
         skipped=outcomes.version if outcomes is not None else 0,
         ended=done.created_ms / 1000 if state in ("done", "failed") and done is not None else None,
         retried=retried,
@@ -181,13 +173,13 @@ def status(plan_path: str) -> Step[PlanStatus]:
 
 
 def cascades(plan: Node) -> bool:
-    """Whether failures go on to the dependents, as the record of this plan says."""
+    """Whether failures go to the dependents, by the record of this plan."""
     record = readable_record(plan.data)
     return record is not None and record.on_failure == "cascade"
 
 
 def failed_tasks(done: bytes) -> int:
-    """How many tasks had failed when the plan ended, as `done` says; 0 where it says nothing."""
+    """How many tasks had failed when the plan ended, as `done` says; 0 if it cannot be read."""
     try:
         return as_whole_from_0(from_json(done, "the end of a plan").get("failed")) or 0
     except PayloadUndecodable:
@@ -195,11 +187,11 @@ def failed_tasks(done: bytes) -> int:
 
 
 def mark_ready(plan_path: str) -> Step[None]:
-    """Let the plan run, and put it into the index for workers. Repeating it does no harm.
+    """Let the plan run, and put it into the index. Repeating it does no harm.
 
-    Raises PlanNotFound, PlanCancelled. Raises TransactionRejected or ServerFull; then the plan does
-    not run. Raises PayloadUndecodable if the plan's record cannot be read here: workers that have
-    its key would not believe this client.
+    Raises PlanNotFound, PlanCancelled, TransactionRejected, ServerFull; and PayloadUndecodable if
+    the record of the plan cannot be read here: workers with its sealing key would not accept what
+    this client writes.
     """
     plan = yield ReadData(plan_path)
     data = plan.data if plan is not None else b""
@@ -214,9 +206,9 @@ def mark_ready(plan_path: str) -> Step[None]:
         if isinstance(answer, Applied):
             return
         if any(answer.path == mark.path for mark in marks):
-            marks = []  # its author is gone, and somebody else marks it ready
+            marks = []  # the mark of the author is gone
         elif answer.path == entry and answer.reason is Reason.NODE_EXISTS:
-            enter = Check(entry)  # zkplan makes none before `ready`; somebody else's is used
+            enter = Check(entry)  # somebody else made it, so it is used
         elif (yield from cleared(plan_path, answer)):
             enter = Create(entry)
         else:
@@ -232,7 +224,7 @@ def mark_ready(plan_path: str) -> Step[None]:
 
 
 def _author_marks(plan_path: str, plan: Node | None) -> list[str]:
-    """The mark of its author, which only a plan with a key has."""
+    """The mark of the author of a plan with a key."""
     if plan is None or b'"key"' not in plan.data:
         return []
     try:
@@ -248,10 +240,9 @@ def change_state(
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index. `reason` is for people. Raises PayloadUndecodable if the plan's record is sealed with a
-    key that is not known here: those who have it would not believe this client. `of_any_key`: go
-    on, because the plan is removed next. A state that was not sealed for its place is refused as
-    well, but for a cancel, which replaces it.
+    index. `reason` is for people. Raises PayloadUndecodable if the record of the plan is sealed
+    with a key that is not known here, unless `of_any_key`, for a removal; and if its state was not
+    sealed for its place, unless a cancel replaces it.
     """
     entry_path, in_failed = active_entry(plan_path), FailedEntry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -278,7 +269,7 @@ def change_state(
                 require_opened(f"{plan_path}/ready", ready.data)  # it may have been cancelled
             now = control_from_bytes(ready.data)
             if now == state:
-                # One member says so, but it may be behind: the state may have changed since.
+                # The server that was asked may be behind.
                 ops.append(Check(f"{plan_path}/ready", ready.version))
             elif now == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
@@ -286,8 +277,6 @@ def change_state(
                 data = control_to_bytes(state, reason, share_from_bytes(ready.data))
                 ops.append(SetData(f"{plan_path}/ready", data, ready.version))
         if state == "cancelled" and adds is not None:
-            # zkplan makes no znodes below it. Somebody else's must not keep the plan running.
-            ops += [Delete(path) for path in (yield from below(f"{plan_path}/add-count"))]
             ops.append(Delete(f"{plan_path}/add-count"))
         if state == "cancelled" and entry is not None:
             ops.append(Delete(entry_path))
@@ -298,8 +287,7 @@ def change_state(
             return
         if (yield from cleared(plan_path, answer)) or (yield from in_failed.cleared(answer)):
             continue
-        if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
-            raise rejected(f"changing {plan_path} to {state}", answer)
+        require_race(answer, f"changing {plan_path} to {state}")
     raise too_busy(f"changing {plan_path}")
 
 
@@ -307,10 +295,8 @@ def cancel_as_read(
     plan_path: str, ready: Node, adds: Node, indexed: bool, dead: Sequence[str]
 ) -> Step[bool]:
     """Cancel a plan in which nothing can run, as was proved after these were read. Returns whether
-    it is cancelled.
-
-    It is refused if a task was added since (the version of `add-count`), retried (its dead letter
-    is gone), or if the plan was changed (the version of `ready`). Raises AccessDenied.
+    it is cancelled: not if a task was added since (the version of `add-count`) or retried (its dead
+    letter is gone), or if the plan was changed (the version of `ready`). Raises AccessDenied.
     """
     ops: list[Op] = [Check(f"{plan_path}/dead/{number}") for number in dead]
     ops.append(SetData(f"{plan_path}/ready", control_to_bytes("cancelled"), ready.version))
@@ -325,15 +311,15 @@ def cancel_as_read(
 
 
 def _as_read(path: str, ready: Node) -> Op:
-    """Demands that the state is as it was read. With keys its first version says nothing, so the
-    state follows here where its maker has died in between: else nobody would believe the end."""
+    """Check that the state is as it was read. With sealing keys its first version says nothing: if
+    its maker died before the second, the state is written here, or nobody would accept the end."""
     if is_starting(ready.data):
         return SetData(path, control_to_bytes("running"), ready.version)
     return Check(path, ready.version)
 
 
 def _end(when: float, failed: int, ready: Node) -> bytes:
-    """With how often the plan was retried before: an earlier end must not be taken for a later."""
+    """The data of `done`. With `retried`, an earlier end is not taken for a later one."""
     retried = share_from_bytes(ready.data).retried
     return to_json({"when": when, "failed": failed} | ({"retried": retried} if retried else {}))
 
@@ -341,12 +327,11 @@ def _end(when: float, failed: int, ready: Node) -> bytes:
 def finish(plan_path: str, when: float) -> Step[bool]:
     """Create `done` if no task is left that may run. Returns whether the plan is done.
 
-    Where failures cascade, tasks that have failed stay, dead. `add-count` is read before the tasks
-    are counted, and deleted at the version read: so an add in between causes a refusal (S7). If
-    adds keep coming, a later commit or a check ends the plan. Raises PayloadRefused if `done`
-    stands and nobody with a key has made it.
+    Where failures cascade, failed tasks stay, dead. `add-count` is read before the tasks are
+    counted, and deleted at that version, so an add in between refuses this (S7). If adds keep
+    coming, a later commit or a check ends the plan. Raises PayloadRefused for a forged `done`.
     """
-    # The queues are read after the plan: if they were made in between, the plan did not count them.
+    # The queues are read after the plan: if made in between, they are not among its children.
     parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}", f"/{HISTORY}")
     reads = [*(ReadData(plan_path + name) for name in parts), ReadData(active_entry(plan_path))]
     in_failed = FailedEntry(plan_path)
@@ -384,8 +369,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
             return True
         if (yield from cleared(plan_path, answer)) or (yield from in_failed.cleared(answer)):
             continue
-        if answer.reason not in _RACES:
-            raise rejected(f"ending {plan_path}", answer)
+        require_race(answer, f"ending {plan_path}")
     return False
 
 
@@ -393,7 +377,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
 
 
 def share_of(record: PlanRecord, ready: Node | None) -> tuple[int, int]:
-    """The weight and the priority of a plan as they count now, by its record and its `ready`."""
+    """The weight and the priority of a plan, by its record and its `ready`."""
     share = share_from_bytes(ready.data if ready is not None else b"")
     return (
         record.weight if share.weight is None else share.weight,
@@ -402,11 +386,10 @@ def share_of(record: PlanRecord, ready: Node | None) -> tuple[int, int]:
 
 
 def change_share(plan_path: str, wanted: Share) -> Step[None]:
-    """Give a plan another weight or another priority; None leaves that as it is.
+    """Give a plan another weight or priority; None leaves that as it is. The state stays (S21).
 
-    One conditional write of `ready`, which workers watch anyway: the state in it stays as it is
-    (S9). Raises PlanNotFound, PlanDrained, PlanCancelled, PlanError for a plan that is not
-    marked ready, and PayloadUndecodable where the state cannot be read here.
+    Raises PlanNotFound, PlanDrained, PlanCancelled, PlanError for a plan that is not marked ready,
+    and PayloadUndecodable if the state cannot be read here.
     """
     control = f"{plan_path}/ready"
     reads = [ReadData(path) for path in (plan_path, control, f"{plan_path}/done")]
@@ -432,11 +415,8 @@ def change_share(plan_path: str, wanted: Share) -> Step[None]:
         data = control_to_bytes(state, control_reason(ready.data), share)
         op: Op = SetData(control, data, ready.version)
         if share == now:
-            # One member says so, but it may be behind: the share may have changed since.
+            # The server that was asked may be behind.
             op = Check(control, ready.version)
-        answer = yield Multi([op])
-        if isinstance(answer, Applied):
+        if is_applied((yield Multi([op])), f"changing the share of {plan_path}"):
             return
-        if answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
-            raise rejected(f"changing the share of {plan_path}", answer)
     raise too_busy(f"changing the share of {plan_path}")

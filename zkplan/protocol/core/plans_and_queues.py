@@ -42,11 +42,11 @@ from .load import read_all
 
 
 class PlanLook(NamedTuple):
-    """A plan as a worker sees it.
+    """A plan as a worker reads it. `state` is None if the plan is not marked ready or does not
+    exist.
 
-    `names` are the runnable names of `queue`, unordered, or None if there is no such queue, and
-    `more` the other queues that were asked for, in their order. `state` is None while the plan is
-    not marked ready or does not exist.
+    `names` are the runnable names of `queue`, unordered, or None if there is no such queue. `more`
+    are the other queues that were read, in order.
     """
 
     state: State | None
@@ -58,20 +58,18 @@ class PlanLook(NamedTuple):
 
     @property
     def listed(self) -> Sequence[tuple[str, Sequence[str] | None]]:
-        """Each queue that was asked for, with its names."""
+        """Each queue that was read, with its names."""
         return ((self.queue, self.names), *self.more)
 
 
 def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:
     """The numbers of all plans under the root, oldest first."""
     names = yield ReadChildren(paths.root, watch)
-    # Somebody else may have made a `plan-x` here. Only a name with a number is a plan.
     return sorted(number for name in names or () if (number := parse_plan(name)) is not None)
 
 
 def plan_records(paths: Paths) -> Step[list[tuple[str, PlanRecord | None]]]:
-    """The paths and the records of all plans under the root, oldest first. See
-    `readable_record`."""
+    """The paths and records of all plans under the root, oldest first. See `readable_record`."""
     found = [paths.plan(number) for number in (yield from list_plans(paths))]
     nodes = yield from read_all([ReadData(path) for path in found], strict=False)
     return [
@@ -109,7 +107,7 @@ def record_in(plan_path: str, data: bytes) -> PlanRecord:
 
 
 def require_known_format(plan_path: str, data: bytes) -> None:
-    """For who changes a plan. Raises OtherFormat; a damaged record passes."""
+    """Raises OtherFormat. A damaged record passes."""
     try:
         record_in(plan_path, data)
     except OtherFormat:
@@ -119,10 +117,8 @@ def require_known_format(plan_path: str, data: bytes) -> None:
 
 
 def readable_record(data: bytes) -> PlanRecord | None:
-    """The record of a plan, or None if it is damaged or of another format.
-
-    Such a plan is listed too, and can be removed.
-    """
+    """The record of a plan, or None if it is damaged or of another format: such a plan is listed,
+    and can be removed."""
     try:
         return PlanRecord.from_bytes(data)
     except PayloadUndecodable:
@@ -139,10 +135,8 @@ def index_names(plan_path: str, index: str) -> Step[list[str]]:
 
 
 def names_on_claims_nodes(paths: Paths, strict: bool | None = None) -> Step[list[tuple[str, str]]]:
-    """Each worker that has a claims node, with each name on it: claims and pending records.
-
-    `strict`: see ReadMany.
-    """
+    """All claims and pending records: the ID of the claims node, and the name. `strict`: see
+    ReadMany."""
     workers = (yield ReadChildren(paths.claims)) or []
     held = yield ReadMany([ReadChildren(paths.claims_of(worker)) for worker in workers], strict)
     return [
@@ -153,11 +147,8 @@ def names_on_claims_nodes(paths: Paths, strict: bool | None = None) -> Step[list
 def look(
     plan_path: str, watch: bool = False, queues: Sequence[str] = (DEFAULT_QUEUE,)
 ) -> Step[PlanLook]:
-    """Read whether the plan runs, and the runnable names of these queues. With `watch`, changes of
-    both wake the worker.
-
-    The names are listed after `ready` was read, because a claim of them checks that version.
-    """
+    """Read the state of a plan, and the runnable names of these queues. With `watch`, changes of
+    both wake the worker. The names are listed after `ready`, whose version their claim checks."""
     found: list[Sequence[str] | None] = []
     if watch:
         ready = yield ReadData(f"{plan_path}/ready", watch=True)
@@ -175,24 +166,22 @@ def look(
 
 
 def _watched(path: str, queue: str) -> Step[Sequence[str] | None]:
-    """The names in a queue; a change wakes the worker, and so does the queue when it is made."""
+    """The names in a queue. A change wakes the worker, and so does the creation of the queue."""
     names = yield ReadChildren(path, watch=True)
     if names is None and queue != DEFAULT_QUEUE and (yield ReadData(path, watch=True)) is not None:
         names = yield ReadChildren(path, watch=True)  # it was made between these reads
     return names  # type: ignore[no-any-return]
 
 
-#: Versions and last changes by which a plan that changed is told from one that did not.
+#: Versions and last changes. They differ if a plan has changed.
 Signs = tuple[int | None, ...]
 
 
 def read_signs(
     paths: Paths, plans: Sequence[str], queues: Sequence[str]
 ) -> Step[tuple[list[str], list[Signs]]]:
-    """The names in the index of active plans, and the signs of these plans, in one request.
-
-    Whatever a worker looks at in a plan, its `ready` and these queues, changes one of the signs.
-    """
+    """The names in the index of active plans, and the signs of these plans, in one request. A
+    change of `ready` or of one of these queues changes one of the signs."""
     reads: list[ReadData | ReadChildren] = [ReadChildren(paths.active)]
     for plan in plans:
         path = paths.plan(plan)
@@ -207,10 +196,8 @@ def read_signs(
 
 
 def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:
-    """Make due entries runnable. Any worker may try; each entry is moved only once.
-
-    Returns the names of entries that an access list keeps from being moved, and why.
-    """
+    """Make due entries runnable. Any worker may try; each entry is moved once. Returns the names of
+    entries that an access list keeps where they are, and why."""
     todo, shut = list(due), dict[str, str]()
     while todo:
         ops: list[Op] = []
@@ -222,18 +209,18 @@ def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]
             break
         name, later = todo.pop(answer.at // 2)
         if answer.at % 2 and answer.reason in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            # The plan was removed, or the entry exists already: the delayed entry is not needed.
+            # The plan was removed, or the entry exists already.
             yield Multi([Delete(f"{paths.delayed}/{name}")])
         elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
-            shut[name] = answer.told
+            shut[name] = answer.why
     return shut
 
 
 def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
-    """`done` or `cancelled`, and when, in seconds since 1970 of the server; empty for a plan that
-    may still run, and for one whose end nobody with a key has written."""
+    """`done` or `cancelled`, and when, in seconds since 1970 of the server. Empty for a plan that
+    may still run, and for one whose end is forged."""
     if ready is None or (done is not None and isinstance(done.data, Unproven)):
-        return "", 0.0  # its author is still defining it, or it is being removed
+        return "", 0.0  # not marked ready yet, or being removed
     if done is not None:
         return "done", done.created_ms / 1000
     if control_from_bytes(ready.data) == "cancelled":
@@ -241,21 +228,18 @@ def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
     return "", 0.0
 
 
-# ---- The queues of a plan: make those that tasks name, and read what is runnable in all of them.
+# ---- The queues of a plan: make them, and read what is runnable in all of them.
 
 
 def list_queues(plan_path: str) -> Step[list[str]]:
-    """The queues of a plan, sorted, but the default one, which each plan has."""
+    """The queues of a plan, sorted, without the default one."""
     names = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()
     return sorted(name for name in names if parse_queue(name) is not None)
 
 
 def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
-    """Make those of these queues that the plan lacks. Returns whether that took a task number.
-
-    Returns None, and makes nothing, if the plan takes no tasks now. Raises TransactionRejected,
-    ServerFull.
-    """
+    """Make those of these queues that the plan lacks. Returns whether that took a task number; None
+    if the plan takes no tasks now. Raises TransactionRejected, ServerFull."""
     made = False
     missing = sorted({*map(queue_in, wanted)} - {DEFAULT_QUEUE})
     for _ in range(REFUSALS_MAX if missing else 0):
@@ -282,11 +266,11 @@ def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
 
 def make_and_count(plan_path: str, queues: Iterable[str]) -> Step[tuple[Node | None, bool]]:
     """Make the queues of tasks that are about to be added. Returns the plan with its counters, and
-    whether the queues stand.
+    whether the queues exist.
 
-    The counters are read first. If the plan begins to take tasks just after it has refused the
-    queues, they are stale, and the add that goes by them is refused. It comes here again then, so
-    no task is added to a queue that does not stand.
+    The counters are read first. If the plan refuses the queues and takes tasks again just after
+    that, the counters are stale: the add is refused, and this is called again. So no task is added
+    to a queue that does not exist.
     """
     plan = yield ReadData(plan_path)
     took = yield from make_queues(plan_path, queues)
@@ -296,7 +280,7 @@ def make_and_count(plan_path: str, queues: Iterable[str]) -> Step[tuple[Node | N
 
 
 def read_names(plan_path: str) -> Step[list[tuple[str, Sequence[str]]]]:
-    """The runnable names of each queue, as they are: there may be very many."""
+    """The runnable names of each queue, not parsed: there may be very many."""
     runnable, queues = yield ReadMany(
         [ReadChildren(f"{plan_path}/runnable"), ReadChildren(f"{plan_path}/{QUEUES}")]
     )
@@ -319,7 +303,7 @@ def read_entries(plan_path: str) -> Step[list[tuple[str, Entry]]]:
 
 
 def read_queues(plan_path: str) -> Step[dict[str, Node]]:
-    """The znode of each queue of the plan: how many entries it has, and when that last changed."""
+    """The znode of each queue of the plan."""
     runnable, queues = yield ReadMany(
         [ReadData(f"{plan_path}/runnable"), ReadChildren(f"{plan_path}/{QUEUES}")], strict=True
     )

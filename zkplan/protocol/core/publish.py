@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...errors import ZkplanError
 from .. import failpoints
-from ..interference import LateCopies, below, folder_restored
+from ..interference import LateCopies, folder_restored
 from ..requests import Applied, Check, Delete, Op, ReadData, ReadMany, Reason, Step
 from ..transactions import (
     GUARD,
@@ -17,7 +17,6 @@ from ..transactions import (
     Dependent,
     Draft,
     Registration,
-    or_error,
     rejected,
 )
 from .claim import claim_ops, new_claim, send_taking
@@ -28,10 +27,8 @@ _PENDING = -2
 
 
 class Published(NamedTuple):
-    """The claims that this worker made while publishing; `refusals` counts refused transactions.
-
-    `stopped`: the guard was refused, and nothing more was published.
-    """
+    """The claims that this worker made while it published, and the number of refusals. `stopped`:
+    the guard was refused, and the rest was not published."""
 
     claims: list[Claim]
     refusals: int = 0
@@ -46,22 +43,20 @@ def publish(
     allowance: Allowance,
     guard: Sequence[Op] = (),
 ) -> Step[Published]:
-    """Publish `dependents` and settle `pending`, in one transaction that starts with `guard`.
+    """Publish `dependents` and delete `pending` in one transaction that starts with `guard`.
 
-    Publishing is a compare-and-set of `ready` from K to K+1. Only one who tries it wins, so another
-    worker that believes this one to be dead does no harm.
+    To publish is a compare-and-set of `ready` from K to K+1: only one of several workers succeeds.
     """
     rest, refusals = list(dependents), 0
-    #: Why one of them cannot be published; the others are, and the record stays for it.
+    #: Why one of them cannot be published: the record stays for it.
     shut: ZkplanError | None = None
     standing: set[str] = set()
-    strange: list[str] = []
     late = LateCopies[list[Claim]](me.claims_path)
     while rest or (pending and shut is None):
         failpoints.reach("publish.before")
         draft, claims = _draft(me, rest, allowance, standing, guard)
         if pending and shut is None:
-            draft.ops += [Delete(path) for path in (*strange, pending)]
+            draft.ops.append(Delete(pending))
             draft.own(_PENDING)
         answer, read = yield from send_taking(me, draft.ops, claims)
         if isinstance(answer, Applied):
@@ -71,7 +66,7 @@ def publish(
         refusals += 1
         before = yield from late.applied(answer, [claim.name for claim in claims], claims)
         if before is not None:
-            # It settled the pending record, too. What was read behind it is older than it.
+            # It deleted the pending record, too. What was read behind it is older.
             return Published(before, refusals)
         if answer.reason is Reason.FULL and claims:
             allowance = NO_ALLOWANCE  # an entry takes less room than a claim and its mark
@@ -81,27 +76,22 @@ def publish(
             return Published([], refusals, stopped=True)
         if owner == GUARD:
             allowance = NO_ALLOWANCE
-        elif answer.path in strange:
-            strange = []  # gone meanwhile
-        elif owner == _PENDING and answer.reason is Reason.NOT_EMPTY and not strange:
-            found = yield from or_error(below(pending))
-            if isinstance(found, ZkplanError):
-                shut, allowance = found, NO_ALLOWANCE  # the error would hide what is claimed
-            else:
-                strange = found
+        elif owner == _PENDING and answer.reason is Reason.NOT_EMPTY:
+            # Znodes of others that cannot be deleted. The error would hide claims, so make none.
+            shut, allowance = rejected(f"settling {pending}", answer), NO_ALLOWANCE
         elif owner == _PENDING:
             pending = ""
-            rest = yield from still_full(me, rest)
+            rest = yield from still_complete(me, rest)
         elif answer.path.startswith(me.claims_path) or answer.path.endswith("/owner"):
             allowance = NO_ALLOWANCE  # the claims node is gone, or the mark of another stands
         elif answer.path in standing:
-            standing.discard(answer.path)  # taken meanwhile
+            standing.discard(answer.path)  # claimed meanwhile
         elif answer.reason in (Reason.BAD_VERSION, Reason.NO_NODE):
-            # Somebody else published it, or its plan was removed. Or the folder was deleted.
+            # Somebody else published it, its plan was removed, or the folder was deleted by hand.
             if not (yield from folder_restored(answer)):
                 del rest[owner]
         elif answer.reason is Reason.NODE_EXISTS:
-            standing.add(answer.path)  # made by somebody else: the entry that was wanted
+            standing.add(answer.path)  # somebody else made the entry, so it is used
         else:
             target = rest.pop(owner)
             what = f"publishing task-{target.task} of {me.paths.plan(target.plan)}"
@@ -141,7 +131,7 @@ def _draft(
     return draft, claims
 
 
-def still_full(me: Registration, dependents: Sequence[Dependent]) -> Step[list[Dependent]]:
+def still_complete(me: Registration, dependents: Sequence[Dependent]) -> Step[list[Dependent]]:
     """Those of `dependents` that are at K: complete and not published yet."""
     if not dependents:
         return []

@@ -32,7 +32,7 @@ from .edges import argument_of, edge_ops, publish_ops, with_sources
 
 
 class AddChain:
-    """What one author knows of one plan. The identity in the tree is the author's last add (ADR
+    """What one author knows of one plan. The identity in the tree is that of its last add (ADR
     1)."""
 
     def __init__(self, plan_path: str, next_task: int | None = None) -> None:
@@ -41,11 +41,11 @@ class AddChain:
         self._uid = os.urandom(8).hex()
         self._count = 0
         self.previous = ""
-        #: The queues that stand, as far as this author knows.
+        #: The queues that are known to exist.
         self.queues: set[str] = set()
 
     def learn(self, again: bool = False) -> Step[int]:
-        """The number that the next task gets, as far as the author knows."""
+        """The predicted number of the next task."""
         if self._next is None or again:
             plan = yield ReadData(self.plan_path)
             if plan is None:
@@ -56,8 +56,8 @@ class AddChain:
     def begin(self, previous: str) -> tuple[str, list[Op]]:
         """A new identity, and the operations that an add starts with.
 
-        Deleting the `previous` identity chains the adds of one author: a batch cannot be applied
-        unless the one before it was, so its predicted numbers never point at somebody else's tasks.
+        Deleting the `previous` identity chains the adds of one author: a batch is applied only
+        after the one before it, so its predicted numbers are never those of other tasks.
         """
         self._count += 1
         identity = f"{self._uid}-{self._count}"
@@ -73,7 +73,7 @@ class AddChain:
 
     def explain(self, answer: Refused, task: NewTask | None) -> Step[None]:
         """Learn from a refusal what to change. Raises if the add can never succeed."""
-        is_strange = is_gate_entry(answer.path, self.plan_path)  # `gates` was made before
+        is_strange = is_gate_entry(answer.path, self.plan_path)  # `gates` exists already
         if is_strange or answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"adding to {self.plan_path}", answer)
         if task is not None and f"/add-ids/{TASK_KEY}" in answer.path:
@@ -92,7 +92,8 @@ class AddChain:
         yield from self.learn(again=True)
 
     def explain_plan(self) -> Step[None]:
-        """Raise what says why the plan takes no tasks. Returns if it takes them by now."""
+        """Raise the error that says why the plan takes no tasks. Returns if it takes them by
+        now."""
         parts = ("", "/done", "/ready", "/add-count", "/add-ids")
         reads = ReadMany([ReadData(f"{self.plan_path}{part}") for part in parts])
         missed: list[bool] = []
@@ -125,11 +126,10 @@ class AddChain:
             )
 
 
-# ---- Add a join that is too wide for one transaction, in repeatable steps, behind an `incomplete`
-# mark.
+# ---- Add a join that is too wide for one transaction, in repeatable steps.
 
 
-#: A join with more edges is added in several transactions, behind an `incomplete` mark.
+#: A join with more edges is added in several transactions, with an `incomplete` mark.
 EDGES_PER_MULTI = 1200
 #: Edges per transaction while a wide join is defined.
 EDGES_PER_STEP = 600
@@ -138,16 +138,16 @@ EDGES_PER_STEP = 600
 def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
     """Create `task` with an `incomplete` mark, then its edges, then delete the mark.
 
-    K counts one arrival more than there are edges: the deletion of the mark. Step i demands version
-    i of the mark. So a repeated step is recognised, and no arrival is counted twice.
+    K counts one arrival more than there are edges: the deletion of the mark. Step i checks version
+    i of the mark, so a repeated step is refused, and no arrival is counted twice.
     """
     number, name = yield from _create(chain, task)
     if task.number:
         return  # another author has added it under the same key
     path = f"{chain.plan_path}/task-{number}"
     k = len(task.deps) + 1
-    # It is asked for the positions of one step: a dependency of an earlier one may have delivered
-    # and finished since. If it raises, the incomplete task stays, and the check reports it.
+    # Only for the positions of one step: a dependency of an earlier step may have delivered and
+    # finished since. If it raises, the incomplete task stays, and the check reports it.
     find = partial(read_finished, chain.plan_path, task)
     for step, positions in steps_of(task):
         failpoints.reach("wide_join.between")
@@ -162,19 +162,19 @@ def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
 
 
 def step_count(task: NewTask) -> int:
-    """How many steps add its edges: the version of `incomplete` behind the last of them."""
+    """How many steps add its edges, which is the version of `incomplete` after the last one."""
     return -(-len(task.deps) // EDGES_PER_STEP)
 
 
 def steps_of(task: NewTask, first: int = 0) -> Iterator[tuple[int, Sequence[int]]]:
-    """Each step from the `first` on, with the positions of its edges."""
+    """The steps from `first` on, with the positions of their edges."""
     for step in range(first, step_count(task)):
         start = step * EDGES_PER_STEP
         yield step, range(start, min(start + EDGES_PER_STEP, len(task.deps)))
 
 
 def wide_join_ops(plan_path: str, task: NewTask, number: str, record: bytes, name: str) -> list[Op]:
-    """Create the task without its edges. `name` says who adds it; `record` has its sources."""
+    """Create the task without its edges. `name` is that of its adder; `record` has its sources."""
     path = f"{plan_path}/task-{number}"
     ops: list[Op] = [
         Create(f"{plan_path}/task-", record, sequence=True, becomes=path),
@@ -214,10 +214,8 @@ def add_edges(
     find: Callable[[Sequence[int]], Step[None]],
     dying: Collection[str] = (),
 ) -> Step[bool]:
-    """Add the edges at these positions, in the step that `mark` counts. False: there is no mark.
-
-    `find` reads the outcomes of those dependencies that have finished. `dying`: see `task_ops`.
-    """
+    """Add the edges at these positions in the step that `mark` counts. Returns False if the mark is
+    gone. `find` reads the outcomes of finished dependencies. `dying`: see `task_ops`."""
     path, k = f"{plan_path}/task-{number}", len(task.deps) + 1
     arrived = SetData(f"{path}/ready", ready_to_bytes(k, task.queue))
     while True:
@@ -225,7 +223,7 @@ def add_edges(
         for position in positions:
             value, source = task.known.get(position), dep_number(task.deps[position])
             if value is not None:
-                # Count its arrival here, because no delivery will ever count it.
+                # No delivery will count this arrival.
                 argument = argument_of(source, value, ended=source not in dying)
                 ops.append(Create(f"{path}/arg-{position:010d}", argument))
                 ops.append(arrived)

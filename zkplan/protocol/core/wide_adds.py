@@ -1,7 +1,7 @@
 """Add the tasks of a function in many transactions, all or none.
 
 Their definitions are staged below the task that adds them. The transaction that fixes its outcome
-makes them count. Then whoever claims the task adds them, piece by piece, and lets them run.
+makes them count. After that the holder of its claim adds them, piece by piece, and lets them run.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ from ..transactions import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
     GUARD,
-    READS_PER_REQUEST,
     REFUSALS_MAX,
     Claim,
     Draft,
+    is_applied,
     rejected,
+    require_race,
     too_busy,
 )
 from . import repeatable_adds
@@ -66,14 +67,13 @@ from .edges import with_sources
 from .load import drop_removed, read_all
 from .plans_and_queues import make_queues
 
-#: Tasks that one transaction lets go: at most four operations each.
+#: How many tasks one transaction lets run, with at most four operations each.
 _GO = GROUP_OPS_MAX // 4
-_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
-#: Gives the failure, sealed, that stands for an outcome which cannot be had.
+#: Makes the sealed failure that stands for an outcome which cannot be read.
 Lost = Callable[[ZkplanError], bytes]
 
 
-# ---- under the claim, before the outcome is fixed
+# ---- Before the outcome is fixed.
 
 
 def stage(part: Part) -> Step[Op | None]:
@@ -88,7 +88,7 @@ def stage(part: Part) -> Step[Op | None]:
         if (yield from make_queues(claim.plan_path, part.lacks_queues())) is None:
             raise being_removed(claim.plan_path)
         part.queues_made = True
-    # Those of an earlier claim do not count, but they take room.
+    # What an earlier claim has staged does not count.
     stale = [name for name in loaded.others if name.startswith(STAGED)]
     stale = [name for name in stale if not name.startswith(f"{STAGED}{claim.n}-")]
     for start in range(0, len(stale), GROUP_OPS_MAX):
@@ -106,7 +106,7 @@ def stage(part: Part) -> Step[Op | None]:
         if answer.reason is Reason.NO_NODE:
             yield from drop_removed([claim])
             return None
-        # It exists if this claim has tried to commit before, and the server was full.
+        # It exists if this claim tried to commit before, and the server was full.
         if answer.reason is not Reason.NODE_EXISTS:
             raise rejected(f"adding the tasks of {claim.task_path}", answer)
     return Create(f"{claim.task_path}/{ADDS}", b"%d %d" % (claim.n, count))
@@ -118,28 +118,26 @@ def _require_sources(claim: Claim, tasks: Sequence[NewTask]) -> Step[None]:
     labels = {dep: task.label for task in tasks for dep in task.deps if isinstance(dep, str)}
     labels.pop(claim.task, None)
     numbers = sorted(labels)
-    for start in range(0, len(numbers), READS_PER_REQUEST):
-        some = numbers[start : start + READS_PER_REQUEST]
-        # Not the znodes of the tasks themselves: those hold all their constant arguments.
-        reads = [ReadData(f"{claim.plan_path}/task-{number}/ready") for number in some]
-        for number, node in zip(some, (yield ReadMany(reads)), strict=True):
-            if node is None:
-                probe = NewTask(labels[number], "", b"", [number])
-                yield from read_finished(claim.plan_path, probe)
+    # Not the znodes of the tasks themselves: those hold all their constant arguments.
+    reads = [ReadData(f"{claim.plan_path}/task-{number}/ready") for number in numbers]
+    for number, node in zip(numbers, (yield from read_all(reads, None)), strict=True):
+        if node is None:
+            probe = NewTask(labels[number], "", b"", [number])
+            yield from read_finished(claim.plan_path, probe)
 
 
-# ---- behind it, by whoever holds the claim
+# ---- After the outcome is fixed, by the holder of the claim.
 
 
 @dataclass(slots=True)
 class _Adds:
-    """What was staged: the tasks in order, and how many of them are in the plan, with numbers."""
+    """The staged tasks in order. The first `done` of them are in the plan, with numbers."""
 
     claim: Claim
     tasks: list[NewTask]
     lost: Lost
     done: int = 0
-    #: Dependencies whose outcomes cannot be had.
+    #: Dependencies whose outcomes cannot be read.
     dying: set[str] = field(default_factory=set)
 
     @property
@@ -151,27 +149,27 @@ class _Adds:
         return f"task-{self.claim.task}"
 
     def is_held(self, task: NewTask) -> bool:
-        """Whether it could run at once. It must not: later tasks may depend on it."""
+        """Whether it must wait for the end of the adds, because later tasks may depend on it."""
         of_set = (dep == self.claim.task or isinstance(dep, NewTask) for dep in task.deps)
         return not any(of_set)
 
     def is_incomplete(self, task: NewTask) -> bool:
-        """Whether it gets the mark that `_let_go` takes away."""
+        """Whether it gets the mark that `_let_go` deletes."""
         return _is_wide(task) or self.is_held(task)
 
     def number(self, first: int, count: int) -> None:
-        """The tasks behind those that are done have these numbers."""
+        """Number the next tasks."""
         for offset, task in enumerate(self.tasks[self.done : self.done + count]):
             task.number = f"{first + offset:010d}"
         self.done += count
 
     def find(self, task: NewTask, among: Sequence[int] | None = None) -> Step[None]:
-        """As `read_finished`, but an outcome that cannot be had is a failure."""
+        """As `read_finished`, but an outcome that cannot be read becomes a failure."""
         try:
             yield from read_finished(self.claim.plan_path, task, among)
             return
         except (ResultNotKept, PayloadTooLarge, PayloadRefused):
-            pass  # which of them, it does not say
+            pass  # it does not say which position
         for position in range(len(task.deps)) if among is None else among:
             try:
                 yield from read_finished(self.claim.plan_path, task, [position])
@@ -188,15 +186,15 @@ def _is_wide(task: NewTask) -> bool:
 
 
 def add_staged(claim: Claim, lost: Lost) -> Step[None]:
-    """Add the tasks that count, and let them run. Others may do the same at the same time.
+    """Add the tasks that count, and let them run. Other claimants may do the same at the same time.
 
-    Raises PlanError where the plan takes no tasks any more, PayloadUndecodable where they cannot be
-    read, and ZooKeeperError. Whoever claims the task next goes on.
+    Raises PlanError if the plan takes no more tasks, PayloadUndecodable if they cannot be read, and
+    ZooKeeperError. The next holder of the claim goes on.
     """
     adds = yield from _read(claim, lost)
     if adds is None:
         return
-    # Those that were added before this claim may lack edges yet.
+    # Tasks that were added before this claim may still lack edges.
     for task in adds.tasks[: adds.done]:
         yield from _add_edges(adds, task)
     most, refusals = len(adds.tasks), 0
@@ -224,14 +222,14 @@ def add_staged(claim: Claim, lost: Lost) -> Step[None]:
 
 
 def _read(claim: Claim, lost: Lost) -> Step[_Adds | None]:
-    """What was staged, and what is added of it; None if nothing is left to do."""
+    """The staged tasks, and how many were added; None if nothing is left to do."""
     path = f"{claim.task_path}/{ADDS}"
     while True:
         mark, names = yield ReadMany((ReadData(path), ReadChildren(claim.task_path)))
         if mark is None:
             return None
         n, count = _two_numbers(path, mark.data)
-        staged = [f"{claim.task_path}/{name}" for name in _counting(names or (), n, count)]
+        staged = [f"{claim.task_path}/{STAGED}{n}-{index}" for index in range(count)]
         added = sorted(
             int(name[len(ADDED) :])
             for name in names or ()
@@ -254,11 +252,6 @@ def _read(claim: Claim, lost: Lost) -> Step[_Adds | None]:
     return adds
 
 
-def _counting(names: Sequence[str], n: int, count: int) -> list[str]:
-    """The chunks that count, in order, whether they are among the `names` or not."""
-    return [f"{STAGED}{n}-{index}" for index in range(count)]
-
-
 def _two_numbers(path: str, data: bytes) -> tuple[int, int]:
     require_proven(data)
     first, _, second = data.partition(b" ")
@@ -268,7 +261,7 @@ def _two_numbers(path: str, data: bytes) -> tuple[int, int]:
 
 
 def _add_piece(adds: _Adds, most: int) -> Step[bool]:
-    """Add at most so many of the tasks that are left. Returns False if nothing is left to do."""
+    """Add at most `most` of the tasks that are left. Returns False if nothing is left to do."""
     claim = adds.claim
     plan = yield ReadData(claim.plan_path)
     draft, first = Draft(), next_number(plan) if plan is not None else 0
@@ -311,10 +304,9 @@ def _piece(adds: _Adds, most: int) -> list[NewTask]:
 
 
 def _explain(adds: _Adds, answer: Refused, task: NewTask | None) -> Step[bool]:
-    """Learn from the refusal of a piece what to change. Returns False if nothing is left to do."""
+    """Learn from the refusal of a piece. Returns False if nothing is left to do."""
     claim = adds.claim
-    if answer.reason not in _RACES:
-        raise rejected(f"adding the tasks of {claim.task_path}", answer)
+    require_race(answer, f"adding the tasks of {claim.task_path}")
     if answer.path == adds.mark.path:
         return False
     if answer.path == f"{claim.plan_path}/add-count":
@@ -332,7 +324,7 @@ def _explain(adds: _Adds, answer: Refused, task: NewTask | None) -> Step[bool]:
 
 
 def _drop_known(adds: _Adds, error: PayloadTooLarge) -> int:
-    """One task is too large with the outcomes that it gets: then it gets none of them."""
+    """The next task is too large with its known outcomes, so it gets failures instead."""
     task = adds.tasks[adds.done]
     if not task.known:
         raise error
@@ -355,10 +347,7 @@ def _add_edges(adds: _Adds, task: NewTask) -> Step[None]:
 
 
 def _let_go(adds: _Adds, tasks: Sequence[NewTask]) -> Step[bool]:
-    """Take the marks away: the arrival that these tasks have waited for besides their edges.
-
-    Returns False if nothing is left to do.
-    """
+    """Delete the marks, which counts as an arrival. Returns False if nothing is left to do."""
     plan_path, standing = adds.claim.plan_path, set[str]()
     for _ in range(REFUSALS_MAX):
         reads = [
@@ -370,7 +359,7 @@ def _let_go(adds: _Adds, tasks: Sequence[NewTask]) -> Step[bool]:
         ops: list[Op] = [adds.mark]
         for task, ready, mark in zip(tasks, nodes[::2], nodes[1::2], strict=True):
             if ready is None or mark is None:
-                continue  # another claimant has let it go, or its plan is being removed
+                continue  # another claimant did it, or its plan is being removed
             path, k = f"{plan_path}/task-{task.number}", count_from_bytes(ready.data)
             steps = repeatable_adds.step_count(task) if _is_wide(task) else 0
             ops += [Delete(f"{path}/{INCOMPLETE}", steps)]
@@ -382,21 +371,19 @@ def _let_go(adds: _Adds, tasks: Sequence[NewTask]) -> Step[bool]:
         if len(ops) == 1:
             return True
         answer = yield Multi(ops)
-        if isinstance(answer, Applied):
+        if is_applied(answer, f"adding the tasks of {adds.claim.task_path}"):
             return True
-        if answer.reason not in _RACES:
-            raise rejected(f"adding the tasks of {adds.claim.task_path}", answer)
         if answer.path == adds.mark.path:
             return False
         if answer.reason is Reason.NODE_EXISTS:
-            standing.add(answer.path)  # made by somebody else: the entry that was wanted
+            standing.add(answer.path)  # somebody else made the entry, so it is used
         else:
             standing.discard(answer.path)
     raise too_busy(f"adding the tasks of {adds.claim.task_path}")
 
 
 def _forget(claim: Claim) -> Step[None]:
-    """Delete the mark, and what was kept for the adds. What is left goes with the task."""
+    """Delete the mark and what was staged. What is left goes with the task."""
     names = (yield ReadChildren(claim.task_path)) or ()
     kept = sorted(name for name in names if name.startswith((STAGED, ADDED)))
     for start in range(0, len(kept) + 1, GROUP_OPS_MAX):

@@ -1,7 +1,7 @@
 """Deliver one result along more edges than one transaction holds.
 
-Once `result` exists, the function never runs again: whoever claims the task goes on with the edges
-that are left. A deleted `prov-` is the record of progress.
+Once `result` exists, the function never runs again: the next holder of the claim goes on with the
+edges that are left. A deleted `prov-` is the record of progress.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from ...errors import PayloadUndecodable, ServerFull, TransactionRejected, ZkplanError
 from .. import failpoints
-from ..interference import with_below
 from ..layout import ADDED, ADDS, DELIVERED, PENDING, STAGED
 from ..requests import (
     Applied,
@@ -41,15 +40,15 @@ from ..transactions import (
 from .commit_part import Part
 from .edges import Edge
 from .load import Loaded, Reading, drop_removed, read_names
-from .publish import publish, still_full
+from .publish import publish, still_complete
 from .wide_adds import Lost, add_staged, stage
 
-#: How the children of a task begin that nobody needs once its outcome is fixed and all is added.
+#: Prefixes of children that are not needed once the outcome is fixed and all tasks are added.
 _SPENT = ("arg-", "log-", STAGED, ADDED)
 
 
 class WorkerGone(ZkplanError):
-    """The claims node of the registration is gone: register anew, and go on with that one."""
+    """The claims node of the registration is gone: register anew, and go on."""
 
 
 def deliver_wide(
@@ -60,34 +59,35 @@ def deliver_wide(
     owed: Callable[[list[Dependent], str], None],
     lost: Lost,
 ) -> Step[bool]:
-    """Commit `part` in as many transactions as it takes. Returns False if its claim was gone, or
+    """Commit `part` in as many transactions as it takes. Returns False if its claim is gone, or
     another outcome was reported for it before.
 
     Raises ResultNotKept, PlanError or PayloadTooLarge if a task that its function added cannot be
     added; then nothing was written. Raises PayloadUndecodable or ZooKeeperError if an edge is
     damaged, leads nowhere or may not be read, or if staged tasks cannot be added; then what was
-    added and delivered so far stays. In all cases the claim still stands. Raises WorkerGone where
-    `me` is gone, but not the claim, which is that of a lease: with another registration the
-    delivery goes on. With `allowance` and `taken` the worker can run dependents while later edges
-    are delivered. `owed` gets dependents that a full server has no room to publish now, and their
-    pending record. `lost`: see `wide_adds`.
+    added and delivered stays. In all cases the claim still stands. Raises WorkerGone if `me` is
+    gone, but not the claim, which is under a lease: the delivery goes on with another registration.
+
+    With `allowance` and `taken` the worker can run dependents while later edges are delivered.
+    `owed` gets dependents that a full server has no room to publish, and their pending record.
+    `lost`: see `wide_adds`.
     """
     loaded = part.loaded
     if loaded.result is None:
         if not (yield from _fix_result(part)):
             return False
-        # What was staged counts from now on, or never: nobody may add it again.
+        # What was staged counts from now on, and must not be added twice.
         added, part.adds = part.adds, []
         if added and not (yield from _reload_edges(loaded)):
             return False
     if ADDS in loaded.others:
         yield from add_staged(loaded.claim, lost)
-        # They may have added edges to this task.
+        # The added tasks may have edges to this one.
         if not (yield from _reload_edges(loaded)):
             return False
     assert loaded.result is not None
     part.outcome = loaded.result
-    # `result` has told how long it ran, and what it printed: whoever ends the task tells no more.
+    # `result` has recorded how long it ran and what it printed: the end does not record it again.
     loaded.claim.fact = loaded.claim.fact._replace(ran_ms=-1, ended=0.0, printed=None)
     refusals = 0
     while refusals <= REFUSALS_MAX:
@@ -139,11 +139,8 @@ def _fix_result(part: Part) -> Step[bool]:
 
 
 def _is_ours(part: Part, result: bytes) -> bool:
-    """Whether an earlier copy of the transaction has stored `result`.
-
-    The holder of a lease may report the end of a claim twice, through two services. The first
-    report counts: whether the task dies with it is not what this one says.
-    """
+    """Whether an earlier copy of the transaction has stored `result`. If not, the holder of a lease
+    has reported two outcomes through two services, and the first one counts."""
     return result == part.outcome
 
 
@@ -177,7 +174,7 @@ def _deliver(
     answer = yield Multi(ops)
     if isinstance(answer, Refused) and answer.reason is Reason.FULL:
         raise rejected(f"delivering the result of {claim.task_path}", answer)
-    # A claim of its own is gone with the claims node: the next look at the task finds that.
+    # A claim of its own is gone with the claims node, which the next read of the task finds.
     is_own = claim.path.startswith(f"{me.claims_path}/")
     is_refused = isinstance(answer, Refused) and answer.reason is Reason.NO_NODE
     if not is_own and is_refused and answer.path == pending:
@@ -185,26 +182,25 @@ def _deliver(
     if is_refused and isinstance(answer, Refused):
         loaded.tear(answer.path)
     if isinstance(answer, Applied):
-        full = [dependent for dependent, at in places if answer.results[at] == dependent.k]
+        complete = [dependent for dependent, at in places if answer.results[at] == dependent.k]
     else:
         names = (yield ReadChildren(me.claims_path)) if answer.repeated else None
         if pending.rpartition("/")[2] not in (names or ()):
             return False
-        full = yield from still_full(me, named)
+        complete = yield from still_complete(me, named)
     if marks:
         loaded.others.append(DELIVERED)
     try:
-        published = yield from publish(me, full, pending, allowance())
+        published = yield from publish(me, complete, pending, allowance())
     except ServerFull:
-        owed(full, pending)
+        owed(complete, pending)
     else:
         taken(published.claims)
     return True
 
 
 def _reload_edges(loaded: Loaded) -> Step[bool]:
-    """Read again which edges are left. Returns False if the task is finished or claimed by
-    another."""
+    """Read which edges are left. Returns False if the task is finished or claimed by another."""
     task_path = loaded.claim.task_path
     both = (ReadChildren(task_path), ReadData(loaded.claim.path))
     children, claim = yield ReadMany(both, strict=True)
@@ -212,7 +208,7 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
         yield from drop_removed([loaded.claim])
         return False
     reading = Reading(task_path, loaded.record, children)
-    # Nobody needs arguments and logs any more.
+    # Arguments and logs are not needed any more.
     reading.names = [name for name in reading.names if name.startswith("prov-")]
     yield from read_names([reading], [])
     if reading.damage:
@@ -223,9 +219,7 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
 
 def _drop_spent(loaded: Loaded) -> Step[None]:
     """Delete arguments, logs and staged definitions if they are too many for the last transaction.
-
-    Nobody needs them any more: once `result` exists, the function never runs again.
-    """
+    They are not needed, because the function never runs again."""
     claim = loaded.claim
     spent = [name for name in loaded.others if name.startswith(_SPENT)]
     size = len(loaded.result or b"") + len(spent) * (OP_OVERHEAD + len(claim.task_path) + 20)
@@ -239,19 +233,15 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
 
 
 def _finish(part: Part) -> Step[bool | None]:
-    """Delete the task. True: done. False: the claim was lost. None: it must be read again."""
+    """Delete the task. True: done. False: the claim is gone. None: it must be read again."""
     loaded, claim = part.loaded, part.loaded.claim
     answer = yield Multi([*loaded.release_ops(), *part.end_ops()], {part.ended_by: part.fact})
     if isinstance(answer, Applied):
         return True
     if answer.reason is Reason.FULL:
         raise rejected(f"ending {claim.task_path}", answer)
-    if answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
-        loaded.below = yield from with_below(answer.path, loaded.below)
-    elif answer.at < len(loaded.below):
-        loaded.below = ()  # gone, by itself or with what is above it
-    elif answer.path == claim.path:
+    if answer.path == claim.path and answer.reason is Reason.NO_NODE:
         return bool(answer.repeated)
-    elif claim.lacks(answer):
+    if claim.lacks(answer):
         return (yield from _finish(part))
     return None

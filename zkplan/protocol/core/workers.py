@@ -22,7 +22,7 @@ from ..requests import (
     SetData,
     Step,
 )
-from ..transactions import Registration, rejected
+from ..transactions import Registration, is_applied, rejected
 
 WorkerState = Literal["running", "paused", "draining"]
 
@@ -31,12 +31,11 @@ class WorkerRecord(NamedTuple):
     """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
     claimed. `queues` are those that it serves, the preferred one first.
 
-    `version` is that of its zkplan, and `isolation` what each of its tasks has for itself if it
-    does not say (`thread` or `process`); both are empty where an older worker does not tell.
-    `state` is what it was told last: `running`, `paused` or `draining`. `keys` names its keys, the
-    one that it seals with first, as far as it says. `abandoned` counts the functions that it has
-    given up, and that still run: each holds a thread, and no claim. `format` is that of the plans
-    that it runs (`formats.TREE`), 1 where it does not say.
+    `version` is that of its zkplan, and `isolation` the default of its tasks (`thread` or
+    `process`); both are empty for an older worker. `state` is its last order: `running`, `paused`
+    or `draining`. `keys` names its sealing keys, the one that it seals with first. `abandoned`
+    counts functions that it has given up and that still run: each holds a thread, and no claim.
+    `format` is that of the plans that it runs (`formats.TREE`), 1 for an older worker.
     """
 
     id: str
@@ -68,12 +67,12 @@ class WorkerRecord(NamedTuple):
 
     @property
     def busy(self) -> int:
-        """How many of its slots have a task, as far as its claims tell."""
+        """How many of its slots have a task, by its claims."""
         return min(self.claims, self.slots)
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
-        """Never raises, because one damaged record must not hide the other workers."""
+        """Never raises: one damaged record must not hide the other workers."""
         what = f"the record of worker {worker}"
         try:
             value = from_json(data, what) if data else {}
@@ -93,12 +92,12 @@ class WorkerRecord(NamedTuple):
                 as_whole(value.get("format", 1), what),
             )
         except PayloadUndecodable:
-            told = "sealed" if data.startswith(formats.SEALED) else "damaged"
-            return cls(worker, f"({told} record)", 0, 0, 0.0, claims)
+            why = "sealed" if data.startswith(formats.SEALED) else "damaged"
+            return cls(worker, f"({why} record)", 0, 0, 0.0, claims)
 
 
 def worker_state(data: bytes) -> WorkerState:
-    """What a worker was told last, from the data of its registration."""
+    """The last order to a worker, from the data of its registration."""
     try:
         state = from_json(data, "the record of a worker").get("state") if data else None
     except PayloadUndecodable:
@@ -114,23 +113,20 @@ def worker_state(data: bytes) -> WorkerState:
 def register(
     paths: Paths, worker: str, data: bytes, uids: Iterator[str]
 ) -> Step[Registration | None]:
-    """Create the ephemeral registration and the claims node of a worker. Returns None if another ID
-    is needed.
-
-    Raises TransactionRejected, ServerFull.
-    """
+    """Create the ephemeral registration and the claims node of a worker. Returns None if it needs
+    another ID. Raises TransactionRejected, ServerFull."""
     me = Registration(paths, worker, uids)
     answer = yield Multi([Create(me.worker_path, data, ephemeral=True), Create(me.claims_path)])
     if isinstance(answer, Applied):
         return me
     if (yield from folder_restored(answer)):
-        # Not under this ID: an earlier copy of the transaction may be applied from now on.
+        # Not under this ID: an earlier copy of the transaction may be applied now.
         return None
     if answer.reason is Reason.NO_NODE:
-        raise ZooKeeperError(f"{paths.root} has no worker and claims node znodes: {answer.path}")
+        raise ZooKeeperError(f"{paths.root} has no `workers` and `claims`: {answer.path}")
     if answer.reason is not Reason.NODE_EXISTS:
         raise rejected(f"registering worker {worker}", answer)
-    return None  # an earlier copy, perhaps in an expired session: take a new ID
+    return None  # an earlier copy made it, perhaps in an expired session
 
 
 def unregister(me: Registration) -> Step[bool]:
@@ -144,8 +140,7 @@ def unregister(me: Registration) -> Step[bool]:
     answer = yield Multi(ops)
     if isinstance(answer, Applied):
         return True
-    # Something is left on the claims node. Others clear it as soon as they see that the worker is
-    # gone.
+    # Others clear the claims node as soon as they see that the worker is gone.
     yield from sign_off(me.paths, me.worker)
     return False
 
@@ -153,26 +148,25 @@ def unregister(me: Registration) -> Step[bool]:
 def sign_off(paths: Paths, worker: str) -> Step[bool]:
     """Delete the registration of a worker before its session ends. Returns False if it has none.
 
-    Only a caller that knows that the worker's process is dead may do this. What the process sent
-    last may still arrive. As after the end of the session, a claim is refused from now on, and a
-    commit as soon as its claim is released.
+    Only a caller that knows that the worker's process is dead may do this. What it sent last may
+    still arrive. As after the end of its session, a claim is refused from now on, and a commit once
+    its claim is released.
     """
     answer = yield Multi([Delete(paths.worker(worker))])
     return isinstance(answer, Applied) or (answer.repeated and answer.reason is Reason.NO_NODE)
 
 
-# ---- Orders to a worker from elsewhere (drain, pause, resume), and what it reports meanwhile.
+# ---- Orders to a worker (drain, pause, resume), and what it reports meanwhile.
 #
-# Orders lie in the data of its registration. A worker reads that anyway, to notice the end of its
-# session. So an order needs no watch and no further request, and goes when the worker does.
+# Orders are in the data of its registration. A worker reads that anyway, to notice the end of its
+# session. So an order needs no watch and no request, and goes with the worker.
 
 
 def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
-    """Have a worker drain, pause or run on. Returns False if it was told so before.
+    """Order a worker to drain, pause or resume. Returns False if that is its order already.
 
-    What others have written meanwhile is read again. Raises WorkerNotFound if it is gone,
-    ZkplanError if it drains already and is to do something else, TransactionRejected, and
-    PayloadUndecodable if what it was told last is not sealed with a known key.
+    Raises WorkerNotFound if it is gone, ZkplanError if it drains and the order is another,
+    TransactionRejected, and PayloadUndecodable if its last order is not sealed with a known key.
     """
     path = paths.worker(worker)
     while True:
@@ -184,35 +178,31 @@ def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
         if had == state:
             return False
         if had == "draining":
-            raise ZkplanError(f"worker {worker} drains, and cannot be told anything else")
+            raise ZkplanError(f"worker {worker} drains, and takes no other order")
         try:
             facts = from_json(node.data, "a worker") if node.data else {}
         except PayloadUndecodable:
             facts = {}
         data = to_json(facts | {"state": state})
         answer = yield Multi([SetData(path, data, node.version)])
-        if isinstance(answer, Applied):
+        if is_applied(answer, f"an order to worker {worker}"):
             return True
-        if answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
-            raise rejected(f"telling worker {worker}", answer)
 
 
 def report(paths: Paths, me: WorkerRecord) -> Step[bool]:
-    """Write anew what a worker says of itself. Returns False if its registration is gone.
+    """Write the record of a worker anew. Returns False if its registration is gone.
 
-    An order that somebody gives meanwhile is kept: the version read is the one written onto. Raises
-    TransactionRejected, and PayloadUndecodable if what stands there is not sealed with a known key.
+    The version that was read is checked, so an order meanwhile is kept. Raises TransactionRejected,
+    and PayloadUndecodable if the last order is not sealed with a known key.
     """
     path = paths.worker(me.id)
     while True:
         node = yield ReadData(path)
         if node is None:
             return False
-        if node.version > 0:  # else the worker wrote it itself, for everybody to read
+        if node.version > 0:  # the first version is of the worker itself, and not sealed
             require_proven(node.data)
             me = me._replace(state=worker_state(node.data))
         answer = yield Multi([SetData(path, me.to_bytes(), node.version)])
-        if isinstance(answer, Applied):
+        if is_applied(answer, f"the report of worker {me.id}"):
             return True
-        if answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
-            raise rejected(f"what worker {me.id} reports of itself", answer)

@@ -11,6 +11,7 @@ from ...errors import ZkplanError
 from .. import failpoints
 from ..core import repeatable_adds
 from ..core.add import NewTask, dep_number, next_number, task_ops
+from ..core.load import read_all
 from ..core.plans_and_queues import make_queues
 from ..core.repeatable_adds import AddChain
 from ..fields import require_proven
@@ -46,12 +47,11 @@ from ..requests import (
     Step,
     Ticket,
 )
-from ..transactions import GROUP_BYTES_MAX, GUARD, READS_PER_REQUEST, Draft, rejected
+from ..transactions import GROUP_BYTES_MAX, GUARD, Draft, ensure, rejected
 from .bounds import refuse_if_spent, warning_of
-from .decisions import tell_failures
-from .limits import ensure_limits
+from .decisions import send_failures
 
-#: How many batches are under way at once: enough to keep the server busy while more are encoded.
+#: How many batches are under way at once, so that the server is busy while more are encoded.
 WINDOW = 4
 #: Operations in one batch. Larger batches are no faster; smaller ones cost a round trip each.
 BATCH_OPS = 400
@@ -67,7 +67,8 @@ def ensure_root(paths: Paths) -> Step[Node | None]:
     above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
     for path in (*above, *wanted):
         answer = yield Multi([Create(path)])
-        # Who may not create what is above the root finds it there, or is told with the next path.
+        # Without the right to create what is above the root: it exists, or the next path is
+        # refused.
         known = (Reason.NODE_EXISTS, *([Reason.NO_AUTH] if len(path) < len(paths.root) else []))
         if isinstance(answer, Refused) and answer.reason not in known:
             raise rejected(f"creating {path}", answer)
@@ -78,10 +79,10 @@ def create_plan(
     paths: Paths,
     record: PlanRecord,
     children: Sequence[str] = PLAN_FIXED,
-    tell: Callable[[str], None] = lambda warning: None,
+    warn: Callable[[str], None] = lambda warning: None,
 ) -> Step[str]:
     """Create a plan with these children in one transaction. Returns its number."""
-    made = yield from create_plan_with(paths, record, lambda number: [], children, tell)
+    made = yield from create_plan_with(paths, record, lambda number: [], children, warn)
     assert isinstance(made, str)
     return made
 
@@ -91,20 +92,20 @@ def create_plan_with(
     record: PlanRecord,
     more: Callable[[str], list[Op]],
     children: Sequence[str] = PLAN_FIXED,
-    tell: Callable[[str], None] = lambda warning: None,
+    warn: Callable[[str], None] = lambda warning: None,
     facts: Callable[[str], Mapping[str, Fact]] = lambda number: NO_FACTS,
 ) -> Step[str | Refused]:
-    """Create a plan, and do `more` in the same transaction, given its number.
+    """Create a plan with `more` operations, given its number, and their `facts`. `warn` is called
+    if the budget is nearly spent.
 
-    `facts` are those of the same operations. `tell` is warned of a budget that is nearly spent.
-    Returns its number, or the refusal of an operation of `more`. Nothing was written then, not even
-    by an earlier copy: its fixed children would refuse this copy before. Raises BudgetSpent.
+    Returns the number, or the refusal of an operation of `more`. Nothing was written then, not even
+    by an earlier copy: its fixed children would have refused this one. Raises BudgetSpent.
     """
     bounds = refuse_if_spent(paths, (yield from ensure_root(paths)))
     if bounds is not None and (warning := warning_of(paths, bounds)):
-        tell(warning)
+        warn(warning)
     if record.max_running:
-        yield from ensure_limits(paths)
+        yield from ensure(f"{paths.root}/limits")
     while True:
         root = yield ReadData(paths.root)
         if root is None:
@@ -127,12 +128,11 @@ def create_plan_with(
         refused: Refused = answer
         if refused.at >= len(ops):
             return refused
-        # The prediction was wrong: another plan took the number, and exists (NODE_EXISTS) or is
-        # gone.
+        # The prediction was wrong: another plan took the number.
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"creating a plan under {paths.root}", answer)
         if answer.repeated:
-            # Our first copy may have created it. The uid in its data says whether it is ours.
+            # The first copy may have created it: its record holds the unique uid.
             node = yield ReadData(path)
             if node is not None and node.data == record.to_bytes():
                 return number
@@ -150,30 +150,30 @@ class _Batch(NamedTuple):
 
 
 class Author(AddChain):
-    """Adds tasks to one plan. One instance is one chain of adds. Not thread-safe."""
+    """Adds tasks to one plan, as one chain of adds. Not thread-safe."""
 
-    #: Whether failures in this plan go on to the dependents. Known once its record is.
+    #: Whether failures in this plan go to the dependents, once its record was read.
     cascades = False
 
     def add(self, tasks: Sequence[NewTask]) -> Step[None]:
         """Create `tasks`, in order, and set their numbers. Raises if an add is refused for good.
 
-        Each batch is atomic. After an error the earlier batches stay: their tasks have numbers, the
-        others have none, and `added` of the error counts them.
+        Each batch is atomic. After an error the earlier batches stay: their tasks have numbers, and
+        `added` of the error counts them.
         """
         try:
             yield from self._add_all(tasks)
             taking = [task for task in tasks if self.cascades or task.takes_failures]
             if sources := [dep_number(dep) for task in taking for dep in task.deps]:
-                # Those that were dead already, or died before they had seen the new edge.
+                # Sources that were dead already, or died before they had read the new edge.
                 root, _, name = self.plan_path.rpartition("/")
-                yield from tell_failures(Paths(root), number_of(name), sources)
+                yield from send_failures(Paths(root), number_of(name), sources)
         except ZkplanError as error:
             given = [bool(task.number) for task in tasks if not task.implied]
             error.added = sum(given)
             if error.added:
-                told = f"{error.added} of the {len(given)} tasks of this add are in the plan"
-                error.args = (f"{error}; the first {told}",)
+                count = f"{error.added} of the {len(given)} tasks of this add"
+                error.args = (f"{error}; the first {count} are in the plan",)
             raise
 
     def _add_all(self, tasks: Sequence[NewTask]) -> Step[None]:
@@ -184,15 +184,13 @@ class Author(AddChain):
             yield from self._add_part(new)
 
     def _find_keyed(self, tasks: Sequence[NewTask]) -> Step[None]:
-        """Tasks whose keys are known in the plan are in it already."""
+        """Take the numbers of tasks whose keys the plan has."""
         keyed = [task for task in tasks if task.key]
-        for start in range(0, len(keyed), READS_PER_REQUEST):
-            some = keyed[start : start + READS_PER_REQUEST]
-            nodes = yield ReadMany([ReadData(task_key(self.plan_path, each.key)) for each in some])
-            for task, node in zip(some, nodes, strict=True):
-                if node is not None:
-                    require_proven(node.data)
-                    task.is_there(node.data)
+        reads = [ReadData(task_key(self.plan_path, task.key)) for task in keyed]
+        for task, node in zip(keyed, (yield from read_all(reads, None)), strict=True):
+            if node is not None:
+                require_proven(node.data)
+                task.is_there(node.data)
 
     def _make_queues(self, tasks: Sequence[NewTask]) -> Step[None]:
         queues = {queue_in(task.queue) for task in tasks} - {DEFAULT_QUEUE}
@@ -225,13 +223,13 @@ class Author(AddChain):
                 continue
             answer = yield Await(flying[0].ticket)
             if isinstance(answer, Applied):
-                self._settle(flying.popleft())
+                self._take_numbers(flying.popleft())
                 continue
             answers = [answer]
             for batch in list(flying)[1:]:
                 answers.append((yield Await(batch.ticket)))  # noqa: PERF401 - cannot yield inside
             yield from self._recover(list(flying), answers)
-            # What was applied has numbers, and what somebody else has added under the same key.
+            # Added tasks have numbers, also those that another author added under the same key.
             tasks, start = [task for task in tasks if not task.number], 0
             flying.clear()
 
@@ -257,23 +255,23 @@ class Author(AddChain):
         failpoints.reach("add.before")
         return _Batch(identity, chosen, draft, (yield Send(draft.multi)))
 
-    def _settle(self, batch: _Batch) -> None:
+    def _take_numbers(self, batch: _Batch) -> None:
         for task, number in batch.numbers.items():
             task.number = number
         self.applied(batch.identity, len(batch.numbers))
 
     def _recover(self, batches: list[_Batch], answers: list[Applied | Refused]) -> Step[None]:
-        """Find out which of `batches` were applied, and why the next one was not."""
+        """Find which of `batches` were applied, and why the next one was not."""
         done = max((i + 1 for i, a in enumerate(answers) if isinstance(a, Applied)), default=0)
         if any(answer.repeated for answer in answers):
-            # Each batch deletes the identity of the one before it, so the identity in the tree is
-            # that of the last batch that was applied.
+            # Each batch deletes the identity of the one before it, so the one in the tree is that
+            # of the last batch that was applied.
             standing = set((yield ReadChildren(f"{self.plan_path}/add-ids")) or ())
             done = max(
                 [done, *(i + 1 for i, batch in enumerate(batches) if batch.identity in standing)]
             )
         for batch in batches[:done]:
-            self._settle(batch)
+            self._take_numbers(batch)
         if done == len(batches):
             return
         answer = answers[done]
@@ -284,7 +282,7 @@ class Author(AddChain):
 
 
 def _without_twins(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
-    """Parts of `tasks`, in order, none of which has a key twice: the second finds the first."""
+    """Parts of `tasks`, in order, so that no part has a key twice: the second finds the first."""
     part, keys = list[NewTask](), set[str]()
     for task in tasks:
         if task.key and task.key in keys:

@@ -1,7 +1,7 @@
 """The bounds of a root: retention, archiving, the budget, and how much room plans take.
 
-All of it is one znode, which a root has from the first setting on. Authors read it in a batch that
-they send anyway, and workers only where a plan may be due, or where one of them counts.
+They are one znode, which a root has from the first setting on. Authors read it in a batch that they
+send anyway. Workers read it if a plan may be due, or if they count.
 """
 
 from __future__ import annotations
@@ -14,36 +14,33 @@ from typing import Any, NamedTuple
 
 from ...backoff import CHANCE
 from ...basics.text import count, size
-from ...errors import BudgetSpent, PayloadUndecodable, TransactionRejected
+from ...errors import BudgetSpent, PayloadUndecodable
 from ..core.load import read_all
 from ..core.plans_and_queues import ended_at, names_on_claims_nodes, readable_record
 from ..fields import as_lasting, as_whole_from_0, from_json, lasting_to_json, to_json
 from ..layout import Paths, number_of, parse_claim, parse_task
 from ..records import PlanRecord
 from ..requests import (
-    Applied,
-    Create,
     Multi,
     Node,
     ReadChildren,
     ReadData,
     ReadMany,
-    Reason,
     SetData,
     Step,
 )
-from ..transactions import REFUSALS_MAX, rejected
+from ..transactions import REFUSALS_MAX, ensure, is_applied, too_busy
 
 _Data = bytes  # which is the name of a field below
-#: How long a finished plan stays where neither its author nor the root says anything, in seconds.
+#: The default retention of a finished plan, in seconds.
 RETENTION_S = 30 * 86400.0
-#: From this share of the budget on authors and workers are warned.
+#: Authors and workers are warned from this share of the budget on.
 WARN_SHARE = 0.8
 
 
 class Used(NamedTuple):
     """The room that plans took when they were counted: `bytes` of data, `counted` in wall-clock
-    seconds since 1970 of the server. `exact`: no plan was so large that a sample stands for it."""
+    seconds since 1970 of the server. `exact`: no plan was estimated by a sample."""
 
     plans: int
     znodes: int
@@ -54,9 +51,9 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What holds for a root. `retention`: how many seconds a finished plan stays whose author says
-    nothing; infinite: for ever. `archive`: it is archived before it is removed. `znodes` and
-    `bytes` are the budget, and None where there is none. `used` is what was counted last."""
+    """The bounds of a root. `retention`: how many seconds a finished plan stays if its author gives
+    no retention; infinite: for ever. `archive`: it is archived before it is removed. `znodes` and
+    `bytes` are the budget, None without one. `used` was counted last."""
 
     retention: float = RETENTION_S
     archive: bool = False
@@ -70,15 +67,15 @@ class Bounds:
 
     @property
     def share(self) -> float:
-        """The share of the budget that is used, as far as it was counted: 1.0 is all of it."""
+        """The share of the budget that was used at the last count; 1.0 is all of it."""
         if self.used is None or not self.has_budget:
             return 0.0
         pairs = ((self.used.znodes, self.znodes), (self.used.bytes, self.bytes))
-        # A budget of 0 is spent by nothing: it lets no plan in.
+        # A budget of 0 is spent: it lets no plan in.
         return max((used / most if most else 1.0 for used, most in pairs if most is not None))
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """How much of the budget is used, for people."""
         if self.used is None or not self.has_budget:
             return "no plan was counted yet"
@@ -104,7 +101,7 @@ class Bounds:
 
     @classmethod
     def from_bytes(cls, data: _Data) -> Bounds:
-        """Raises PayloadUndecodable. A damaged part removes nothing and refuses nothing."""
+        """Raises PayloadUndecodable. A damaged part neither removes nor refuses plans."""
         value = from_json(data, "the bounds of a root") if data else {}
         retention = RETENTION_S
         if "retention" in value:
@@ -129,15 +126,12 @@ def _used(value: Any) -> Used | None:
     return Used(*numbers, counted, value.get("exact") is True)  # type: ignore[call-arg,arg-type]
 
 
-# ---- the budget
+# ---- The budget.
 
 
 def refuse_if_spent(paths: Paths, node: Node | None) -> Bounds | None:
-    """Raise BudgetSpent where the plans have used it up. Returns the bounds where there is a
-    budget.
-
-    An bounds that is damaged binds nobody.
-    """
+    """Returns the bounds if there is a budget. Raises BudgetSpent if it is used up. Damaged bounds
+    refuse nothing."""
     try:
         found = Bounds.from_bytes(node.data) if node is not None else None
     except PayloadUndecodable:
@@ -147,7 +141,7 @@ def refuse_if_spent(paths: Paths, node: Node | None) -> Bounds | None:
     if found.share >= 1.0:
         raise BudgetSpent(
             paths.root,
-            f"the plans under {paths.root} take {found.told}, which is their budget, so no new "
+            f"the plans under {paths.root} take {found.text}, which is their budget, so no new "
             "plan is created; those that are there go on. Remove finished plans (`zkplan plan gc`) "
             "or raise the budget (`zkplan root budget set`)",
         )
@@ -155,8 +149,8 @@ def refuse_if_spent(paths: Paths, node: Node | None) -> Bounds | None:
 
 
 def warning_of(paths: Paths, found: Bounds) -> str:
-    """What to warn of where the budget is nearly spent; else empty. It changes with each twentieth,
-    so that who tells each text once tells it four times at most."""
+    """The warning if the budget is nearly spent; else empty. It changes with each twentieth, so at
+    most four different texts are logged."""
     if not WARN_SHARE <= found.share < 1.0:
         return ""
     percent = int(found.share * 20) * 5
@@ -166,7 +160,7 @@ def warning_of(paths: Paths, found: Bounds) -> str:
     )
 
 
-# ---- reading and changing it
+# ---- Read and change the bounds.
 
 
 def read_bounds(paths: Paths) -> Step[Bounds]:
@@ -186,10 +180,8 @@ def _of(paths: Paths, node: Node | None) -> Bounds:
 
 
 def change_bounds(paths: Paths, changes: dict[str, Any], anew: bool = False) -> Step[Bounds]:
-    """Change these fields, and leave the others. `anew`: a damaged bounds is replaced.
-
-    The root exists. Raises TransactionRejected.
-    """
+    """Change these fields of the bounds of an existing root. `anew`: replace damaged bounds. Raises
+    TransactionRejected."""
     for _ in range(REFUSALS_MAX):
         node = yield ReadData(paths.bounds)
         try:
@@ -201,40 +193,34 @@ def change_bounds(paths: Paths, changes: dict[str, Any], anew: bool = False) -> 
         after = replace(before, **changes)
         data = after.to_bytes()
         if node is None:
-            # Empty, so that no earlier bounds count again where somebody makes the znode anew.
-            answer = yield Multi([Create(paths.bounds)])
-            if isinstance(answer, Applied):
-                continue
-        else:
-            answer = yield Multi([SetData(paths.bounds, data, node.version)])
-        if isinstance(answer, Applied):
+            # Empty: with sealing keys, a first version never counts, so nobody can put one back.
+            yield from ensure(paths.bounds)
+            continue
+        answer = yield Multi([SetData(paths.bounds, data, node.version)])
+        if is_applied(answer, f"changing {paths.bounds}"):
             return after
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
-            raise rejected(f"changing {paths.bounds}", answer)
-        if answer.reason is Reason.NO_NODE and node is None:
-            raise rejected(f"creating {paths.bounds}", answer)
-    raise TransactionRejected(f"{paths.bounds} is changed by others all the time; try again")
+    raise too_busy(f"changing {paths.bounds}")
 
 
-# ---- whose retention is over
+# ---- Plans whose retention is over.
 
 
 class Over(NamedTuple):
-    """A plan that may be removed: it has ended for good, and its retention is over."""
+    """A plan that may be removed: it has ended, and its retention is over."""
 
     path: str
     record: PlanRecord | None
     state: str
     ended: float
-    #: Which end that is: see `remove_plan.remove`.
+    #: Identifies that end: see `remove_plan.remove`.
     end: int = 0
 
 
 def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
-    """Read anew whether the plan may be removed at `now`, which is the server's time.
+    """Read whether the plan may be removed at `now`, the server's time.
 
-    Both states are final, and neither gets a claim any more (S9). So the claims are read behind
-    them, and what is found holds for good. Raises PayloadUndecodable for a damaged bounds.
+    A plan that is done or cancelled gets no more claims (S9). The claims are read after its state,
+    so the answer stays true. Raises PayloadUndecodable for damaged bounds.
     """
     path = paths.plan(plan)
     parts = [path, f"{path}/ready", f"{path}/done", paths.bounds]
@@ -257,19 +243,18 @@ def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
     return Over(path, record, state, ended, done.czxid if done is not None else 0)
 
 
-# ---- How much room plans take: counted exactly where they are small, by a sample where they are
-# large.
+# ---- How much room plans take: small plans are counted, large ones estimated by a sample.
 #
-# A server that is asked for it would look at every znode that it has, and not every one can be
-# asked. So a client counts, and reads what it counts.
+# A server that is asked for the size of a subtree looks at every znode that it has, and not every
+# server can be asked. So a client reads what it counts.
 
 
-#: Of more znodes of one kind only so many are read; they stand for the others.
+#: The most znodes of one kind that are read. They stand for the others.
 SAMPLE = 1000
 
 
 class Room(NamedTuple):
-    """What a plan takes: znodes, itself included, and bytes of data. `exact`: all were read."""
+    """The room of a plan: znodes, its own included, and bytes of data. `exact`: all were read."""
 
     znodes: float
     bytes: float
@@ -285,11 +270,8 @@ NONE = Room(0, 0)
 
 
 def room_of(plan_path: str, chance: random.Random = CHANCE) -> Step[Room]:
-    """How much room a plan takes; none where it does not exist.
-
-    Reads some thousands of znodes at most, however large the plan is. What changes meanwhile may be
-    counted or not.
-    """
+    """How much room a plan takes; none if it does not exist. Reads a few thousand znodes at most.
+    What changes meanwhile may be counted or not."""
     names = yield ReadChildren(plan_path)
     node = yield ReadData(plan_path)
     if names is None or node is None:
@@ -304,7 +286,7 @@ def room_of(plan_path: str, chance: random.Random = CHANCE) -> Step[Room]:
 
 
 def _kind(paths: Sequence[str], chance: random.Random) -> Step[Room]:
-    """These znodes of one kind and all that is below them."""
+    """These znodes of one kind, and all below them."""
     total, weight, exact = NONE, 1.0, True
     while paths:
         chosen = paths
@@ -328,8 +310,7 @@ def _kind(paths: Sequence[str], chance: random.Random) -> Step[Room]:
 def count_plans(
     paths: Paths, plans: Sequence[str], known: dict[str, Room], ended: Container[str]
 ) -> Step[Room]:
-    """What these plans take together. `known` holds those that have ended, which never grow; more
-    are added to it."""
+    """The room of these plans together. `known` caches those that have ended, which never grow."""
     total = NONE
     for plan in plans:
         found = known.get(plan)

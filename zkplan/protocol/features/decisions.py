@@ -1,14 +1,14 @@
 """Operators decide: fix the outcome of a task, or change its priority.
 
 One transaction takes the task from its place and creates `result`, as a wide delivery does. So its
-function never starts again, and whoever claims the task only delivers.
+function never starts again, and the next holder of its claim only delivers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...errors import TaskError, TransactionRejected
+from ...errors import TaskError
 from .. import failpoints
 from ..core.load import read_all
 from ..interference import untouched
@@ -23,29 +23,34 @@ from ..requests import (
     Op,
     ReadData,
     ReadMany,
-    Reason,
     SetData,
     Step,
 )
-from ..transactions import GROUP_OPS_MAX, REFUSALS_MAX, or_error, rejected
+from ..transactions import (
+    GROUP_OPS_MAX,
+    REFUSALS_MAX,
+    is_applied,
+    or_error,
+    require_race,
+    too_busy,
+)
 from .task_place import Place, find_place
 
-#: The child of a task whose open edges an operator has cut: it has not all of its arguments.
+#: The child of a task whose open edges an operator has cut: it lacks arguments.
 CUT = "cut"
-#: How many open edges one transaction cuts.
+#: How many open edges one transaction can cut.
 CUT_MAX = GROUP_OPS_MAX
-RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION, Reason.NOT_EMPTY)
 
 
 def decide(
     paths: Paths, plan: str, task: str, sealed: bytes, *, skips: bool, hint: Place | None = None
 ) -> Step[str]:
-    """Fix `sealed` as the outcome of a task that has not ended. Returns where the task stood.
+    """Fix `sealed` as the outcome of a task that has not ended. Returns where the task stood; an
+    empty text if it has finished, its outcome is fixed, or it is dead and cannot be decided.
 
-    `sealed` must be unique to this call: it tells after a lost answer whether the decision was
-    applied. `skips` counts the task as skipped; a dead task can be skipped only. Returns an empty
-    text if the task has finished, if its outcome is fixed already, or if it is dead and not to be
-    skipped, or its failure has cascaded. Raises as `find_place`, and TransactionRejected.
+    `sealed` must be unique to this call: after a lost answer it shows whether the decision was
+    applied. `skips` counts the task as skipped; a dead task can only be skipped, and only if its
+    failure has not cascaded. Raises as `find_place`, and TransactionRejected.
     """
     plan_path = paths.plan(plan)
     path, gone = f"{plan_path}/task-{task}", set[str]()
@@ -66,17 +71,14 @@ def decide(
             )
             if any(node is not None and node.data == sealed for node in (stands, kept)):
                 return place.state  # the first copy was applied
-        if answer.reason not in RACES:
-            raise rejected(f"deciding task {task} of {plan_path}", answer)
+        require_race(answer, f"deciding task {task} of {plan_path}")
         if answer.path in place.permits:
-            gone.add(answer.path)  # deleted by hand, or the claim has ended meanwhile
-    raise TransactionRejected(
-        f"deciding task {task} of {plan_path}: others move it all the time; try again"
-    )
+            gone.add(answer.path)  # deleted by hand, or with a claim that ended
+    raise too_busy(f"deciding task {task} of {plan_path}")
 
 
 def decide_ops(plan_path: str, task: str, place: Place, sealed: bytes, *, skips: bool) -> list[Op]:
-    """The operations that take a task from its place, with `sealed` as its outcome."""
+    """Take a task from its place, with `sealed` as its outcome."""
     ops = [*leaving_ops(plan_path, task, place), Create(f"{plan_path}/task-{task}/result", sealed)]
     if skips:
         ops.append(SetData(f"{plan_path}/results"))  # its version counts the skipped tasks
@@ -85,29 +87,27 @@ def decide_ops(plan_path: str, task: str, place: Place, sealed: bytes, *, skips:
 
 
 def decide_facts(plan_path: str, task: str, *, skips: bool) -> dict[str, Fact]:
-    """What the history tells of a decision besides its operations."""
+    """What the history records of a decision besides its operations."""
     return {f"{plan_path}/task-{task}/result": Fact(skips=skips)}
 
 
-def tell_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[str]]:
-    """`tell_failure` for those of `tasks` that are dead; returns them."""
+def send_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[str]]:
+    """Send the failures of those of `tasks` that are dead. Returns these."""
     found = list(dict.fromkeys(tasks))
     letters = yield from read_all([ReadData(f"{paths.plan(plan)}/dead/{task}") for task in found])
     told: list[str] = []
     for task, letter in zip(found, letters, strict=True):
         if letter is not None:
-            done = yield from or_error(tell_failure(paths, plan, task))
-            if done is True:  # an error concerns this one alone, which the next check meets again
+            done = yield from or_error(send_failure(paths, plan, task))
+            if done is True:  # the next check meets an error again
                 told.append(task)
     return told
 
 
-def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
-    """Let the failure of a dead task go along edges that were added when it was about to fail.
-
-    Its outcome becomes that failure once more, and whoever claims it delivers. Returns whether the
-    task was dead. Raises as `find_place`.
-    """
+def send_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
+    """Send the failure of a dead task along edges that were added when it was about to fail: it
+    gets that failure as its outcome once more, and the holder of its claim delivers. Returns
+    whether the task was dead. Raises as `find_place`."""
     plan_path = paths.plan(plan)
     path = f"{plan_path}/task-{task}"
     letter, outcome = yield ReadMany(
@@ -120,15 +120,13 @@ def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
         return False
     ops = leaving_ops(plan_path, task, place)
     if place.cascaded:
-        # S7: else the plan might end meanwhile, for all that is left of it was dead.
+        # S7: so the plan cannot end meanwhile, though all of its tasks are dead.
         ops.append(SetData(f"{plan_path}/add-count"))
     entry = Entry(place.rank, task, place.next_n, place.a)
     ops.append(Create(f"{path}/result", outcome.data))
     ops.append(Create(entry_path(plan_path, place.queue, entry)))
-    # Refused: somebody else has told it, retried or decided it meanwhile.
-    answer = yield Multi(ops)
-    if not isinstance(answer, Applied) and answer.reason not in RACES:
-        raise rejected(f"telling of the failure of task {task} of {plan_path}", answer)
+    # Refused: somebody else has sent it, or retried or decided the task.
+    is_applied((yield Multi(ops)), f"sending the failure of task {task} of {plan_path}")
     return True
 
 
@@ -143,19 +141,19 @@ def refuse_wide(plan_path: str, task: str, place: Place) -> None:
 
 
 def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
-    """The fence: the operations that take the task from its place, and from nowhere else."""
+    """The fence: take the task from its place, and from no other."""
     path = f"{plan_path}/task-{task}"
     if place.state in ("runnable", "delayed"):
         return [Delete(place.path)]
     if place.state == "gated":
-        # Its argument comes with its opening. So it lacks one from now on, as a task that was cut.
+        # Its argument comes with its opening, so it lacks one as a task that was cut.
         return [Delete(place.path), Create(f"{path}/{CUT}")]
     if place.state == "running":
         claims_node, _, name = place.path.rpartition("/")
         ops: list[Op] = [Delete(place.path)]
         if place.has_owner:
             ops.append(Delete(f"{path}/owner"))
-        # Its worker watches this data: the function learns at once that nobody wants its result.
+        # Its worker watches this data, and stops the function at once.
         ops += map(Delete, place.permits)
         return [*ops, SetData(claims_node, taken_to_bytes(name))]
     if place.state == "dead":
@@ -165,7 +163,7 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
             ops.append(Delete(f"{plan_path}/results/{task}"))
         return ops
     if place.state == "lost":
-        # S1: nobody has claimed it since it was found nowhere.
+        # S1: prove that it was not claimed since it was found in no place.
         ops = untouched(path, place.node) if place.node is not None else []
         ops += map(Delete, place.permits)
         ops.append(Create(f"{path}/retry-{place.n}"))
@@ -180,8 +178,8 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
         ops += [Delete(dep), Delete(prov)]
     ops += map(Delete, place.torn)
     ready, count = f"{path}/ready", ready_to_bytes(place.k, place.queue)
-    # The version rises as if all had arrived and the task had been published. The last step demands
-    # that nothing else has raised it.
+    # The version rises as if all had arrived and the task had been published. The last operation
+    # checks that nothing else has raised it.
     ops += [SetData(ready, count) for _ in range(place.version, place.k)]
     ops.append(SetData(ready, count, place.k))
     if place.version < place.k:
@@ -195,12 +193,12 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
 def set_priority(
     paths: Paths, plan: str, task: str, priority: int, hint: Place | None = None
 ) -> Step[str]:
-    """Let the task be claimed by this priority. Returns where it stood.
+    """Give the task this priority. Returns where it stood; an empty text if nothing changes because
+    it is claimed, gated, dead, lost or finished.
 
-    Returns an empty text if it is claimed, gated, dead, lost or finished: then nothing changes. The
-    time of a gate counts from the creation of its entry, which stays. Raises as `find_place`, and
-    TransactionRejected. After a lost answer nothing needs to be read: the task has the rank
-    already, or gets it once more.
+    The time of a gate counts from the creation of its entry, so that stays. After a lost answer
+    nothing needs to be read: the task has the rank, or gets it once more. Raises as `find_place`,
+    and TransactionRejected.
     """
     plan_path, rank = paths.plan(plan), rank_of(priority)
     for _ in range(REFUSALS_MAX):
@@ -211,21 +209,16 @@ def set_priority(
         if place.rank == rank and place.state != "complete":
             return place.state
         answer = yield Multi(priority_ops(paths, plan, task, place, rank))
-        if isinstance(answer, Applied):
+        if is_applied(answer, f"setting the priority of task {task} of {plan_path}"):
             return place.state
-        if answer.reason not in RACES:
-            raise rejected(f"setting the priority of task {task} of {plan_path}", answer)
-    raise TransactionRejected(
-        f"setting the priority of task {task} of {plan_path}: others move it all the time; try "
-        "again"
-    )
+    raise too_busy(f"setting the priority of task {task} of {plan_path}")
 
 
 def priority_ops(paths: Paths, plan: str, task: str, place: Place, rank: str) -> list[Op]:
-    """The operations that give a task that has not started that rank. Raises TaskError if its
-    open edges are too many."""
+    """Give a task that has not started that rank. Raises TaskError if its open edges are too
+    many."""
     plan_path = paths.plan(plan)
-    # Another N, for a name that stood once must not come back (S8).
+    # Another N: no name of an entry comes back (S8).
     entry = Entry(rank, task, place.next_n, place.a)
     runnable = Create(entry_path(plan_path, place.queue, entry))
     if place.state == "runnable":
@@ -236,14 +229,14 @@ def priority_ops(paths: Paths, plan: str, task: str, place: Place, rank: str) ->
         name = delayed_name(due_ms, plan, entry, place.queue)
         return [Delete(place.path), Create(f"{paths.delayed}/{name}", place.data)]
     if place.state == "complete":
-        # Published here, by the compare-and-set that only one can win.
+        # Publish it by the usual compare-and-set.
         return [SetData(place.path, ready_to_bytes(place.k, place.queue), place.k), runnable]
     ops: list[Op] = []
     refuse_wide(plan_path, task, place)
     for _, prov, edge in place.edges:
         source = prov.rpartition("/")[0]
         record = edge._replace(rank=rank, k=place.k).to_bytes()
-        # A new znode and not new data: whoever has read the old record must be refused, because it
-        # would publish the task under its old rank.
+        # A new znode, not new data: a worker that has read the old record would publish the task
+        # with the old rank, so it must be refused.
         ops += [Delete(prov), Create(f"{source}/prov-", record, sequence=True)]
     return ops

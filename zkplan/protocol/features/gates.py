@@ -1,7 +1,7 @@
 """Gates: tasks that wait for a znode outside their plan.
 
-A gate is a task that stands under `ROOT/gates` instead of `runnable`, until a worker has seen its
-condition hold. Its opening checks the znode in the same transaction, as far as ZooKeeper can.
+The entry of a gate is under `ROOT/gates` instead of `runnable` until a worker has read that its
+condition holds. Its opening checks the znode in the same transaction, as far as ZooKeeper can.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from ...errors import PayloadUndecodable
 from ..core.edges import argument_of
+from ..core.load import read_all
 from ..fields import as_retention, as_whole, from_json, require_proven, to_json
 from ..layout import (
+    Delayed,
     Entry,
     GateEntry,
     Paths,
@@ -41,11 +43,11 @@ from ..requests import (
     SetData,
     Step,
 )
-from ..transactions import READS_PER_REQUEST, rejected
+from ..transactions import ensure
 
 #: The position of the only argument of a gate.
 ARGUMENT = "arg-0000000000"
-#: Gates that one transaction opens, and entries that one transaction changes.
+#: How many gates one transaction opens, or notes on gates it writes.
 OPENED_PER_MULTI = 100
 PATH_CHARS_MAX = 1000
 Kind = Literal["exists", "absent", "value", "children"]
@@ -53,11 +55,9 @@ _KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Condition(NamedTuple):
-    """What a gate waits for. `take`: it hands on the value (or the children) of the znode.
-
-    `value` is what the znode is to hold, `children` how many it is to have at least, `timeout` the
-    seconds after which the gate fails.
-    """
+    """What a gate waits for: that the znode exists, is absent, holds `value`, or has at least
+    `children` children. `take`: it hands on the value (or the children) of the znode. The gate
+    fails after `timeout` seconds."""
 
     path: str
     kind: Kind
@@ -88,9 +88,9 @@ class Condition(NamedTuple):
         return cls(path, kind, value, children, timeout, facts.get("take") is not False)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """
-        >>> Condition("/deploy/done", "exists").told
+        >>> Condition("/deploy/done", "exists").text
         'znode /deploy/done to exist'
         """
         if self.kind == "children":
@@ -100,14 +100,14 @@ class Condition(NamedTuple):
 
 
 def is_path(path: Any) -> TypeGuard[str]:
-    """Whether ZooKeeper can have a znode of that path; what cannot be sent would end a worker."""
+    """Whether a znode can have that path: what cannot be sent would end a worker."""
     if not isinstance(path, str) or len(path) > PATH_CHARS_MAX or not path.isprintable():
         return False
     return path.startswith("/") and not {"", ".", ".."} & set(path[1:].split("/"))
 
 
 class Seen(NamedTuple):
-    """A znode as it was read: None where it does not exist. `names` are its children, if read."""
+    """A znode as it was read; None if it does not exist. `names` are its children, if read."""
 
     node: Node | None
     names: Sequence[str] | None = None
@@ -121,18 +121,15 @@ class Seen(NamedTuple):
         return wanted.kind == "exists" or self.node.data == wanted.value
 
     def guard(self, wanted: Condition) -> list[Op]:
-        """What the opening checks once more in its transaction.
-
-        ZooKeeper can check that a znode exists, and its version; neither that one is absent, nor
-        how many children it has.
-        """
+        """The check in the transaction that opens the gate. ZooKeeper can check that a znode
+        exists, and its version, but not that it is absent or how many children it has."""
         if wanted.kind == "absent" or self.node is None:
             return []
         return [Check(wanted.path, -1 if wanted.kind == "children" else self.node.version)]
 
 
 class Opening(NamedTuple):
-    """A gate that is to be opened: the name of its entry, and its sealed argument."""
+    """A gate to open: the name of its entry, and its sealed argument."""
 
     name: str
     gate: GateEntry
@@ -140,27 +137,24 @@ class Opening(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """`changed`: the znode is not as it was seen. `shut`: entries that cannot be moved, and why."""
+    """`changed`: the znode has changed since it was read. `shut`: entries that cannot be moved, and
+    why."""
 
     changed: bool
     shut: dict[str, str]
 
 
 def ensure_gates(root: str) -> Step[None]:
-    """Create `ROOT/gates`, before the first gate under the root is sent. It is never deleted.
+    """Create `ROOT/gates` before the first gate under the root is sent.
 
-    Not when the add of a gate is refused for want of it: a copy of that add may still be under way,
-    and would be applied then. Raises TransactionRejected.
+    Once an add was refused for want of it, it is too late: a copy of that add may be under way, and
+    would be applied then.
     """
-    if (yield ReadData(f"{root}/gates")) is not None:
-        return
-    answer = yield Multi([Create(f"{root}/gates")])
-    if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
-        raise rejected(f"creating {root}/gates", answer)
+    yield from ensure(f"{root}/gates")
 
 
 def wait_again_ops(plan_path: str, entry: Entry, queue: str) -> list[Op]:
-    """Let a gate that was opened before wait anew, under the number of its next claim."""
+    """Let a gate that was opened before wait again, with another N."""
     root, _, plan = plan_path.rpartition("/")
     return [
         Delete(f"{plan_path}/task-{entry.task}/{ARGUMENT}"),
@@ -169,10 +163,10 @@ def wait_again_ops(plan_path: str, entry: Entry, queue: str) -> list[Op]:
 
 
 def list_gates(paths: Paths) -> Step[list[str] | None]:
-    """The names under `gates`, with a watch; None where no gate was ever made under the root."""
+    """The names under `gates`, with a watch; None if the root never had a gate."""
     names = yield ReadChildren(paths.gates, watch=True)
     if names is None:
-        # A list leaves no watch on what does not exist; a read does.
+        # Unlike a list, a read leaves a watch on a znode that does not exist.
         if (yield ReadData(paths.gates, watch=True)) is None:
             return None
         names = yield ReadChildren(paths.gates, watch=True)
@@ -180,37 +174,34 @@ def list_gates(paths: Paths) -> Step[list[str] | None]:
 
 
 class Read(NamedTuple):
-    """A gate as it was read: its sealed condition, when its entry was made, what its entry says."""
+    """A gate as it was read: its sealed condition, the creation time and the data of its entry."""
 
     name: str
     sealed: bytes
     created_ms: int
-    told: bytes
+    note: bytes
 
 
 def read_gates(paths: Paths, names: Sequence[str]) -> Step[list[Read]]:
-    """Read these gates. What is gone, or cannot be read, is left out."""
-    found = []
-    for start in range(0, len(names), READS_PER_REQUEST // 2):
-        chunk = [(name, parse_gate(name)) for name in names[start : start + READS_PER_REQUEST // 2]]
-        known = [(name, gate) for name, gate in chunk if gate is not None]
-        reads = []
-        for name, gate in known:
-            reads.append(ReadData(f"{paths.gates}/{name}"))
-            reads.append(ReadData(f"{paths.task(gate.plan, gate.entry.task)}/gate"))
-        nodes = (yield ReadMany(reads)) if reads else []
-        for (name, _), entry, gate in zip(known, nodes[::2], nodes[1::2], strict=True):
-            if entry is not None:
-                sealed = gate.data if gate is not None else b""
-                found.append(Read(name, sealed, entry.created_ms, entry.data))
+    """Read those of these gates that exist and may be read."""
+    found, reads = [], []
+    known = [(name, gate) for name in names if (gate := parse_gate(name)) is not None]
+    for name, gate in known:
+        reads.append(ReadData(f"{paths.gates}/{name}"))
+        reads.append(ReadData(f"{paths.task(gate.plan, gate.entry.task)}/gate"))
+    nodes = yield from read_all(reads, None)
+    for (name, _), entry, node in zip(known, nodes[::2], nodes[1::2], strict=True):
+        if entry is not None:
+            sealed = node.data if node is not None else b""
+            found.append(Read(name, sealed, entry.created_ms, entry.data))
     return found
 
 
 def look_at(path: str, with_children: bool) -> Step[Seen]:
-    """Read a znode that gates wait for, and leave a watch: one, or two where children count.
+    """Read a znode that gates wait for, with a watch, and another one for its children.
 
-    Raises AccessDenied, and PayloadUndecodable for one below the root that is not sealed with a
-    known key: what zkplan keeps there counts only if a holder of a key has written it.
+    Raises AccessDenied, and PayloadUndecodable for a znode below the root that is not sealed with a
+    known key.
     """
     node = yield ReadData(path, watch=True)
     require_proven(node.data if node is not None else b"")
@@ -220,11 +211,9 @@ def look_at(path: str, with_children: bool) -> Step[Seen]:
 
 
 def open_gates(paths: Paths, guard: Sequence[Op], openings: Sequence[Opening]) -> Step[Opened]:
-    """Make gates runnable, in one transaction that starts with `guard`.
-
-    Any worker may try: the entry of a gate is deleted only once, and its name never comes back.
-    Nothing is owed after a lost answer.
-    """
+    """Make gates runnable in one transaction that starts with `guard`. Any worker may try: the
+    entry of a gate is deleted once, and its name never comes back. After a lost answer nothing
+    needs to be read."""
     todo, shut = list(openings), dict[str, str]()
     while todo:
         ops: list[Op] = [*guard]
@@ -244,13 +233,13 @@ def open_gates(paths: Paths, guard: Sequence[Op], openings: Sequence[Opening]) -
         if op and answer.reason is Reason.NO_NODE:
             yield Multi([Delete(f"{paths.gates}/{name}")])  # its plan was removed
         elif answer.reason is not Reason.NO_NODE:  # else another worker has opened it
-            shut[name] = answer.told
+            shut[name] = answer.why
     return Opened(False, shut)
 
 
-def tell(paths: Paths, told: dict[str, bytes]) -> Step[None]:
-    """Write into entries why a gate cannot be looked at, for `why`. What is gone is passed over."""
-    todo = list(told.items())
+def write_notes(paths: Paths, notes: dict[str, bytes]) -> Step[None]:
+    """Write into entries why the znode of a gate cannot be read, for `why`."""
+    todo = list(notes.items())
     while todo:
         batch, todo = todo[:OPENED_PER_MULTI], todo[OPENED_PER_MULTI:]
         answer = yield Multi([SetData(f"{paths.gates}/{name}", data) for name, data in batch])
@@ -260,32 +249,27 @@ def tell(paths: Paths, told: dict[str, bytes]) -> Step[None]:
 
 
 def note_look(paths: Paths, worker: str) -> Step[int]:
-    """Write that this worker has looked at all gates, unless its name is empty. Returns the time of
-    ZooKeeper, in ms, or an earlier one.
-
-    That time, and that at which an entry was made, come from the same clock: a time-out is
-    measured by it, not by the clocks of workers.
-    """
+    """Write that this worker has looked at all gates, unless its name is empty. Returns a time of
+    the server in ms, which is never ahead. Time-outs are measured by it and the creation time of an
+    entry, not by the clocks of workers."""
     if worker:
         yield Multi([SetData(paths.gates, to_json({"worker": worker}))])
     node = yield ReadData(paths.gates)
     return node.modified_ms if node is not None else 0
 
 
-def remove_gates(root: str, plan: str) -> Step[None]:
-    """Delete the entries of a plan whose tasks are gone."""
-    for name in (yield ReadChildren(f"{root}/gates")) or ():
-        gate = parse_gate(name)
-        if gate is not None and gate.plan == plan:
-            yield Multi([Delete(f"{root}/gates/{name}")])
-
-
 def remove_waiting(plan_path: str) -> Step[None]:
-    """Delete the delayed entries and the gates of the plan, whose tasks are gone: no more come."""
+    """Delete the delayed entries and the gates of a plan whose tasks are gone."""
     root, _, name = plan_path.rpartition("/")
-    entries = (yield ReadChildren(f"{root}/delayed")) or []
-    for entry in entries:
-        delayed = parse_delayed(entry)
-        if delayed is not None and delayed.plan == parse_plan(name):
-            yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
-    yield from remove_gates(root, parse_plan(name) or "")
+    reads = [ReadChildren(f"{root}/delayed"), ReadChildren(f"{root}/gates")]
+    delayed, gates = yield ReadMany(reads)
+    paths = [
+        *(f"{root}/delayed/{each}" for each in delayed or () if _is_of(parse_delayed(each), name)),
+        *(f"{root}/gates/{each}" for each in gates or () if _is_of(parse_gate(each), name)),
+    ]
+    for path in paths:
+        yield Multi([Delete(path)])  # a worker may have moved it meanwhile
+
+
+def _is_of(entry: Delayed | GateEntry | None, name: str) -> bool:
+    return entry is not None and entry.plan == parse_plan(name)

@@ -1,4 +1,4 @@
-"""Keys: names that stand for one plan under a root, or one task of a plan."""
+"""Keys: texts that name one plan under a root, or one task of a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from ...errors import PayloadUndecodable
 from ..fields import require_known_key, require_proven
-from ..interference import below
 from ..layout import Paths, author_mark, number_of, parse_number
 from ..records import PlanRecord, control_from_bytes, control_to_bytes
 from ..requests import (
@@ -25,19 +24,17 @@ from ..requests import (
     SetData,
     Step,
 )
-from ..transactions import rejected
+from ..transactions import ensure, require_race
 from .author import create_plan_with
 
-#: For how many milliseconds after its last add an author without a session counts as living.
+#: An author without a session counts as living for that many milliseconds after its last add.
 LEASE_MS = 60_000
-#: Refusals that a change of the key or its plan explains.
-_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION, Reason.NOT_EMPTY)
 KeyOps = Callable[[str], list[Op]]
 
 
 class Held(NamedTuple):
-    """Which plan has a key, with the versions that were read. `plan` is None where only the key was
-    left: somebody else deleted the plan's znodes."""
+    """The plan that has a key, with the versions that were read. `plan` is None if somebody deleted
+    its znodes by hand."""
 
     path: str
     version: int
@@ -48,9 +45,8 @@ class Held(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the plan is done or cancelled: it never gets work again.
-
-        Raises PayloadRefused if `done` is not sealed for its place."""
+        """Whether the plan is done or cancelled. Raises PayloadRefused if `done` is not sealed for
+        its place."""
         if self.done is not None:
             require_proven(self.done.data)
             return True
@@ -58,16 +54,16 @@ class Held(NamedTuple):
 
     @property
     def is_defined(self) -> bool:
-        """Whether its author has marked it ready, or somebody has ended it before."""
+        """Whether it was marked ready, or ended before."""
         return self.ready is not None or self.done is not None
 
 
 def find_key(paths: Paths, key: str) -> Step[Held | None]:
     """The plan that has the key, or None. Raises PayloadUndecodable if the key's znode is damaged.
 
-    The plan is read before the key is read again. Whoever moves the key raises the version of the
-    plan's znode, so both versions together stand for one moment, even if the key's znode was
-    deleted and made again in between.
+    The plan is read before the key is read again. A move of the key raises the version of the
+    plan's znode, so both versions belong to one moment, even if the key's znode was deleted and
+    made again in between.
     """
     path = paths.key(key)
     node = yield ReadData(path)
@@ -86,20 +82,19 @@ def create_keyed(
     paths: Paths,
     record: PlanRecord,
     replace: bool,
-    tell: Callable[[str], None] = lambda warning: None,
+    warn: Callable[[str], None] = lambda warning: None,
     *,
     lease_ms: int = 0,
     marks: Callable[[str], None] = lambda mark: None,
 ) -> Step[tuple[str, bool]]:
-    """Create a plan under its key, or find the one that has it. Returns its number, and whether it
-    is new. `tell`, and what is raised: see `create_plan_with`.
+    """Create a plan with its key, or find the one that has it. Returns its number, and whether it
+    is new. `warn`, and errors: see `create_plan_with`.
 
-    The key moves to the new plan, in the transaction that creates that, from a plan whose author
-    is gone before he has marked it ready: that one is cancelled. And, with `replace`, from a plan
-    that is done or cancelled, which stays as it is.
-    The author counts as living while this session lasts and the mark of the plan stands; `marks` is
-    called with that mark before it is made. With `lease_ms` he has no session, and counts as living
-    for so long after each add.
+    The transaction that creates the plan moves the key from a plan whose author is gone before it
+    was marked ready, which it cancels; and with `replace` from a plan that is done or cancelled,
+    which stays as it is. An author lives as long as its session and the mark of its plan. `marks`
+    is called with the path of that mark before it is made. With `lease_ms` the author has no
+    session, and lives for that time after each add.
     """
 
     def mark(number: str) -> Op:
@@ -118,7 +113,7 @@ def create_keyed(
                 continue
             give = taken
         more = _with_mark(give, mark)
-        made = yield from create_plan_with(paths, record, more, tell=tell)
+        made = yield from create_plan_with(paths, record, more, warn=warn)
         if isinstance(made, str):
             return made, True
         yield from mend_keys(paths, made)
@@ -129,14 +124,12 @@ def _with_mark(give: KeyOps, mark: Callable[[str], Op]) -> KeyOps:
 
 
 def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
-    """What gives the key of a plan that is not marked ready to another one, and cancels it. None
-    where its author lives: he must not lose it.
+    """Take the key from a plan that is not marked ready, and cancel it. None if its author lives.
 
-    An author that comes back finds `ready` there and `add-count` gone, so he can neither start the
-    plan nor add to it. His mark is never made again, so it is enough that it is gone once: the
-    transaction proves that. Where he has no session, an add since then raises the version of
-    `add-count`. Nobody else can end the plan meanwhile, or remove it with the key: both need
-    another `ready` than this one.
+    An author that comes back finds `ready` and no `add-count`, so it can neither start the plan nor
+    add to it. Its mark is never made again, so the transaction only proves that the mark is gone.
+    If the author has no session, an add since then has raised the version of `add-count`. Nobody
+    else can end or remove the plan meanwhile: both make another `ready`.
     """
     assert held.plan is not None
     path = paths.plan(held.number)
@@ -144,15 +137,13 @@ def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
     try:
         mark_path = author_mark(path, PlanRecord.from_bytes(held.plan.data).uid)
     except PayloadUndecodable:
-        return None  # of another format: who lives there is not known here
+        return None  # of another format, so its mark is not known
     mark, adds = yield ReadMany([ReadData(mark_path), ReadData(f"{path}/add-count")])
     if mark is not None and not (yield from _has_lapsed(paths, mark, adds)):
         return None
     ops: list[Op] = [Create(mark_path)] if mark is None else []
-    ops += [Delete(each) for each in (yield from below(mark_path))]
     ops.append(Delete(mark_path))
     if adds is not None:
-        ops += [Delete(each) for each in (yield from below(f"{path}/add-count"))]
         ops.append(Delete(f"{path}/add-count", -1 if mark is None else adds.version))
 
     def give(number: str) -> list[Op]:
@@ -164,10 +155,8 @@ def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
 
 
 def _has_lapsed(paths: Paths, mark: Node, adds: Node | None) -> Step[bool]:
-    """Whether the author of that mark has no session, and has added nothing for too long.
-
-    Both times are the server's: that of now is the time of a write.
-    """
+    """Whether the author of that mark has no session, and has added nothing for too long, by the
+    server's clock: a write gives its present time."""
     if adds is None or not mark.data.isdigit():
         return False
     yield Multi([SetData(paths.keys)])
@@ -176,8 +165,7 @@ def _has_lapsed(paths: Paths, mark: Node, adds: Node | None) -> Step[bool]:
 
 
 def key_ops(paths: Paths, key: str, held: Held | None) -> KeyOps:
-    """What gives the key to a plan of the same transaction, by its number, where `held` was
-    read."""
+    """Give the key to a plan that the same transaction creates, by its number. `held` was read."""
 
     def ops(number: str) -> list[Op]:
         data = f"{number} {key}".encode()
@@ -185,9 +173,8 @@ def key_ops(paths: Paths, key: str, held: Held | None) -> KeyOps:
             return [Create(paths.key(key), data)]
         taken: list[Op] = [SetData(held.path, data, held.version)]
         if held.plan is None:
-            return taken  # numbers are never given again: that plan cannot come back
-        # S12: one that is done may be retried. Its removal relies on this version, too: see
-        # `freeing`.
+            return taken  # the number of a plan never comes back
+        # S12: a plan that is done may be retried. `freeing` relies on this version, too.
         path = paths.plan(held.number)
         is_done: list[Op] = [Check(f"{path}/done")] if held.done is not None else []
         return [SetData(path, held.plan.data, held.plan.version), *is_done, *taken]
@@ -196,26 +183,16 @@ def key_ops(paths: Paths, key: str, held: Held | None) -> KeyOps:
 
 
 def mend_keys(paths: Paths, refused: Refused) -> Step[None]:
-    """After the operations of `key_ops` were refused: make `ROOT/keys`, or raise what would be
-    refused again."""
+    """After a refusal of `key_ops`: make `ROOT/keys`, or raise what would be refused again."""
     if refused.reason is Reason.NO_NODE and refused.path.startswith(f"{paths.keys}/"):
-        yield from ensure_keys(paths)
-    elif refused.reason not in _RACES:
-        raise rejected("giving the plan its key", refused)
-
-
-def ensure_keys(paths: Paths) -> Step[None]:
-    """Create `ROOT/keys`, which a root has from its first key on."""
-    answer = yield Multi([Create(paths.keys)])
-    if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
-        raise rejected(f"creating {paths.keys}", answer)
+        yield from ensure(paths.keys)
+    else:
+        require_race(refused, "giving the plan its key")
 
 
 def freeing(plan_path: str, plan: Node) -> Step[list[Op]]:
-    """What deletes the plan's znode, and with it its key, if that is still the plan's own.
-
-    `plan` was read before this. A move of the key since then has raised its version.
-    """
+    """Delete the znode of a plan, and its key if it still has it. A move of the key since `plan`
+    was read has raised its version."""
     gone: list[Op] = [Delete(plan_path, plan.version)]
     if b'"key"' not in plan.data:
         return gone
@@ -231,7 +208,7 @@ def freeing(plan_path: str, plan: Node) -> Step[list[Op]]:
 
 
 def _still(paths: Paths, held: Held) -> Step[bool]:
-    """Whether the plan has the key now: the server that was asked may be behind."""
+    """Whether the plan still has the key: the server that was asked may be behind."""
     assert held.plan is not None
     checks = [Check(held.path, held.version), Check(paths.plan(held.number), held.plan.version)]
     return isinstance((yield Multi(checks)), Applied)

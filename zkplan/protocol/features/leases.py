@@ -1,7 +1,7 @@
 """Leases: claims that last for a time, for programs without a session.
 
-A lease is a claims node that no worker is registered for. It counts from its last change, by the
-clock of the server, for as long as its name says. Once that is over anybody may release its claims.
+A lease is a claims node without a registration. It counts from its last change, by the clock of the
+server, for the time that its name says. After that any worker may release its claims.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LEASE_MS_MIN, LEASE_MS_MAX = 1_000, 3_600_000
 
 
 class Lease(Registration):
-    """What claims under a lease are made with, in place of a worker's registration.
+    """In place of a registration, for claims under a lease.
 
-    The transaction that makes the claims makes the lease: so it is made once, with its claims, and
-    gets no others. Its `owner` marks stand as long as the claims do, whoever has made them.
+    The transaction that makes the claims makes the lease, so it is made once and gets no other
+    claims. Its `owner` marks stand as long as the claims.
     """
 
     __slots__ = ()
@@ -64,17 +64,17 @@ def new_lease(paths: Paths, lease_ms: int, random: str) -> Lease:
 
 
 class Renewed(NamedTuple):
-    """What a lease still has. `names` are those of its claims, and None where it has lapsed."""
+    """A lease and the names of its claims; None if it has lapsed."""
 
     lease: str
     names: frozenset[str] | None
 
 
 def renew(paths: Paths, leases: Iterable[str]) -> Step[list[Renewed]]:
-    """Let these leases count from now on, and read which claims still stand under each.
+    """Let these leases count from now on, and read their claims.
 
-    A lease that is gone stays gone. One whose time is over counts again if nobody has begun to
-    release it; who has begun is refused from now on, and what he has released is not named.
+    A lease that is gone stays gone. One whose time is over counts again: a worker that has begun to
+    release it is refused from now on, and the claims that it has released are not named.
     """
     todo = list(dict.fromkeys(leases))
     standing = list(todo)
@@ -86,7 +86,7 @@ def renew(paths: Paths, leases: Iterable[str]) -> Step[list[Renewed]]:
         if answer.reason is not Reason.NO_NODE:
             raise rejected("renewing leases", answer)
         del standing[answer.at]
-    # Read behind the write: what is named here stood when the lease was renewed, or later.
+    # Read after the write: these claims stood when the lease was renewed.
     held = yield ReadMany([ReadChildren(paths.claims_of(lease)) for lease in standing])
     names = dict(zip(standing, held, strict=True))
     return [Renewed(lease, _claims(names.get(lease))) for lease in todo]
@@ -99,10 +99,7 @@ def _claims(names: Sequence[str] | None) -> frozenset[str] | None:
 
 
 def claims_under(paths: Paths, wanted: Sequence[tuple[str, str]]) -> Step[list[Claim | None]]:
-    """The claims of these leases and names, for a program that has nothing but their names.
-
-    None for what stands no more, or is no claim of a lease.
-    """
+    """The claims of these leases and names; None for those that are gone or under no lease."""
     known = [parse_claim(name) if parse_lease(lease) else None for lease, name in wanted]
     reads = [
         ReadData(f"{paths.claims_of(lease)}/{name}")
@@ -119,7 +116,11 @@ def claims_under(paths: Paths, wanted: Sequence[tuple[str, str]]) -> Step[list[C
         facts = claim_facts(node.data)
         found.append(
             Claim(
-                *(parsed.plan, parsed.task, facts.rank, parsed.n, facts.a),
+                plan=parsed.plan,
+                task=parsed.task,
+                rank=facts.rank,
+                n=parsed.n,
+                a=facts.a,
                 path=f"{paths.claims_of(lease)}/{name}",
                 plan_path=paths.plan(parsed.plan),
                 task_path=paths.task(parsed.plan, parsed.task),
@@ -132,10 +133,10 @@ def claims_under(paths: Paths, wanted: Sequence[tuple[str, str]]) -> Step[list[C
 
 def log(claim: Claim, number: int, sealed: bytes) -> Step[str | int | None]:
     """Write the log entry `number` of this attempt, counted from 1. The version of the claim counts
-    them, so that each is written once and none is left out.
+    them, so each is written once and none is left out.
 
-    Returns the name of its znode, or how many were written where it is not the next one; None if
-    the claim is gone. Raises TransactionRejected, ServerFull.
+    Returns the name of its znode; the number of entries if it is not the next one; None if the
+    claim is gone. Raises TransactionRejected, ServerFull.
     """
     ops: list[Op] = [
         SetData(claim.path, claim.data, number - 1),
@@ -164,11 +165,11 @@ def due_ms(lease: str, node: Node) -> int:
 
 
 def expire(paths: Paths, lease: str, now_ms: Callable[[], float]) -> Step[Cleared | int]:
-    """Release the claims of a lease whose time is over, as those of a worker that is gone.
+    """Release the claims of a lease whose time is over, as those of a worker that is gone. Returns
+    when the lease lapses if its time is not over.
 
-    `now_ms` must never be ahead of the server's clock. Returns when the lease lapses, where its
-    time is not over. Each transaction checks the version that the time was read with: a renewal in
-    between refuses it.
+    `now_ms` must never be ahead of the server's clock. Each transaction checks the version at which
+    the time was read, so a renewal in between refuses it.
     """
     path = paths.claims_of(lease)
     node = yield ReadData(path)

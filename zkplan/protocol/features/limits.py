@@ -1,7 +1,7 @@
 """Limits: how many tasks run at once, or start within a period.
 
-S11: a permit is a znode with a number below the size of its limit, made by the transaction that
-claims its task, and deleted by whatever ends that claim. A permit of a rate stays; when its period
+S11: a permit is a znode with a number below the size of its limit. The transaction that claims a
+task makes it, and the one that ends the claim deletes it. A permit of a rate stays: when its period
 is over, by the server's clock, another claim takes it over.
 """
 
@@ -24,11 +24,10 @@ from ..requests import (
     ReadChildren,
     ReadData,
     Reason,
-    Refused,
     SetData,
     Step,
 )
-from ..transactions import REFUSALS_MAX, rejected
+from ..transactions import REFUSALS_MAX, ensure, rejected
 
 SIZE_MAX = 10_000
 #: Each permit of a rate is read to know when it is free.
@@ -38,10 +37,10 @@ PERIODS_S: dict[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86_
 
 
 class Limit(NamedTuple):
-    """A limit as it was read: `version` is that of `size`, and `held` are the permits' numbers.
+    """A limit as it was read: the version of its znode, its size, and the numbers of its permits.
 
-    Of a rate, with a `period_ms`, `held` are those whose period is not over; `until_ms` is when the
-    first of them is free, and `versions` are those of all that stand.
+    Of a rate, with a `period_ms`, `held` are the permits whose period is not over, `until_ms` is
+    when the first of them is free, and `versions` has those of all permits.
     """
 
     version: int
@@ -55,10 +54,10 @@ class Limit(NamedTuple):
     def free(self) -> list[int]:
         """The numbers that a claim may take.
 
-        After the size was lowered, permits above it stand until their claims end. So only
-        the numbers below `end` are taken, where these and all that stand from `end` on are not more
-        than the size. Every claim checks the version of the size, so under it none is made above
-        the largest `end` that anybody has found, and what stands there only becomes less.
+        After the size was lowered, permits above it stand until their claims end. So claims only
+        take numbers below `end`: these and the permits from `end` on are not more than the size.
+        Every claim checks the version of the size, so no permit is made above the largest `end` at
+        that version, and those that stand there only become fewer.
         """
         end, above = self.size, sum(number >= self.size for number in self.held)
         while end > 0 and end + above > self.size:
@@ -68,7 +67,7 @@ class Limit(NamedTuple):
 
 
 class Permit(NamedTuple):
-    """A permit that is held. `since` is when its task was claimed, in wall-clock seconds."""
+    """A permit, and when its task was claimed, in wall-clock seconds."""
 
     number: int
     worker: str
@@ -82,7 +81,7 @@ class LimitStatus(NamedTuple):
 
     The name of a plan's own limit (`max_running`) is `plan-NUMBER`. Of a rate, `period` is its
     seconds, and `held` are the permits that were taken within that time. `unread` says why its size
-    is not known here, and is empty where it is: then nothing is claimed under it.
+    is not known here: then nothing is claimed under it. Empty if the size is known.
     """
 
     name: str
@@ -93,7 +92,7 @@ class LimitStatus(NamedTuple):
 
 
 def check_limit(name: str, size: int, per: Per | None = None) -> None:
-    """Raises ZkplanError for a name, a size or a period that no limit has."""
+    """Raises ZkplanError for a name, a size or a period that no limit can have."""
     if type(name) is not str or not parse_queue(name) or name == OWN_LIMIT or parse_plan(name):
         raise ZkplanError(
             f"{name!r:.60} is no name of a limit: it has 1 to 40 of the characters a-z 0-9 . _ -, "
@@ -107,13 +106,13 @@ def check_limit(name: str, size: int, per: Per | None = None) -> None:
 
 
 def size_from_bytes(data: bytes) -> int:
-    """The size of a limit. What cannot be read counts as 0: nothing is claimed then."""
+    """The size of a limit; 0 if it cannot be read, so that nothing is claimed."""
     digits = data.partition(b" ")[0]
     return min(int(digits), SIZE_MAX) if digits.isdigit() and len(digits) <= 10 else 0
 
 
-def size_told(data: bytes) -> str:
-    """Why the size of a limit is not known; empty where it is."""
+def size_problem(data: bytes) -> str:
+    """Why the size of a limit is not known; empty if it is."""
     try:
         require_opened("its size", data)
     except PayloadUndecodable as error:
@@ -124,35 +123,26 @@ def size_told(data: bytes) -> str:
 
 
 def period_from_bytes(data: bytes) -> int:
-    """The period of a rate in milliseconds; 0 for a limit of what runs at the same time."""
+    """The period of a rate in milliseconds; 0 for a limit of concurrent tasks."""
     _, is_rate, digits = data.partition(b" ")
     known = digits.isdigit() and len(digits) <= 12
     return max(1, int(digits)) if known else PERIODS_S["day"] * 1000 * bool(is_rate)
 
 
-def ensure_limits(paths: Paths) -> Step[None]:
-    """Create the znode below which limits lie. Raises TransactionRejected."""
-    path = f"{paths.root}/limits"
-    if (yield ReadData(path)) is None:
-        answer = yield Multi([Create(path)])
-        if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
-            raise rejected(f"creating {path}", answer)
-
-
 def set_limit(paths: Paths, name: str, size: int, per: Per | None = None) -> Step[None]:
-    """Create the limit, or change its size. No task that runs is stopped.
+    """Create the limit, or change its size. No running task is stopped.
 
-    It is created without a size, which lets nothing run, and gets its size with the next version:
-    an earlier size that is put back is refused, with keys, and so is a znode that is made anew.
-    Raises TransactionRejected, and ZkplanError if a rate is to become none, or the other way: what
-    permits stand for would change.
+    A new limit has no size, so that nothing runs, and gets its size with the next version: with
+    sealing keys, a first version or an earlier size that somebody puts back does not count. Raises
+    TransactionRejected, and ZkplanError for a rate that is to become a limit, or the reverse,
+    because its permits would mean something else.
     """
     path = f"{paths.root}/limits/{name}"
-    yield from ensure_limits(paths)
+    yield from ensure(f"{paths.root}/limits")
     data = b"%d" % size if per is None else b"%d %d" % (size, 1000 * PERIODS_S[per])
     for _ in range(REFUSALS_MAX):
         node = yield ReadData(path)
-        is_set = node is not None and size_told(node.data) == ""
+        is_set = node is not None and size_problem(node.data) == ""
         if is_set and (per is None) is not (period_from_bytes(node.data) == 0):
             kind = "no rate" if per else "a rate"
             raise ZkplanError(f"{name} is {kind}: remove it first, and then set it anew")
@@ -165,20 +155,18 @@ def set_limit(paths: Paths, name: str, size: int, per: Per | None = None) -> Ste
             continue
         if answer.repeated and (node := (yield ReadData(path))) is not None and node.data == data:
             return
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
+        if not answer.is_race:
             break
     raise rejected(f"setting the limit {name}", answer)
 
 
 def remove_limit(paths: Paths, name: str) -> Step[bool]:
     """Delete the limit. Returns whether it existed. Tasks that name it wait until it is set again.
-
-    Raises ZkplanError while a permit is held.
-    """
+    Raises ZkplanError while a permit is held."""
     path = f"{paths.root}/limits/{name}"
     for _ in range(REFUSALS_MAX):
         node = yield ReadData(path)
-        # Those of a rate belong to no claim.
+        # Permits of a rate belong to no claim.
         is_rate = node is not None and period_from_bytes(node.data) > 0
         used = ((yield ReadChildren(path)) or ()) if is_rate else ()
         answer = yield Multi([*(Delete(f"{path}/{each}") for each in used), Delete(path)])
@@ -197,7 +185,7 @@ def remove_limit(paths: Paths, name: str) -> Step[bool]:
 
 
 def remove_own_limit(plan_path: str) -> Step[None]:
-    """Delete the limit of a plan whose tasks are gone, with permits of claims that are left."""
+    """Delete the limit of a plan whose tasks are gone, with its permits."""
     node = yield ReadData(plan_path)
     if node is None or b'"max_running"' not in node.data:
         return
@@ -219,8 +207,8 @@ def read_limit(
 ) -> Step[Limit | None]:
     """The limit at `path`; None if there is none. With `watch`, a change of it wakes the worker.
 
-    The permits are read after the size: those above it can only become fewer. `server_ms` gives a
-    time that is never ahead of the server's clock.
+    The permits are read after the size: those above it only become fewer. `server_ms` is never
+    ahead of the server's clock.
     """
     node = yield ReadData(path, watch=watch)
     names = (yield ReadChildren(path, watch=watch)) if node is not None else None
@@ -244,8 +232,8 @@ def read_limit(
 
 
 def left_permits(paths: Paths, plan: str, task: str, lane: str) -> Step[list[str]]:
-    """The permits that claims of this task, which is not claimed, have left behind. Those of a rate
-    end by themselves."""
+    """The permits that earlier claims of this task, which is not claimed, have left behind. Permits
+    of a rate end by themselves."""
     left: list[str] = []
     for name in limits_in(lane):
         path = limit_path(paths.root, plan, name)
@@ -268,7 +256,7 @@ def missing_limits(paths: Paths, names: Collection[str]) -> Step[list[str]]:
 
 
 def list_limits(paths: Paths, now: float) -> Step[list[LimitStatus]]:
-    """All limits, by name, each with its permits; of a rate those that count at the time `now`."""
+    """All limits by name, with their permits; of a rate those that count at the time `now`."""
     above = f"{paths.root}/limits"
     names = sorted(filter(parse_queue, (yield ReadChildren(above)) or ()))
     found = []
@@ -284,10 +272,10 @@ def list_limits(paths: Paths, now: float) -> Step[list[LimitStatus]]:
             if permit is not None:
                 worker, _, claim = permit.data.decode(errors="replace").partition("/")
                 plan, _, task = claim.partition(".")[0].partition("-")
-                since = permit.modified_ms / 1000  # a permit of a rate is taken over
+                since = permit.modified_ms / 1000  # a permit of a rate is taken over by writes
                 if period is None or since + period > now:
                     permits.append(Permit(number, worker, plan, task, since))
-        size, unread = size_from_bytes(node.data), size_told(node.data)
+        size, unread = size_from_bytes(node.data), size_problem(node.data)
         found.append(LimitStatus(name, size, permits, period, unread))
     return found
 

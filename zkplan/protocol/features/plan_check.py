@@ -46,7 +46,7 @@ from ..requests import (
     Step,
 )
 from ..transactions import READS_PER_REQUEST
-from .decisions import tell_failures
+from .decisions import send_failures
 from .plan_repair import (
     TORN_MAX,
     Mender,
@@ -223,7 +223,7 @@ def _deliver_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
     deps = [f"{plan_path}/{name}/{dep}" for name, found in takers.items() for dep in found]
     nodes = yield from read_all([ReadData(dep) for dep in deps], strict=False)
     sources = [parse_number(node.data.decode(errors="replace")) for node in nodes if node]
-    published = yield from tell_failures(paths, plan, filter(None, sources))
+    published = yield from send_failures(paths, plan, filter(None, sources))
     report.published += [f"task-{task}" for task in published]
 
 
@@ -258,7 +258,7 @@ def _not_repaired(plan_path: str, answer: Refused, report: Report) -> Step[None]
     """Leave what others changed meanwhile to the next check; report a missing right."""
     if not (yield from cleared(plan_path, answer)) and answer.reason is Reason.NO_AUTH:
         report.shut.append(plan_path)
-        report.problems.append(f"the znodes that zkplan needs cannot be put right: {answer.told}")
+        report.problems.append(f"the znodes that zkplan needs cannot be put right: {answer.why}")
 
 
 def _leave_index(plan_path: str, report: Report) -> Step[None]:
@@ -344,10 +344,10 @@ def _publish_forgotten(mender: Mender, name: str, report: Report) -> Step[bool]:
             ]
         )
         if not isinstance(answer, Applied):
-            if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
+            if not answer.is_race:
                 report.shut.append(name)
                 report.problems.append(
-                    f"{name}: can be run, but is in no index and cannot be put there: {answer.told}"
+                    f"{name}: can be run, but is in no index and cannot be put there: {answer.why}"
                 )
             return True  # published or finished meanwhile, or as it was
     report.published.append(name)

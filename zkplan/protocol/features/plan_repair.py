@@ -1,7 +1,7 @@
 """Repair a plan: put back znodes that somebody deleted by hand.
 
-Each mend is one transaction that proves what it relies on. So it never takes what is not lost: a
-task that somebody claims meanwhile, or an edge that is alive.
+Each mend is one transaction that proves what it relies on. So it changes nothing that is not lost,
+such as a task that a worker claims meanwhile, or an edge that exists.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from ..requests import (
     ReadChildren,
     ReadData,
     ReadMany,
-    Reason,
     SetData,
     Step,
 )
@@ -59,9 +58,8 @@ from .task_place import RANK, ends_at, last_n, lost_n, place_of, placed, unplace
 
 #: The most tasks, and the most edges, that one check mends.
 TORN_MAX = 1000
-#: What the error of a dead letter says that was put back.
+#: The error of a dead letter that was put back.
 LETTER_LOST = "its dead letter was deleted by hand; its failure is kept as its result"
-_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 
 
 class Mended(Protocol):
@@ -73,55 +71,50 @@ class Mended(Protocol):
 
 
 class Mender:
-    """Mends one plan while that takes tasks, or only reports what it would mend.
-
-    With `ended`, the version of its `ready`, it mends a plan that has ended, as long as nobody
-    retries or removes that.
-    """
+    """Mends one plan while that takes tasks, or only reports what it would mend. With `ended`, the
+    version of its `ready`, it mends a plan that has ended, until that is retried or removed."""
 
     def __init__(
         self, paths: Paths, plan: str, repair: bool, report: Mended, ended: int | None = None
     ) -> None:
         self.paths, self.plan, self.plan_path = paths, plan, paths.plan(plan)
         self.repairs, self._report, self.has_ended = repair, report, ended is not None
-        # S7: nothing is put back into a plan that ends, is retried, or is removed meanwhile.
+        # S7: refused once the plan ends, is retried or is removed.
         self._guard: list[Op] = [Check(f"{self.plan_path}/add-count")]
         if ended is not None:
             self._guard = [
                 Check(f"{self.plan_path}/{name}", v) for name, v in (("done", -1), ("ready", ended))
             ]
 
-    def put(self, name: str, said: str, ops: Sequence[Op]) -> Step[None]:
-        """Send one mend. `name` is the znode that it puts right, below the plan; `said` is what is
-        wrong with it."""
+    def put(self, name: str, problem: str, ops: Sequence[Op]) -> Step[None]:
+        """Send one mend. `name` is a znode below the plan, `problem` what is wrong with it."""
         if not self.repairs:
             command = f"`zkplan plan check {int(self.plan)}` mends it"
-            self._report.problems.append(f"{name}: {said}: {command}")
+            self._report.problems.append(f"{name}: {problem}: {command}")
             return
         request = Multi([*self._guard, *ops])
         answer = yield request
         if not isinstance(answer, Applied) and (yield from folder_restored(answer)):
             answer = yield request
         if isinstance(answer, Applied):
-            self._report.mended.append(f"{name}: {said}")
-        elif answer.reason not in _RACES:  # else it moved meanwhile: the next check looks again
+            self._report.mended.append(f"{name}: {problem}")
+        elif not answer.is_race:  # else it moved meanwhile: the next check looks again
             self._report.shut.append(name)
-            told = f"{name}: {said}, and cannot be mended: {answer.told}"
-            self._report.problems.append(told)
+            self._report.problems.append(f"{name}: {problem}, and cannot be mended: {answer.why}")
 
-    def tell(self, name: str, said: str) -> None:
-        """Report what needs a person."""
-        self._report.problems.append(f"{name}: {said}")
+    def report(self, name: str, problem: str) -> None:
+        """Report a problem that needs a person."""
+        self._report.problems.append(f"{name}: {problem}")
 
 
 def mend_indexes(mender: Mender, children: set[str]) -> Step[None]:
-    """Put back what names the plan below the root. `children` are those of its znode."""
+    """Put back the key of the plan. `children` are those of its znode."""
     plan_path = mender.plan_path
     if "ready" not in children:
         node = yield ReadData(f"{mender.paths.active}/{mender.plan}")
         if node is not None:
             command = f"`zkplan plan mark-ready {int(mender.plan)}`"
-            mender.tell("ready", f"was deleted, so nothing of the plan runs: {command}")
+            mender.report("ready", f"was deleted, so nothing of the plan runs: {command}")
         return
     node = yield ReadData(plan_path)
     record = readable_record(node.data) if node is not None else None
@@ -130,7 +123,7 @@ def mend_indexes(mender: Mender, children: set[str]) -> Step[None]:
     path = f"{mender.paths.keys}/{key_digest(record.key)}"
     if (yield ReadData(path)) is None:
         data = f"{mender.plan} {record.key}".encode()
-        # S12: a plan that takes tasks has not lost its key to another.
+        # S12: a plan that takes tasks has not lost its key to another plan.
         ops: list[Op] = [Create(path, data)]
         if (yield ReadData(mender.paths.keys)) is None:
             ops.insert(0, Create(mender.paths.keys))
@@ -138,8 +131,8 @@ def mend_indexes(mender: Mender, children: set[str]) -> Step[None]:
 
 
 def mend_ended(mender: Mender, tasks: array[int]) -> Step[None]:
-    """Put back what says of a plan that it has ended with failures: all tasks that stand in it have
-    failed. `tasks` are their sorted numbers."""
+    """Put back the dead letters and the index entry of a plan that has ended with failures: all its
+    tasks have failed. `tasks` are their sorted numbers."""
     yield from mend_left(mender, tasks)
     letters = yield ReadChildren(f"{mender.plan_path}/dead")
     if letters is None:
@@ -152,28 +145,28 @@ def mend_ended(mender: Mender, tasks: array[int]) -> Step[None]:
 
 
 def mend_limits(mender: Mender, names: Iterable[str]) -> Step[None]:
-    """Report each of these limits, which tasks name, that is gone; make that of the plan anew."""
+    """Report those of these limits that are gone, and make that of the plan anew."""
     for name in sorted(names):
         path = limit_path(mender.paths.root, mender.plan, name)
         if (yield ReadData(path)) is not None:
             continue
         if name != OWN_LIMIT:
             command = f"`zkplan limit set {name} SIZE`"
-            mender.tell(path, f"is missing, so tasks that name it do not run: {command}")
+            mender.report(path, f"is missing, so tasks that name it do not run: {command}")
             continue
         node = yield ReadData(mender.plan_path)
         record = readable_record(node.data) if node is not None else None
         size = record.max_running if record is not None else 0
         running = (yield from placed(mender.paths, mender.plan)).values()
         if not size or any(place.state == "running" for place in running):
-            # S11: their permits are gone, and would be given out once more.
-            mender.tell(path, "is missing: it is made anew once no task of the plan runs")
+            # S11: the permits of its claims are gone, and would be given out once more.
+            mender.report(path, "is missing: it is made anew once no task of the plan runs")
         else:
             yield from mender.put(path, "was gone", [Create(path, b"%d" % size)])
 
 
 def report_gates(mender: Mender) -> Step[None]:
-    """Report the gates whose condition is gone: nobody can open them."""
+    """Report the gates whose condition is gone: they cannot be opened."""
     names = (yield ReadChildren(mender.paths.gates)) or ()
     gates = [each for each in map(parse_gate, names) if each and each.plan == mender.plan]
     paths = [f"task-{each.entry.task}/gate" for each in gates[:TORN_MAX]]
@@ -181,12 +174,12 @@ def report_gates(mender: Mender) -> Step[None]:
     for path, node in zip(paths, nodes, strict=True):
         if node is None:
             name = path.partition("/")[0]
-            mender.tell(path, f"is missing, so nobody opens this gate: skip {name}, or cancel it")
+            mender.report(path, f"is missing, so nobody opens this gate: skip {name}, or cancel it")
 
 
 def mend_left(mender: Mender, tasks: array[int]) -> Step[None]:
-    """Delete what names tasks that are gone, where no worker would: dead letters, entries of gates
-    and delayed ones. `tasks` are the sorted numbers of those that were there before."""
+    """Delete dead letters, delayed entries and gate entries of tasks that are gone. `tasks` are the
+    sorted numbers of the tasks that existed before."""
     paths, plan = mender.paths, mender.plan
     dead = f"{mender.plan_path}/dead"
     letters, gates, later = yield ReadMany(
@@ -198,12 +191,12 @@ def mend_left(mender: Mender, tasks: array[int]) -> Step[None]:
     left += [(item.entry.task, path) for item, path in entries if item and item.plan == plan]
     left += [(item.entry.task, path) for item, path in due if item and item.plan == plan]
     left = [each for each in left if place_of(tasks, int(each[0])) is None][:TORN_MAX]
-    # A task is there before anything names it, and its number never comes back.
+    # A task exists before anything names it, and its number never comes back.
     nodes = yield from read_all([ReadData(paths.task(plan, number)) for number, _ in left])
     for (number, path), node in zip(left, nodes, strict=True):
         if node is None:
-            said = f"was deleted, and {path} still named it"
-            yield from mender.put(f"task-{number}", said, [Delete(path)])
+            problem = f"was deleted, and {path} still named it"
+            yield from mender.put(f"task-{number}", problem, [Delete(path)])
 
 
 def mend_places(mender: Mender, tasks: array[int]) -> Step[None]:
@@ -212,7 +205,7 @@ def mend_places(mender: Mender, tasks: array[int]) -> Step[None]:
         return
     names = [f"task-{task:010d}" for task in tasks]
     at = [f"{mender.plan_path}/{name}" for name in names]
-    # Before the indexes: a task that is claimed from now on is touched (S1).
+    # Read before the indexes: a claim from now on refuses `untouched` (S1).
     nodes = yield from read_all([ReadData(path) for path in at], strict=False)
     tasks = yield from unplaced(mender.paths, mender.plan, tasks)
     for name, path, node in zip(names, at, nodes, strict=True):
@@ -226,12 +219,12 @@ def _put_back(mender: Mender, name: str, path: str, node: Node) -> Step[None]:
     reads = (ReadData(f"{path}/ready"), ReadData(kept), ReadChildren(path))
     ready, outcome, children = yield ReadMany(reads)
     if ready is None or children is None or ready.version <= count_from_bytes(ready.data):
-        return  # S9: the retry of a plan that has ended has put it back
+        return  # a retry of the plan has put it back
     n, queue = (yield from lost_n(path)), queue_from_bytes(ready.data)
     entry, ops = Entry(RANK, number, n + 1, 0), untouched(path, node)
     if "owner" in children:
         ops.append(Delete(f"{path}/owner"))
-    # S11: here alone, for `untouched` proves that nobody has freed them for others since.
+    # S11: `untouched` proves that nobody else has freed them since.
     permits = yield from left_permits(mender.paths, mender.plan, number, queue)
     ops += map(Delete, permits)
     if mender.has_ended or (outcome is not None and "result" not in children):
@@ -251,10 +244,8 @@ def _put_back(mender: Mender, name: str, path: str, node: Node) -> Step[None]:
 
 
 def mend_edges(mender: Mender, tasks: Sequence[int], nowhere: Sequence[str]) -> Step[None]:
-    """Put right the edges of `tasks` that have one end only, and each `ready` that is gone.
-
-    `nowhere` are the paths of `prov-` whose dependent was not among the tasks of the plan.
-    """
+    """Mend the edges of `tasks` that have one end only, and each `ready` that is gone. `nowhere`
+    are the paths of `prov-` whose dependent was not among the tasks of the plan."""
     for task in tasks:
         yield from _mend_task(mender, f"task-{task:010d}")
     for prov in nowhere:
@@ -267,8 +258,8 @@ def _mend_nowhere(mender: Mender, prov: str) -> Step[None]:
         return
     at = node.data.find(b"task-")
     name = node.data[at : at + 15].decode(errors="replace")
-    # A task is there before an edge leads to it, and its number never comes back. So a task that is
-    # not there after its edge was read is gone for good.
+    # A task exists before an edge leads to it, and its number never comes back. So a task that does
+    # not exist after its edge was read is gone for good.
     if (yield ReadData(f"{mender.plan_path}/{name}")) is None:
         below = prov[len(mender.plan_path) + 1 :]
         yield from mender.put(below, f"leads to {name}, which was deleted", [Delete(prov)])
@@ -285,7 +276,7 @@ class _Torn(NamedTuple):
     sources: list[str]
     #: By its `dep-`, the other end of each edge.
     ends: dict[str, tuple[str, Edge]]
-    #: The source tasks that are there, as they were before their children were read.
+    #: The sources that exist, as they were before their children were read.
     standing: dict[str, Node]
 
 
@@ -300,14 +291,14 @@ def _mend_task(mender: Mender, name: str) -> Step[None]:
         return  # it needs no arguments any more
     if CUT in found.children:
         if (yield ReadData(f"{mender.plan_path}/dead/{name[5:]}")) is None:
-            told = f"was deleted, and {name} has not all its arguments: skip it, or cancel it"
-            mender.tell(f"{name}/result", told)
+            problem = f"was deleted, and {name} has not all its arguments: skip it, or cancel it"
+            mender.report(f"{name}/result", problem)
         return
     if found.ready.version >= count_from_bytes(found.ready.data):
         for position in range(len(found.sources)):
             if f"arg-{position:010d}" not in found.children:
-                told = f"was deleted, so {name} cannot run: skip it, or cancel it"
-                mender.tell(f"{name}/arg-{position:010d}", told)
+                problem = f"was deleted, so {name} cannot run: skip it, or cancel it"
+                mender.report(f"{name}/arg-{position:010d}", problem)
         return
     for position, source in enumerate(found.sources):
         dep = f"dep-{position:010d}"
@@ -330,7 +321,7 @@ def _read_torn(mender: Mender, name: str) -> Step[_Torn | None]:
     positions = len(sources_in(node.data)) // SOURCE_BYTES
     sources = sources_of(node.data, positions)
     at = [f"{mender.plan_path}/task-{source}" for source in dict.fromkeys(sources)]
-    # Each before its children: an edge that is made anew meanwhile makes a child of it.
+    # Before their children: an edge that is made meanwhile makes a child.
     nodes = yield from read_all([ReadData(source) for source in at])
     listed = yield from read_all([ReadChildren(source) for source in at])
     provs = [
@@ -348,7 +339,8 @@ def _read_torn(mender: Mender, name: str) -> Step[_Torn | None]:
 
 
 def _mend_end(mender: Mender, torn: _Torn, count: Node, dep: str, source: str) -> Step[None]:
-    """A `dep-` without its `prov-`: make that anew, or deliver what its source has left."""
+    """Mend a `dep-` without its `prov-`: make that anew, or deliver the kept result of its
+    source."""
     plan_path, ready = mender.plan_path, f"{torn.path}/ready"
     same: list[Op] = [Check(f"{torn.path}/{dep}"), Check(ready, count.version)]
     k, queue = count_from_bytes(count.data), queue_from_bytes(count.data)
@@ -357,44 +349,43 @@ def _mend_end(mender: Mender, torn: _Torn, count: Node, dep: str, source: str) -
         edge = Edge(torn.name[5:], dep[4:], k, RANK, queue, fails, n)
         at, node = f"{plan_path}/task-{source}", torn.standing[source]
         made = f"{at}/prov-{(node.cversion + node.child_count) // 2:010d}"
-        # The number proves that the source got no child meanwhile, this very edge among them.
+        # The number proves that the source got no child meanwhile, such as this edge.
         same += [Create(f"{at}/prov-", edge.to_bytes(), sequence=True, becomes=made), Check(made)]
-        told = f"had no other end: task-{source} feeds it again"
-        yield from mender.put(f"{torn.name}/{dep}", told, same)
+        problem = f"had no other end: task-{source} feeds it again"
+        yield from mender.put(f"{torn.name}/{dep}", problem, same)
         return
     kept = f"{plan_path}/results/{source}"
     outcome = yield ReadData(kept)
     if outcome is None or isinstance(outcome.data, Unproven) or outcome.data[2:3] != b"V":
-        told = (
+        problem = (
             f"waits for task-{source}, which was deleted and has left no result: skip "
             f"{torn.name}, or cancel it"
         )
-        mender.tell(f"{torn.name}/{dep}", told)
+        mender.report(f"{torn.name}/{dep}", problem)
         return
     ops: list[Op] = [Check(kept)]
     ops.append(Create(f"{torn.path}/arg-{dep[4:]}", argument_of(source, outcome.data)))
     ops += [Delete(f"{torn.path}/{dep}"), SetData(ready, count.data, count.version)]
-    told = f"had no other end: it gets the result that task-{source} has left"
-    yield from mender.put(f"{torn.name}/{dep}", told, ops)
+    problem = f"had no other end: it gets the result that task-{source} has left"
+    yield from mender.put(f"{torn.name}/{dep}", problem, ops)
 
 
 def _mend_start(mender: Mender, torn: _Torn, count: Node, position: int, source: str) -> Step[None]:
-    """Neither a `dep-` nor an argument at this position: make the `dep-` anew if its source still
-    feeds it."""
+    """Mend a position without `dep-` and argument: make the `dep-` anew if its `prov-` exists."""
     dep, arg = f"{torn.path}/dep-{position:010d}", f"{torn.path}/arg-{position:010d}"
     end = torn.ends.get(dep)
     if end is None:
-        told = f"was deleted, so {torn.name} cannot run: skip it, or cancel it"
-        mender.tell(f"{torn.name}/arg-{position:010d}", told)
+        problem = f"was deleted, so {torn.name} cannot run: skip it, or cancel it"
+        mender.report(f"{torn.name}/arg-{position:010d}", problem)
         return
     ops: list[Op] = [Check(end[0]), Check(f"{torn.path}/ready", count.version)]
-    # S2: a position has one of the two. The argument cannot come as long as the other end stands.
+    # S2: there is no argument, and none can come while the `prov-` exists.
     ops += [Create(arg), Delete(arg), Create(dep, source.encode())]
     yield from mender.put(f"{torn.name}/dep-{position:010d}", "was gone", ops)
 
 
 def _mend_ready(mender: Mender, torn: _Torn) -> Step[None]:
-    """Make `ready` anew, with the version that says how many edges have arrived."""
+    """Make `ready` anew, with a version that counts the edges arrived."""
     path, number = f"{torn.path}/ready", torn.name[5:]
     place = (yield from placed(mender.paths, mender.plan)).get(number)
     if place is not None:
@@ -407,10 +398,10 @@ def _mend_ready(mender: Mender, torn: _Torn) -> Step[None]:
     ends = [torn.ends.get(f"{torn.path}/{dep}") for dep in deps]
     edges = [end[1] for end in ends if end is not None and end[1].k >= len(deps)]
     if not deps or len(edges) != len(deps) or len(deps) + filled != len(torn.sources):
-        mender.tell(torn.name, "has no `ready`, so it is not fully defined")
+        mender.report(torn.name, "has no `ready`, so it is not fully defined")
         return
     k, data = edges[0].k, ready_to_bytes(edges[0].k, edges[0].queue)
-    # No edge has arrived since: each makes a child.
+    # No edge has arrived since: it would make a child.
     ops = [*untouched(torn.path, torn.node), Create(path, data)]
     ops += [SetData(path, data) for _ in range(k - len(deps))]
     yield from mender.put(f"{torn.name}/ready", "was gone", ops)

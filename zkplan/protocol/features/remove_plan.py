@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import PlanDrained, PlanNotFound, ServerFull
 from ..core.plan_life import change_state
-from ..interference import below, delete_below
+from ..interference import delete_below
 from ..layout import HISTORY, QUEUES, active_entry, failed_entry
 from ..records import control_from_bytes, control_to_bytes, share_from_bytes
 from ..requests import (
@@ -22,7 +22,7 @@ from ..requests import (
     SetData,
     Step,
 )
-from ..transactions import GROUP_OPS_MAX, rejected, too_busy
+from ..transactions import GROUP_OPS_MAX, is_applied, rejected, too_busy
 from .gates import remove_waiting
 from .keys import freeing
 from .limits import remove_own_limit
@@ -36,15 +36,15 @@ REMOVALS_MAX = 100
 def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
     """Cancel the plan, then delete it task by task. Returns the number of tasks deleted.
 
-    With `end`, a plan that has ended otherwise since stays, also one that runs again: None is
-    returned. It is the CZXID of `done` as it was judged, or 0 for a plan that is cancelled.
+    `end` identifies the end of a plan: the CZXID of `done`, or 0 if it is cancelled. A plan that
+    runs again or has ended again since then stays, and None is returned.
 
     If this is interrupted, the plan is cancelled and can be removed again. `add-count` is deleted
-    first, so that no task is added, and `ready` last, so that no task is claimed meanwhile.
+    first, so that no task is added, and `ready` last, so that no task is claimed.
     """
     if not (yield from _end_for_good(plan_path, end)):
         return None
-    removed, root = 0, plan_path.rpartition("/")[0]
+    removed = 0
     yield Multi([Delete(f"{plan_path}/add-count")])
     yield from _remove_history(f"{plan_path}/{HISTORY}")
     for _ in range(REMOVALS_MAX):
@@ -60,7 +60,7 @@ def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
         raise too_busy(f"removing {plan_path}")
     yield from remove_waiting(plan_path)
     yield from remove_own_limit(plan_path)
-    # The first one is somebody else's, made after the plan had ended.
+    # Somebody else made the first one after the plan had ended.
     yield from delete_all([active_entry(plan_path), failed_entry(plan_path)])
     for _ in range(REMOVALS_MAX):
         # `done` is deleted with `ready`: a scan would put a plan that is ready and not done into
@@ -70,22 +70,17 @@ def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
             made = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()
             yield from delete_all([f"{plan_path}/{QUEUES}/{queue}" for queue in made])
         doomed = [f"{plan_path}/{name}" for name in names if name not in ends]
-        # `results` stays until then, empty: who creates a plan and predicts this number meanwhile
-        # must be refused.
+        # `results` stays until the end, empty: it refuses the creation of a plan that predicts this
+        # number.
         held = f"{plan_path}/results"
         yield from delete_all(doomed, held)
         last: list[Op] = [Delete(held)] if held in doomed else []
-        for name in ends:
-            last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
-            last.append(Delete(f"{plan_path}/{name}"))
+        last += [Delete(f"{plan_path}/{name}") for name in ends]
         last += yield from freeing(plan_path, plan)
         answer = yield Multi(last)
         if isinstance(answer, Applied):
             return removed
-        if answer.reason is Reason.NOT_EMPTY and answer.path.startswith(f"{root}/keys/"):
-            yield from delete_below(answer.path)
-        # A commit or a release wrote meanwhile. The plan is cancelled, so such writes come to an
-        # end.
+        # A commit or a release wrote meanwhile. The plan is cancelled, so such writes end.
         plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
         if plan is None or names is None:
             return removed
@@ -93,8 +88,8 @@ def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
 
 
 def _end_for_good(plan_path: str, end: int | None) -> Step[bool]:
-    """Cancel the plan, also one that is done with failures: a retry would run it again, and lose
-    its tasks to the removal. Returns False for a plan that stays, see `remove`.
+    """Cancel the plan, also one that is done with failures, so that no retry runs it again. Returns
+    False for a plan that stays, see `remove`.
     """
     paths = [plan_path, *(f"{plan_path}/{name}" for name in ("ready", "done", "dead"))]
     for _ in range(REMOVALS_MAX):
@@ -110,8 +105,7 @@ def _end_for_good(plan_path: str, end: int | None) -> Step[bool]:
             except PlanDrained:
                 continue  # it has ended meanwhile
             except ServerFull:
-                # There is no room to write that it is cancelled. A plan that is not ready has no
-                # claims, and without `add-count` no task can be added.
+                # A plan that is not ready has no claims, and without `add-count` it gets no tasks.
                 if ready is not None:
                     raise
             return True
@@ -122,16 +116,14 @@ def _end_for_good(plan_path: str, end: int | None) -> Step[bool]:
         control = control_to_bytes("cancelled", share=share_from_bytes(ready.data))
         cancelled = SetData(f"{plan_path}/ready", control, ready.version)
         answer = yield Multi([Check(f"{plan_path}/done"), cancelled])
-        if isinstance(answer, Applied):
+        if is_applied(answer, f"removing {plan_path}"):
             return True
-        if answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
-            raise rejected(f"removing {plan_path}", answer)
     raise too_busy(f"removing {plan_path}")
 
 
 def _remove_history(path: str) -> Step[None]:
-    # First of all: else it would tell of tasks as gone whose results still stand. The deletion is
-    # refused where a worker that ends a claim meanwhile tells of it.
+    # First, so that it does not record tasks as gone whose results still exist. A worker that ends
+    # a claim meanwhile adds to it, which refuses the deletion.
     for _ in range(REMOVALS_MAX):
         if (yield from delete_all([path])) or (yield ReadChildren(path)) is None:
             return
@@ -139,10 +131,8 @@ def _remove_history(path: str) -> Step[None]:
 
 
 def delete_all(paths: Sequence[str], held: str = "") -> Step[int]:
-    """Delete these znodes with their children, of `held` only the children. Returns how many were
-    deleted.
-
-    What others change meanwhile is left for the next round. Raises TransactionRejected.
+    """Delete these znodes with their children, but of `held` only the children. Returns how many
+    were deleted. The next round deletes what others change meanwhile. Raises TransactionRejected.
     """
     children = yield ReadMany([ReadChildren(path) for path in paths])
     doomed: list[str] = []

@@ -41,18 +41,17 @@ from ..requests import (
     SetData,
     Step,
 )
-from ..transactions import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
+from ..transactions import GROUP_OPS_MAX, REFUSALS_MAX, ensure, is_applied, too_busy
 from .decisions import CUT
-from .gates import ensure_gates, wait_again_ops
+from .gates import wait_again_ops
 from .task_place import Place
 
 
 def retry(plan_path: str, task: str) -> Step[bool]:
     """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
 
-    Raises PayloadUndecodable if its dead letter is damaged, TaskError if it was cancelled before
-    all its arguments had come, or if its failure has cascaded (see `reopen`), and
-    TransactionRejected.
+    Raises PayloadUndecodable if its dead letter is damaged, TaskError if it lacks arguments because
+    it was cancelled, or if its failure has cascaded (see `reopen`), and TransactionRejected.
     """
     path = f"task-{task}"
     names = (f"dead/{task}", f"results/{task}", path, f"{path}/gate", f"{path}/{CUT}")
@@ -70,7 +69,7 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         )
     letter = Dead.from_bytes(dead.data)
     if letter.n < 0:
-        # Without the number of its last claim, a runnable name might come back.
+        # Without the N of its last claim, the name of an entry might come back (S8).
         raise PayloadUndecodable(
             f"task {task} of {plan_path} cannot be retried: {letter.error}; it must be added anew"
         )
@@ -85,18 +84,15 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     ops = retry_ops(plan_path, task, place, is_gate=gate is not None)
     failpoints.reach("retry.between")
     answer = yield Multi(ops)
-    if isinstance(answer, Applied) or answer.repeated:
-        return True
-    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-        raise rejected(f"retrying task {task} of {plan_path}", answer)
-    return False  # somebody else has retried it meanwhile
+    # False: somebody else has retried it meanwhile.
+    return answer.repeated or is_applied(answer, f"retrying task {task} of {plan_path}")
 
 
 def retry_ops(plan_path: str, task: str, place: Place, *, is_gate: bool) -> list[Op]:
-    """The operations that make a dead task runnable again; a gate waits again."""
+    """Make a dead task runnable again. A gate waits again."""
     entry = Entry(place.rank, task, place.next_n, 0)
-    # Only one retry for each death. Otherwise a late copy, or a second operator, could retry a
-    # later death with the same name and version, and a runnable name would come back.
+    # One retry for each death (ADR 9): a late copy, or a second operator, could retry a later death
+    # with the same name and version, and the name of an entry would come back.
     ops: list[Op] = [Create(f"{plan_path}/task-{task}/retry-{place.n}")]
     if place.has_outcome:
         ops.append(Delete(f"{plan_path}/results/{task}"))
@@ -107,7 +103,7 @@ def retry_ops(plan_path: str, task: str, place: Place, *, is_gate: bool) -> list
 
 
 def run_now_ops(plan_path: str, place: Place) -> list[Op]:
-    """The operations that make a delayed task runnable at once."""
+    """Make a delayed task runnable at once."""
     later = parse_delayed(place.path.rpartition("/")[2])
     if later is None:
         return []
@@ -115,38 +111,31 @@ def run_now_ops(plan_path: str, place: Place) -> list[Op]:
 
 
 def run_now(plan_path: str, place: Place) -> Step[bool]:
-    """Make a delayed task runnable at once. Returns False if it is not delayed any more.
-
-    Raises TransactionRejected.
-    """
+    """Make a delayed task runnable at once. Returns False if it is not delayed any more. Raises
+    TransactionRejected."""
     name, ops = place.path.rpartition("/")[2], run_now_ops(plan_path, place)
     if not ops:
         return False
     answer = yield Multi(ops)
-    if isinstance(answer, Applied) or answer.repeated:
-        return True
-    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-        raise rejected(f"retrying {name} of {plan_path}", answer)
-    return False  # it became due, or somebody else has made it runnable
+    # False: it became due, or somebody else has made it runnable.
+    return answer.repeated or is_applied(answer, f"retrying {name} of {plan_path}")
 
 
-# ---- Reopen: run again what failed in a plan that has ended with failures
-# (`on_failure="cascade"`).
+# ---- Reopen: run again what failed in a plan that has ended (`on_failure="cascade"`).
 #
-# A failure that cascades leaves its task in the tree, dead, with its arguments. So do the tasks
-# that fail by it. To reopen the plan takes that back: each of them waits again for those of its
-# arguments that come from another of them, and keeps the others. Then `done` goes.
+# Tasks whose failures cascaded stay in the tree, dead, with their arguments. To reopen the plan,
+# each of them waits again for those of its arguments that come from another of them, and keeps the
+# others. Then `done` is deleted.
 #
-# What fits goes in one transaction. For a larger plan the first transaction pauses the plan, which
-# is still done, so nothing of it can be claimed. Each later one checks the version of `ready` that
-# this has made. If the caller dies in between, the next call goes on from there.
+# A small plan takes one transaction. For a larger one the first transaction pauses the plan, which
+# is still done, so nothing of it can be claimed, and each later one checks the version of `ready`.
+# If the caller dies in between, the next call goes on.
 
 
 #: Tasks that are read in one batch.
 TASKS_PER_BATCH = 300
-#: Why the plan is paused meanwhile.
+#: The reason of that pause.
 UNDER_WAY = "a retry puts its failed tasks back"
-_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 
 
 class _Ended(NamedTuple):
@@ -159,7 +148,7 @@ class _Ended(NamedTuple):
 
 @dataclass(slots=True)
 class _Task:
-    """A task that stands in such a plan. Without a `letter` an earlier call has put it back."""
+    """A task of such a plan. Without a `letter` an earlier call has put it back."""
 
     number: str
     letter: Dead | None
@@ -173,20 +162,18 @@ class _Task:
 
     @property
     def can_run(self) -> bool:
-        """Whether it has what it needs, or can get it again: a task that was cut cannot."""
+        """Whether it has its arguments or can get them again: not if an operator has cut it."""
         return self.letter is None or (self.letter.n >= 0 and CUT not in self.names)
 
 
 def reopen(plan_path: str, now: float) -> Step[int]:
-    """Run again what failed in a plan that is done. Returns how many tasks that are.
+    """Run again what failed in a plan that is done. Returns how many tasks run again.
 
-    `now` is in wall-clock seconds since 1970: a plan whose deadline has passed is not retried, for
-    workers would cancel it.
-
-    A task that was cancelled before all its arguments had come cannot run again, and neither can
-    what failed by it. Raises PlanNotFound, PlanCancelled for a plan that is being removed,
-    PlanError for one that is not done or that somebody else retries at this moment,
-    PayloadUndecodable where the plan cannot be read here, and TransactionRejected.
+    A task that was cancelled before it had all its arguments cannot run again, nor can what failed
+    by it. `now` is in wall-clock seconds since 1970. Raises PlanNotFound, PlanCancelled for a plan
+    that is being removed, PlanError for one that is not done, whose deadline has passed or that
+    somebody else retries at this moment, PayloadUndecodable if the plan cannot be read here, and
+    TransactionRejected.
     """
     for _ in range(REFUSALS_MAX):
         found = yield from _read_plan(plan_path, now)
@@ -194,7 +181,7 @@ def reopen(plan_path: str, now: float) -> Step[int]:
         if not again:
             return 0
         if any("gate" in task.names for task in again):
-            yield from ensure_gates(plan_path.rpartition("/")[0])  # an import has not made it
+            yield from ensure(f"{plan_path.rpartition('/')[0]}/gates")  # an import has not made it
         failpoints.reach("reopen.read")
         ops = [op for task in again for piece in _pieces(plan_path, task) for op in piece]
         if len(ops) <= GROUP_OPS_MAX:
@@ -271,10 +258,8 @@ def _is_position(name: str) -> bool:
 
 
 def _choose(standing: list[_Task]) -> list[_Task]:
-    """The tasks that run again, with the positions at which they wait.
-
-    What still stands has failed. So an argument of a task that stands is a failure.
-    """
+    """The tasks that run again, with the positions at which they wait: all tasks that exist have
+    failed, so their arguments from such tasks are failures."""
     by_number = {task.number: task for task in standing}
     feeds: dict[str, list[_Task]] = {}
     for task in standing:
@@ -300,26 +285,27 @@ def _choose(standing: list[_Task]) -> list[_Task]:
 
 
 def _pieces(plan_path: str, task: _Task) -> Iterator[list[Op]]:
-    """The operations that put a task back, in pieces of which each leaves a plan that an other call
-    goes on with. The last piece takes its dead letter."""
+    """Put a task back, in pieces: after each of them another call could go on. The last one deletes
+    the dead letter."""
     letter = task.letter
     if letter is None:
         return
     path = f"{plan_path}/task-{task.number}"
-    # Its version counts arrivals and never goes back: K grows by those that it waits for again.
+    # Its version counts arrivals and never goes back, so K grows by the edges that are open again.
     k, n = task.version + 1 + len(task.waits), letter.n + 1
     for position in task.waits:
         if f"dep-{position:010d}" not in task.names:
-            yield _reopened(
-                plan_path,
-                task,
-                position,
-                Edge(
-                    *(task.number, f"{position:010d}", k, letter.rank, task.queue),
-                    *(TAKES_FAILURES in task.names, n),
-                ),
+            edge = Edge(
+                task=task.number,
+                position=f"{position:010d}",
+                k=k,
+                rank=letter.rank,
+                queue=task.queue,
+                fails=TAKES_FAILURES in task.names,
+                n=n,
             )
-    # As for the retry of one task: a witness for each retry of each death.
+            yield _reopened(plan_path, task, position, edge)
+    # A witness, as for the retry of one task.
     ops: list[Op] = [Create(f"{path}/retry-{letter.n}")]
     if task.has_outcome:
         ops.append(Delete(f"{plan_path}/results/{task.number}"))
@@ -335,7 +321,7 @@ def _pieces(plan_path: str, task: _Task) -> Iterator[list[Op]]:
 
 
 def _reopened(plan_path: str, task: _Task, position: int, edge: Edge) -> list[Op]:
-    """An edge in place of the failure that came along it."""
+    """Replace a failure by the edge along which it came."""
     path, source = f"{plan_path}/task-{task.number}", task.sources[position]
     return [
         Delete(f"{path}/arg-{position:010d}"),
@@ -346,13 +332,10 @@ def _reopened(plan_path: str, task: _Task, position: int, edge: Edge) -> list[Op
 
 def _in_parts(plan_path: str, found: _Ended, again: list[_Task]) -> Step[bool]:
     ready = f"{plan_path}/ready"
-    # S9: from here on nothing of it is claimed before the last transaction, and whoever has begun
-    # the same before is refused.
+    # S9: nothing is claimed before the last transaction. Another call that began before is refused.
     paused = control_to_bytes("paused", UNDER_WAY, share_from_bytes(found.ready.data))
     answer = yield Multi([Check(f"{plan_path}/done"), SetData(ready, paused, found.ready.version)])
-    if not isinstance(answer, Applied):
-        if answer.reason not in _RACES:
-            raise rejected(f"retrying {plan_path}", answer)
+    if not is_applied(answer, f"retrying {plan_path}"):
         return False
     version, part = found.ready.version + 1, list[Op]()
     for task in again:
@@ -366,21 +349,19 @@ def _in_parts(plan_path: str, found: _Ended, again: list[_Task]) -> Step[bool]:
 
 
 def _send_part(plan_path: str, version: int, ops: list[Op]) -> Step[bool]:
-    """Put some tasks back. False: another call has put some of them back since they were read."""
+    """Put some tasks back. Returns False if another call has put some of them back meanwhile."""
     failpoints.reach("reopen.between")
     ready = f"{plan_path}/ready"
     answer = yield Multi([Check(ready, version), *ops])
-    if isinstance(answer, Applied) or (answer.repeated and answer.reason in _RACES):
-        return True  # refused by what its own first copy has made, or the next part is refused
+    if is_applied(answer, f"retrying {plan_path}") or answer.repeated:
+        return True  # its own first copy was applied, or the next part is refused
     if answer.path == ready:
         raise PlanError(plan_path, f"somebody else retries {plan_path} at this moment")
-    if answer.reason in _RACES:
-        return False
-    raise rejected(f"retrying {plan_path}", answer)
+    return False
 
 
 def _open(plan_path: str, found: _Ended, version: int, ops: list[Op]) -> Step[bool]:
-    """Put the last tasks back, and let the plan run. False: something has changed, read it anew."""
+    """Put the last tasks back, and let the plan run. Returns False if something has changed."""
     ready, done, entry = f"{plan_path}/ready", f"{plan_path}/done", active_entry(plan_path)
     share = share_from_bytes(found.ready.data)
     runs = control_to_bytes("running", share=Share(*share[:2], (share.retried or 0) + 1))
@@ -395,12 +376,10 @@ def _open(plan_path: str, found: _Ended, version: int, ops: list[Op]) -> Step[bo
         if answer.repeated and (yield ReadData(done)) is None:
             return True  # the first copy was applied
         if answer.path == entry and answer.reason is Reason.NODE_EXISTS:
-            enter = Check(entry)  # somebody else's, which is used
+            enter = Check(entry)  # somebody else made it, so it is used
         elif (yield from cleared(plan_path, answer)):
             enter = Create(entry)
         elif (yield from in_failed.cleared(answer)):
             continue
-        elif answer.reason in _RACES:
+        elif not is_applied(answer, f"retrying {plan_path}"):
             return False
-        else:
-            raise rejected(f"retrying {plan_path}", answer)

@@ -1,7 +1,7 @@
-"""Schedules: add, change and fire them; each due time fires at most once. Compute the due times.
+"""Schedules: add, change and fire them, and compute their due times.
 
 A schedule fires at most once for each due time (S16): the transaction that creates the plan moves
-the time that is due next, at the version that was read.
+the next due time, at the version that was read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ..fields import from_json, to_json
 from ..layout import PLAN_FIXED, Paths, active_entry, parse_number
 from ..records import PlanRecord, control_to_bytes
 from ..requests import (
-    Applied,
     Create,
     Delete,
     Fact,
@@ -34,11 +33,10 @@ from ..requests import (
     ReadData,
     ReadMany,
     Reason,
-    Refused,
     SetData,
     Step,
 )
-from ..transactions import REFUSALS_MAX, rejected
+from ..transactions import REFUSALS_MAX, ensure, is_applied, rejected
 from .author import create_plan_with, ensure_root
 from .keys import find_key, key_ops, mend_keys
 
@@ -53,10 +51,10 @@ FIRED_MAX = 20
 
 
 class Firing(NamedTuple):
-    """What became of one due time. Times are wall-clock milliseconds of the server.
+    """The outcome of one due time. Times are wall-clock milliseconds of the server.
 
-    `plan` is the number of its plan, empty where it got none. `how` is `fired`, `triggered`, or why
-    it was skipped. `worker` is who did it.
+    `plan` is the number of its plan, or empty. `how` is `fired`, `triggered`, or why it was
+    skipped. `worker` did it.
     """
 
     due_ms: int
@@ -68,10 +66,10 @@ class Firing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What the author of a schedule said. `uid` is new with each change of it.
+    """The definition of a schedule. `uid` is new with each change.
 
-    `plan` has what its plans get: defaults, policy, retention. `task` is the sealed definition of
-    the builder's task, `builder` its function as people write it.
+    `plan` has the options of its plans: defaults, policy, retention. `task` is the sealed
+    definition of the builder's task, `builder` the name of its function.
     """
 
     name: str
@@ -113,8 +111,7 @@ class Definition:
 
 
 class Upcoming(NamedTuple):
-    """What changes with each firing: the time that is due next, in milliseconds, and the last
-    firings, the newest last."""
+    """The next due time in milliseconds, and the last firings, the newest last."""
 
     due_ms: int
     paused: bool = False
@@ -152,8 +149,7 @@ def _time_ms(value: Any) -> int:
 
 
 class Schedule(NamedTuple):
-    """A schedule as it was read. `version` is that of its next time, `modified_ms` the server's
-    time of the last change of that."""
+    """A schedule as it was read, with the version and the last change of its next time."""
 
     path: str
     definition: Definition
@@ -166,7 +162,7 @@ class Schedule(NamedTuple):
         return f"{self.path}/next-{self.definition.uid}"
 
 
-# ---- looking
+# ---- Read schedules.
 
 
 def list_schedules(paths: Paths) -> Step[list[str]]:
@@ -184,7 +180,7 @@ def read_schedule(paths: Paths, name: str) -> Step[Schedule]:
             definition = Definition.from_bytes(node.data)
         following = f"{path}/next-{definition.uid}"
         upcoming = yield ReadData(following)
-        if upcoming is not None:  # else it was changed in between
+        if upcoming is not None:  # it was not changed in between
             with _named(following):
                 return _schedule(path, definition, upcoming)
     else:
@@ -198,7 +194,7 @@ def read_schedule(paths: Paths, name: str) -> Step[Schedule]:
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """An error of this block names the znode."""
+    """Errors of the block name the znode."""
     try:
         yield
     except PayloadUndecodable as error:
@@ -213,32 +209,30 @@ def _schedule(path: str, definition: Definition, node: Node) -> Schedule:
 
 
 def reread(schedule: Schedule) -> Step[Schedule | None]:
-    """The schedule with its next time as it is now; None if it was changed or removed."""
+    """The schedule with its present next time; None if it was changed or removed."""
     node = yield ReadData(schedule.next_path)
     return None if node is None else _schedule(schedule.path, schedule.definition, node)
 
 
-# ---- changing: each change but a firing raises the version of `schedules`, which workers watch
+# ---- Change schedules: each change but a firing raises the version of `schedules`, which workers
+# watch.
 
 
 def ensure_schedules(paths: Paths) -> Step[None]:
-    """Create `ROOT/schedules`, which a root has from its first schedule on."""
-    if (yield ReadData(paths.schedules)) is not None:
-        return
-    yield from ensure_root(paths)
-    answer = yield Multi([Create(paths.schedules)])
-    if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
-        raise rejected(f"creating {paths.schedules}", answer)
+    """Create `ROOT/schedules` before the first schedule of a root."""
+    if (yield ReadData(paths.schedules)) is None:
+        yield from ensure_root(paths)
+        yield from ensure(paths.schedules)
 
 
 def put_schedule(
     paths: Paths, definition: Definition, due_ms: int, old: Schedule | None
 ) -> Step[bool]:
-    """Add a schedule, or change the `old` one, whose last firings it keeps. Returns False where
-    somebody else has changed it since.
+    """Add a schedule, or change the `old` one and keep its last firings. Returns False if somebody
+    else has changed it since.
 
-    Its next time is made paused, and goes on with the next version: with keys no earlier time that
-    is put back counts, and a znode that is made anew fires nothing.
+    Its next time is made paused, and resumed with the next version: with sealing keys, a first
+    version or an earlier time that somebody puts back fires nothing.
     """
     path = f"{paths.schedules}/{definition.name}"
     upcoming = Upcoming(due_ms)
@@ -259,11 +253,11 @@ def put_schedule(
     if not made or upcoming.paused:
         return made
     yield from set_next(paths, Schedule(path, definition, paused, 0), upcoming)
-    return True  # where that was refused, somebody else has paused, resumed or changed it by now
+    return True  # if that was refused, somebody else has paused, resumed or changed it
 
 
 def set_next(paths: Paths, schedule: Schedule, upcoming: Upcoming) -> Step[bool]:
-    """Pause it, or let it go on. Returns False where its next time has changed since."""
+    """Pause or resume it. Returns False if its next time has changed since."""
     ops = [
         SetData(paths.schedules),
         SetData(schedule.next_path, upcoming.to_bytes(), schedule.version),
@@ -272,23 +266,19 @@ def set_next(paths: Paths, schedule: Schedule, upcoming: Upcoming) -> Step[bool]
 
 
 def remove_schedule(paths: Paths, schedule: Schedule) -> Step[bool]:
-    """Delete it. Its plans stay. Returns False where its next time has changed since."""
+    """Delete it. Its plans stay. Returns False if its next time has changed since."""
     ops: list[Op] = [SetData(paths.schedules), Delete(schedule.next_path, schedule.version)]
     return (yield from _applied(f"removing {schedule.path}", [*ops, Delete(schedule.path)]))
 
 
 def _applied(what: str, ops: Sequence[Op], mine: str = "") -> Step[bool]:
     answer = yield Multi(ops)
-    if isinstance(answer, Applied):
-        return True
     if answer.repeated and mine and (yield ReadData(mine)) is not None:
-        return True  # its name is new with each change: the first copy made it
-    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
-        raise rejected(what, answer)
-    return False
+        return True  # an earlier copy made it: its name is new with each change
+    return is_applied(answer, what)
 
 
-# ---- firing
+# ---- Fire schedules.
 
 
 def fire(
@@ -296,8 +286,8 @@ def fire(
 ) -> Step[Schedule | None]:
     """Create the plan of a due time, ready, with the builder's task, and move the next time.
 
-    Returns the schedule after that; None if somebody else has changed it since it was read. The key
-    of `record` names the due time. If a plan has it already, that counts as the plan.
+    The key of `record` names the due time: if a plan has it already, that is the plan. Returns the
+    schedule after that; None if somebody else has changed it since it was read.
     """
     definition = schedule.definition
     give_key = key_ops(paths, record.key, None)
@@ -338,12 +328,11 @@ def fire(
 
 
 def pass_over(schedule: Schedule, firing: Firing, due_ms: int) -> Step[Schedule | None]:
-    """Move the next time without a new plan. Returns what `fire` does."""
+    """Move the next time without a new plan. Returns as `fire`."""
     moved = schedule.next.after(firing, due_ms)
     answer = yield Multi([SetData(schedule.next_path, moved.to_bytes(), schedule.version)])
-    if isinstance(answer, Refused) and answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
-        raise rejected(f"firing {schedule.path}", answer)
-    return _moved(schedule, firing, due_ms) if isinstance(answer, Applied) else None
+    moves = is_applied(answer, f"firing {schedule.path}")
+    return _moved(schedule, firing, due_ms) if moves else None
 
 
 def _moved(schedule: Schedule, firing: Firing, due_ms: int) -> Schedule:
@@ -352,22 +341,22 @@ def _moved(schedule: Schedule, firing: Firing, due_ms: int) -> Schedule:
 
 
 def goes_on(paths: Paths, number: str) -> Step[bool]:
-    """Whether the plan stands, and is neither done nor cancelled."""
+    """Whether the plan exists and is active."""
     path = paths.plan(number)
     plan, entry = yield ReadMany([ReadData(path), ReadData(active_entry(path))])
     return plan is not None and entry is not None
 
 
-# ---- Decide which due time of a schedule is fired, and what its plan is called. Pure.
+# ---- Compute which due time is fired, and the record of its plan, without requests.
 
 
-#: With catch_up="none", a due time is missed if nobody has fired it for so many seconds.
+#: With catch_up="none", a due time is missed after that many seconds.
 MISSED_S = 60.0
 
 
 class Turn(NamedTuple):
-    """What is to be done now: the due time to fire, None if all were missed; the one after it; and
-    the first one that is passed over, where there is one."""
+    """The due time to fire, None if all were missed; the next one; and the first one that is
+    skipped, if any."""
 
     fire_ms: int | None
     next_ms: int
@@ -375,7 +364,7 @@ class Turn(NamedTuple):
 
 
 def turn(cron: Cron, definition: Definition, due_ms: int, now_ms: int) -> Turn:
-    """`due_ms` has come. Which times came since then, too, and which of them counts?"""
+    """Choose among `due_ms` and the due times since then."""
     fire_ms: int | None = due_ms
     if definition.catch_up != "all":
         fire_ms = max(due_ms, int(cron.latest(now_ms / 1000) * 1000))
@@ -390,12 +379,12 @@ def next_ms(cron: Cron, after_ms: int) -> int:
 
 
 def upcoming(cron: Cron, due_ms: int, count: int) -> Iterator[float]:
-    """The due times from that one on, in seconds."""
+    """The next due times from `due_ms` on, in seconds."""
     return islice(cron.after(due_ms / 1000 - 1), count)
 
 
 def jitter_s(definition: Definition, due_ms: int) -> float:
-    """By how much this due time is late. Each worker comes to the same."""
+    """The delay of this due time, the same for each worker."""
     if not definition.jitter:
         return 0.0
     return definition.jitter * zlib.crc32(f"{definition.name} {due_ms}".encode()) / 2**32

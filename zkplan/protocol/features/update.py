@@ -20,7 +20,7 @@ from ..core.commit import commit_draft
 from ..core.commit_part import outcomes
 from ..core.load import load, read_all
 from ..core.plans_and_queues import make_queues
-from ..core.publish import still_full
+from ..core.publish import still_complete
 from ..core.repeatable_adds import AddChain
 from ..fields import from_json, require_proven, to_json
 from ..interference import skip_number
@@ -37,7 +37,7 @@ from ..transactions import (
     pending_bytes,
     rejected,
 )
-from .decisions import CUT, RACES, decide_facts
+from .decisions import CUT, decide_facts
 from .task_place import find_place, placed
 from .update_changes import (
     DECIDED,
@@ -59,8 +59,8 @@ _PENDING, _ADDS = -2, -3
 
 
 class Mark(NamedTuple):
-    """What tells one update from others: where its mark lies, whose call it is (unique to it), and
-    a digest of what was asked."""
+    """The identity of an update: the path of its mark, the unique ID of its call, and a digest of
+    the request."""
 
     path: str
     call: str
@@ -68,16 +68,16 @@ class Mark(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """What became of an update.
+    """The result of an update.
 
-    `against`: nothing was written, for these reasons. `numbers` are those of the tasks to add, in
-    order. `full` must be published, which settles `pending`. `repeated`: an earlier request of the
-    same key did it, which asked for `body`. `worker_gone`: nothing was written, register anew.
+    `against`: nothing was written, for these reasons. `numbers` are those of the added tasks, in
+    order. The caller publishes `complete`, which settles `pending`. `repeated`: an earlier request
+    with the same key, for `body`, did it. `worker_gone`: nothing was written, register anew.
     """
 
     against: Sequence[Against] = ()
     numbers: Sequence[str] = ()
-    full: Sequence[Dependent] = ()
+    complete: Sequence[Dependent] = ()
     pending: str = ""
     repeated: bool = False
     body: str = ""
@@ -85,20 +85,20 @@ class Updated(NamedTuple):
 
 
 def find_mark(mark: Mark) -> Step[Updated | None]:
-    """What the mark says, if it stands. Raises PayloadRefused if it is not sealed for its place."""
+    """The update that the mark names, if there is one. Raises PayloadRefused."""
     node = yield ReadData(mark.path)
     if node is None:
         return None
     require_proven(node.data)
-    told = from_json(node.data, "the mark of an update")
-    numbers = [str(each) for each in told.get("tasks") or ()]
-    is_other = told.get("call") != mark.call
-    return Updated(numbers=numbers, repeated=is_other, body=str(told.get("body")))
+    value = from_json(node.data, "the mark of an update")
+    numbers = [str(each) for each in value.get("tasks") or ()]
+    is_other = value.get("call") != mark.call
+    return Updated(numbers=numbers, repeated=is_other, body=str(value.get("body")))
 
 
 class Update:
     """One update. `changes` name each task once; `adds` are in the order of their edges. `never`
-    are numbers in them that never were tasks: only a history tells these from finished ones."""
+    are numbers that never were tasks: only a history can distinguish them from finished ones."""
 
     def __init__(
         self,
@@ -114,16 +114,16 @@ class Update:
         self._path = me.paths.plan(plan)
         self._changes, self._adds = list(changes), list(adds)
         self._found: dict[int, Found] = {}
-        # One for all tries: whichever of them is applied leaves no other record behind.
+        # The same for all tries, so that no other record is left behind.
         self._pending = f"{me.claims_path}/{PENDING}{next(me.uids)}"
         self._named: dict[tuple[str, str], Dependent] = {}
         #: The predicted numbers of the new tasks.
         self._numbers: dict[NewTask, str] = {}
-        #: Permits that were deleted by hand, or with a claim that has ended.
+        #: Permits that are gone: deleted by hand, or with a claim that ended.
         self._gone: set[str] = set()
 
     def apply(self) -> Step[Updated]:
-        """Apply it, or say everything that is against it.
+        """Apply it, or return everything that is against it.
 
         Raises PlanNotFound, PlanCancelled, PlanDrained, UpdateTooLarge, ServerFull, and
         TransactionRejected if the tasks move all the time.
@@ -138,15 +138,15 @@ class Update:
             self._refuse_too_large()
             first = yield from self._number()
             failpoints.reach("update.before")
-            draft, full_of = self._draft(first)
+            draft, complete_of = self._draft(first)
             try:
                 answer = yield draft.multi
             except PayloadTooLarge as error:
                 raise UpdateTooLarge(len(draft.ops), error.size, OPS_MAX, error.limit) from None
             if isinstance(answer, Applied):
                 failpoints.reach("update.made")
-                return self._applied(full_of(answer.results))
-            if answer.reason not in RACES:
+                return self._applied(complete_of(answer.results))
+            if not answer.is_race and answer.reason is not Reason.NOT_EMPTY:
                 raise rejected(f"updating {self._path}", answer)
             if draft.owners[answer.at] == _PENDING and answer.reason is Reason.NO_NODE:
                 return Updated(worker_gone=True)
@@ -155,20 +155,20 @@ class Update:
             f"updating {self._path}: others move its tasks all the time; try again"
         )
 
-    def _applied(self, full: Sequence[Dependent]) -> Updated:
+    def _applied(self, complete: Sequence[Dependent]) -> Updated:
         for task, number in self._numbers.items():
             task.number = number
         pending = self._pending if self._named else ""
-        return Updated((), [task.number for task in self._adds], full, pending)
+        return Updated((), [task.number for task in self._adds], complete, pending)
 
     def _marked(self) -> Step[Updated | None]:
-        """This update was applied by an earlier copy, or one of the same key."""
+        """The result if an earlier copy, or another update with the same key, was applied."""
         found = yield from find_mark(self._mark)
         if found is None or found.repeated:
             return found
         self._numbers = dict(zip(self._adds, found.numbers, strict=True))
-        # The versions in the lost answer are lost, too: what is at K must be published.
-        return self._applied((yield from still_full(self._me, list(self._named.values()))))
+        # The versions in the answer are lost, so read which dependents are complete now.
+        return self._applied((yield from still_complete(self._me, list(self._named.values()))))
 
     # ---- judging
 
@@ -186,7 +186,7 @@ class Update:
             needed.append("add-count")
         nodes = yield ReadMany([ReadData(f"{self._path}/{name}") for name in needed], strict=True)
         if None in nodes:
-            # Raises. It returns only for a plan that has just begun to take tasks.
+            # It returns only if the plan takes tasks by now.
             yield from chain.explain_plan()
 
     def _judge_changes(self) -> Step[list[Against]]:
@@ -271,7 +271,7 @@ class Update:
             raise UpdateTooLarge(ops, size, OPS_MAX, BYTES_MAX)
 
     def _number(self) -> Step[int]:
-        """The number that the next task gets, when the queues of the new tasks stand."""
+        """Make the queues of the new tasks. Returns the number that the next task gets."""
         if not self._new:
             return 0
         queues = {queue_in(task.queue) for task in self._new} - {DEFAULT_QUEUE}
@@ -281,16 +281,16 @@ class Update:
         return next_number(plan) if plan is not None else 0
 
     def _draft(self, first: int) -> tuple[Draft, Any]:
-        """The transaction, and what finds in its results the dependents to publish."""
+        """The transaction, and a function that finds the complete dependents in its results."""
         completed = [i for i, each in enumerate(self._changes) if each.part is not None]
         meeting = Meeting(self._changes, self._found)
         parts = [meeting.part(self._changes[i].part) for i in completed]  # type: ignore[arg-type]
         body = commit_draft(self._me, parts)
         new, draft = self._new, Draft()
         self._numbers = {task: f"{number:010d}" for number, task in enumerate(new, first)}
-        told = {"call": self._mark.call, "body": self._mark.body}
         numbers = [self._numbers.get(task) or task.number for task in self._adds]
-        draft.ops.append(Create(self._mark.path, to_json({**told, "tasks": numbers})))
+        mark = {"call": self._mark.call, "body": self._mark.body, "tasks": numbers}
+        draft.ops.append(Create(self._mark.path, to_json(mark)))
         if new:
             draft.ops.append(SetData(f"{self._path}/add-count"))
         draft.own(GUARD)
@@ -311,10 +311,10 @@ class Update:
             self._named.update({(each.plan, each.task): each for each in body.named})
             draft.ops.append(Create(self._pending, pending_bytes(body.named)))
             draft.own(_PENDING)
-        return draft, lambda results: body.full(results[before:])
+        return draft, lambda results: body.complete(results[before:])
 
     def _learn(self, answer: Refused, owner: int) -> Step[None]:
-        """What was refused is read anew; the rest of it is judged again in any case."""
+        """Read anew what was refused. Everything is judged again in any case."""
         if answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:
             yield from skip_number(self._path)
         if owner < 0:

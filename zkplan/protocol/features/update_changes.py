@@ -1,4 +1,4 @@
-"""The single changes of an update: what each demands, and its operations."""
+"""The single changes of an update: their demands and their operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .retry import retry_ops, run_now_ops
 from .task_place import Place, find_place
 
 Verb = Literal["complete", "skip", "cancel", "retry", "move", "check"]
-#: What is found in place of a version.
+#: In place of a version.
 FINISHED, DECIDED, UNKNOWN, UNDEFINED = "finished", "decided", "unknown", "being defined"
 _STATES: dict[Verb, tuple[str, ...]] = {
     "skip": ("runnable", "delayed", "gated", "running", "dead", "waiting", "complete", "lost"),
@@ -28,10 +28,10 @@ _STATES: dict[Verb, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class Change:
-    """What an update does with one task that the plan has.
+    """What an update does with an existing task.
 
-    It demands that the version of the task is, or begins with, `expect`; empty demands nothing. A
-    completion has the `part` of its claim, a skip or a cancel the outcome, `sealed`, a move the
+    It demands that the version of the task is `expect` or begins with it, unless that is empty. A
+    completion has the `part` of its claim, a skip or a cancel the `sealed` outcome, a move the
     `rank`.
     """
 
@@ -44,10 +44,8 @@ class Change:
 
 
 class Against(NamedTuple):
-    """Why an operation cannot be applied: what its task was found as, or `why` in words.
-
-    `at` counts the changes, and behind them the tasks to add.
-    """
+    """Why an operation cannot be applied: the version that its task has, or `why` in words. `at`
+    counts the changes, and after them the tasks to add."""
 
     at: int
     found: str
@@ -55,7 +53,7 @@ class Against(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Where a task stands, and what a retry needs to know of it."""
+    """The place of a task, and what a retry needs to know."""
 
     place: Place
     is_gate: bool = False
@@ -63,7 +61,7 @@ class Found(NamedTuple):
 
 
 def version_of(place: Place) -> str:
-    """The version of a task, which every move of it changes.
+    """The version of a task. Every move of the task changes it.
 
     >>> version_of(Place("runnable", rank="4990", n=2, a=1))
     'runnable.2.1.4990'
@@ -76,7 +74,7 @@ def version_of(place: Place) -> str:
 
 
 def read_version(paths: Paths, plan: str, task: str) -> Step[str]:
-    """The version of a task now, or what it is in place of one; empty where nobody can say."""
+    """The version of a task, or what it has in place of one; empty if it cannot be read."""
     try:
         place = yield from find_place(paths, plan, task)
     except TaskError:
@@ -107,8 +105,8 @@ def objection(change: Change, found: Found, index: int) -> Against | None:
     if place.state not in _STATES[change.verb]:
         return Against(index, version)
     if place.cascaded and change.verb in ("skip", "retry"):
-        told = "its failure has gone to its dependents: retry the plan once it has ended"
-        return Against(index, version, told)
+        why = "its failure has gone to its dependents: retry the plan once it has ended"
+        return Against(index, version, why)
     if change.verb == "retry" and found.is_cut:
         return Against(index, version, "it was cancelled while it waited, and lacks arguments")
     if change.verb in ("skip", "cancel", "move") and place.state == "waiting":
@@ -120,7 +118,7 @@ def objection(change: Change, found: Found, index: int) -> Against | None:
 
 
 class Meeting:
-    """Where tasks that end in an update feed tasks that it cuts or moves, they meet on an edge."""
+    """The edges between tasks that an update ends and tasks that it cuts or moves."""
 
     def __init__(self, changes: list[Change], found: dict[int, Found]) -> None:
         self._ending = {
@@ -131,7 +129,7 @@ class Meeting:
         self._rank = {each.task: each.rank for each in waiting if each.verb == "move"}
 
     def part(self, part: Part) -> Part:
-        """A cut takes its edge; along one that is moved goes the new rank."""
+        """A cut deletes the edge. A move changes its rank."""
         edges = [
             (prov, edge._replace(rank=self._rank.get(edge.task, edge.rank)))
             for prov, edge in part.loaded.edges
@@ -140,7 +138,7 @@ class Meeting:
         return replace(part, loaded=replace(part.loaded, edges=edges))
 
     def place(self, change: Change, place: Place) -> Place:
-        """A move leaves the edges whose other end is completed here."""
+        """A move leaves the edges along which the update delivers."""
         if change.verb != "move":
             return place
         edges = [each for each in place.edges if each[1].rpartition("/")[0] not in self._ending]
@@ -148,7 +146,7 @@ class Meeting:
 
 
 def ops_of(me: Registration, plan: str, change: Change, found: Found, meeting: Meeting) -> list[Op]:
-    """The operations for one task, but for a completion."""
+    """The operations of a change other than a completion."""
     plan_path = me.paths.plan(plan)
     place = meeting.place(change, found.place)
     match change.verb:
@@ -166,21 +164,21 @@ def ops_of(me: Registration, plan: str, change: Change, found: Found, meeting: M
 
 
 def check_ops(plan_path: str, task: str, place: Place) -> list[Op]:
-    """The operations that are refused if the task has moved, and change nothing."""
+    """Check that the task has not moved."""
     path = f"{plan_path}/task-{task}"
     if place.state in ("waiting", "complete"):
         ops: list[Op] = [Check(f"{path}/ready", place.version)]
         # A move replaces all of its edges.
         return [*ops, Check(place.edges[0][1])] if place.edges else ops
     if place.state == "dead":
-        # That it was not retried since: a later death has the same name, and may have the version.
+        # It was not retried since: the dead letter of a later death has the same name.
         witness = f"{path}/retry-{place.n}"
         return [Create(witness), Delete(witness), Check(place.path)]
     return [Check(place.path)]
 
 
 def weight_of(change: Change, place: Place | None) -> tuple[int, int]:
-    """At most so many operations and bytes: a bound from above."""
+    """Upper bounds for the operations and bytes of a change."""
     if change.part is not None:
         return change.part.op_count, change.part.size
     edges = 0 if place is None else len(place.edges) + place.k - place.version

@@ -38,25 +38,23 @@ from .segments import (
     records_from_bytes,
 )
 
-#: The most that a plan's history takes, as its znodes hold it; and where its oldest parts go to a
-#: store, which may be away.
+#: The most bytes of a plan's history in the tree; and if its oldest parts go to a store, which may
+#: be away.
 BYTES_MAX, AWAY_BYTES_MAX = 1024 * 1024, 4 * 1024 * 1024
 #: How many segments one transaction merges, and how many bytes of them.
 SEGMENTS_MAX, SEGMENT_BYTES_MAX = 400, 256 * 1024
-#: With more bytes of what tasks have printed nothing is merged: it may be small when it is packed.
+#: Segments with more printed bytes, which may be small when packed, are not merged.
 PRINTED_BYTES_MAX = 8 * 1024 * 1024
-#: So many times its size a merged znode may unpack to; else it counts as larger than it is.
+#: A merged znode that unpacks to more than that many times its size counts as larger.
 UNPACKED_RATIO = 16
-#: A merged znode that is smaller may be merged once more with what follows.
+#: A smaller merged znode may be merged once more with what follows.
 FULL_BYTES = 64 * 1024
 
 
 class Cut(NamedTuple):
-    """What a bounded history does not hold any more: how many events, and until when, in seconds
-    since 1970 by the clock of ZooKeeper. `imported`: nor what happened before it was imported.
-
-    `kept` of these events lie in the store. `stored` is the name of the last part there, which
-    names the one before it.
+    """What a history in the tree lacks: how many events, and until when, in seconds since 1970 by
+    the clock of ZooKeeper. `imported`: also all events before its import. `kept` of these events
+    are in the store; `stored` is the last part there, which names the one before it.
     """
 
     events: int = 0
@@ -67,7 +65,7 @@ class Cut(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """How many of the events are nowhere any more."""
+        """How many of the events are not kept anywhere."""
         return self.events - self.kept
 
     def to_bytes(self) -> bytes:
@@ -87,8 +85,8 @@ class Cut(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """A merged znode that is to leave the tree. `cut` and `version` are what the znode of the
-    history holds now, `events` and `until` what this one adds to that."""
+    """A merged znode that is to leave the tree. `cut` and `version` are those of the znode of the
+    history, `events` and `until` what this one adds to the cut."""
 
     span: Span
     data: bytes
@@ -99,11 +97,9 @@ class Oldest(NamedTuple):
 
 
 class History(NamedTuple):
-    """What is read of a history: `records` in order, and what is missing.
-
-    `untold` counts transactions that a full server or an access list left untold. `damaged` are the
-    names of znodes that cannot be read.
-    """
+    """The records of a history, in order, and what is missing. `untold` counts transactions without
+    events, because of a full server or an access list. `damaged` are the names of znodes that
+    cannot be read."""
 
     records: list[Record]
     cut: Cut
@@ -112,10 +108,10 @@ class History(NamedTuple):
 
 
 def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[History | None]:
-    """Read the records behind number `after`; None where the plan keeps no history.
+    """Read the records after number `after`; None if the plan keeps no history.
 
-    With `watch` the next one wakes the client. It shows the history as it was at one moment: what
-    is merged meanwhile is read again.
+    With `watch` the next record wakes the client. The records are those of one moment: if some are
+    merged meanwhile, all are read again.
     """
     path = history_path(plan_path)
     for _ in range(REFUSALS_MAX):
@@ -140,10 +136,10 @@ def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[H
 
 
 def compact(plan_path: str, most: int | None = None, has_store: bool = False) -> Step[int]:
-    """Merge the segments of a history, and keep it below `most` bytes, or below what is usual.
-    Returns how many were merged. With `has_store` somebody moves the oldest to the store next.
+    """Merge the segments of a history, and keep it below `most` bytes, or the default. Returns how
+    many were merged. `has_store`: the caller moves the oldest part to the store after this.
 
-    Whoever else does so at the same time is refused: each deletes what it has read.
+    Of two workers that do so at the same time one is refused: each deletes what it has read.
     """
     if most is None:
         most = AWAY_BYTES_MAX if has_store else BYTES_MAX
@@ -165,9 +161,9 @@ def compact(plan_path: str, most: int | None = None, has_store: bool = False) ->
 
 
 def _worth_merging(before: list[Span], count: int) -> list[Span]:
-    """The last merged znodes that are merged once more with `count` new segments: small ones that
-    hold not much more. So each record is read and written a few times, not at each merge: a
-    log-structured merge tree does the same."""
+    """The last merged znodes that are merged once more with `count` new segments: small ones with
+    not many more records. So each record is rewritten a few times, as in a log-structured merge
+    tree."""
     chosen: list[Span] = []
     for span in reversed(before):
         holds = span.last - span.first + 1
@@ -179,7 +175,7 @@ def _worth_merging(before: list[Span], count: int) -> list[Span]:
 
 
 def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
-    """Merge the first of `spans` that can be read, one behind the other. Returns how many."""
+    """Merge the first consecutive `spans` that can be read. Returns how many."""
     nodes = yield from read_all([ReadData(f"{path}/{span.name}") for span in spans])
     chosen, records, size, printed = list[Span](), list[Record](), 0, 0
     for span, node in zip(spans, nodes, strict=True):
@@ -188,7 +184,7 @@ def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
         if found is None or printed + more > PRINTED_BYTES_MAX:
             if len(chosen) > 1:
                 break
-            chosen, records, size, printed = [], [], 0, 0  # a damaged one stays where it is
+            chosen, records, size, printed = [], [], 0, 0  # a damaged one stays
             if found is None or more > PRINTED_BYTES_MAX:
                 continue
         if len(chosen) > 1 and size + len(node.data) > SEGMENT_BYTES_MAX:
@@ -209,17 +205,17 @@ def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
 
 
 def _bound(plan_path: str, most: int) -> Step[None]:
-    """Delete the oldest merged znodes, but the last, until the others take less than `most`."""
+    """Delete the oldest merged znodes, except the last, until the others take less than `most`."""
     while (found := (yield from oldest(plan_path, most))) is not None:
         if found.cut.stored and most < AWAY_BYTES_MAX:
-            most = AWAY_BYTES_MAX  # it is kept elsewhere, by those who have that store
+            most = AWAY_BYTES_MAX  # workers with that store move it there
         elif not (yield from let_go(plan_path, found)):
             return  # another one does it
 
 
 def oldest(plan_path: str, most: int | None = None) -> Step[Oldest | None]:
     """The merged znode that leaves the tree next; None while the history takes less than `most`
-    bytes, or than what is usual."""
+    bytes, or the default."""
     path = history_path(plan_path)
     most = BYTES_MAX if most is None else most
     for _ in range(REFUSALS_MAX):
@@ -238,14 +234,14 @@ def oldest(plan_path: str, most: int | None = None) -> Step[Oldest | None]:
 
 
 def let_go(plan_path: str, found: Oldest, stored: str = "") -> Step[bool]:
-    """Delete that znode, which lies in the store as `stored`, or nowhere else. Returns False if
-    somebody else has changed the history meanwhile: then look for the oldest again."""
+    """Delete that znode, which is in the store as `stored`, or nowhere else. Returns False if
+    somebody else has changed the history: then look for the oldest again."""
     path, cut = history_path(plan_path), found.cut
     cut = cut._replace(events=cut.events + found.events, until=found.until)
     if stored:
         cut = cut._replace(kept=cut.kept + found.events, stored=stored)
-    told = SetData(path, cut.to_bytes(), found.version)
-    return isinstance((yield Multi([told, Delete(f"{path}/{found.span.name}")])), Applied)
+    record = SetData(path, cut.to_bytes(), found.version)
+    return isinstance((yield Multi([record, Delete(f"{path}/{found.span.name}")])), Applied)
 
 
 def spans_of(names: Sequence[str]) -> list[Span]:
@@ -261,22 +257,19 @@ def _decoded(span: Span, node: Node) -> list[Record] | None:
 
 
 def cut_of(own: Node) -> Cut:
-    """What the znode of the history itself says is gone."""
+    """The cut in the data of the history's znode."""
     try:
         return Cut.from_bytes(own.data)
     except PayloadUndecodable:
         return Cut()
 
 
-# ---- Read the histories of many plans side by side, and decode of each only what is asked for.
+# ---- Read the histories of many plans together, and decode them on demand.
 
 
 class StoredHistory:
-    """A history as it is stored. `untold` counts transactions that could not be told.
-
-    `damaged` are the names of znodes that could not be read: those that may not be, and those that
-    make no sense, as far as they were looked at.
-    """
+    """A history as it is stored. `untold` counts transactions without events. `damaged` are the
+    names of znodes that cannot be read or decoded, as far as that was tried."""
 
     def __init__(
         self, nodes: Sequence[tuple[Span, Node]], cut: Cut, untold: int, damaged: list[str]
@@ -294,15 +287,14 @@ class StoredHistory:
         return found
 
     def behind(self, earlier: Sequence[tuple[Span, bytes]], cut: Cut) -> StoredHistory:
-        """The same with what comes before it: the data of merged znodes that it has not any more.
-        `cut` is what is missing then."""
+        """The same with the data of merged znodes that came before it. `cut` is still missing."""
         nodes = [(span, Node(data, 0, 0, 0, 0, 0, 0)) for span, data in earlier]
         return StoredHistory([*nodes, *self._nodes], cut, self.untold, self.damaged)
 
     @property
     def bodies(self) -> list[bytes]:
-        """The JSON of each znode, in order: `[by, events]`, or a list of records. It is written
-        without spaces, so that `["` begins an event and nothing else."""
+        """The JSON of each znode, in order: `[by, events]`, or a list of records. It has no spaces,
+        so `["` always begins an event."""
         return [body for _, _, body in self._unpacked]
 
     def records(self) -> list[Record]:
@@ -318,10 +310,10 @@ class StoredHistory:
 def read_histories(
     plan_paths: Sequence[str], since_ms: int = 0
 ) -> Step[list[StoredHistory | None]]:
-    """The histories of these plans; None for one that keeps none, or that may not be read.
+    """The histories of these plans; None for a plan that keeps none, or that may not be read.
 
-    One with nothing at `since_ms` or later may be empty here: its last znode is older, and so all
-    of it. Each is as it was at one moment, but not all as they were at the same one.
+    A history without records at `since_ms` or later may be empty. Each is that of one moment, but
+    not all are of the same moment.
     """
     found = yield from _read(plan_paths, since_ms)
     for at, plan_path in enumerate(plan_paths):
@@ -329,8 +321,8 @@ def read_histories(
         for _ in range(REFUSALS_MAX):
             if stored is None or not stored.damaged:
                 break
-            # What was merged or removed meanwhile is not listed any more. What is listed once more
-            # may not be read, and hides nothing else.
+            # Znodes that were merged or removed meanwhile are not listed any more. Those that are
+            # may not be read.
             known = set(stored.damaged)
             (stored,) = yield from _read([plan_path], since_ms)
             if stored is not None and known.issuperset(stored.damaged):
@@ -368,8 +360,7 @@ def _read(plan_paths: Sequence[str], since_ms: int) -> Step[list[StoredHistory |
 
 
 def _nodes(paths: Sequence[str], wanted: Sequence[Sequence[Span]]) -> Step[list[list[Any]]]:
-    """The znodes of each history that are wanted of it; None for one that is gone, or may not be
-    read."""
+    """These znodes of each history; None for one that is gone or may not be read."""
     reads = [
         ReadData(f"{path}/{span.name}")
         for path, spans in zip(paths, wanted, strict=True)

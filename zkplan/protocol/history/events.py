@@ -1,7 +1,7 @@
-"""The events that the operations of a transaction amount to.
+"""Derive the events of a transaction from its operations.
 
-So no step can forget to tell, and none can tell what it does not do. An event is a list, as it is
-written: a letter, the number of the task, and more. `history` writes them, `history/` reads them.
+So no step can forget an event, or record one that did not happen. An event is a list as it is
+written: a letter, the number of the task, and more.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ..records import (
 )
 from ..requests import NO_FACT, Check, Create, Delete, Fact, Op, Printed, SetData
 
-Told = list[Any]
-#: A claim: its worker, the number of its plan, its task, how often that had been claimed.
+RawEvent = list[Any]
+#: A claim: its worker, the number of its plan, its task, its N.
 _CLAIM = re.compile("([^/]*)/([0-9]{10})-([^/]{10})[.]([0-9]+)[.][^/]*").fullmatch
 
 
 class _Move:
-    """What becomes of one task in one transaction.
+    """The changes of one task in one transaction.
 
-    `left` is the letter of the place that it leaves, `place` where it stands afterwards; `rank` is
-    that of its edges, where they are written anew.
+    `left` is the letter of the place that it leaves, `place` its new place; `rank` is that of its
+    edges if they are written anew.
     """
 
-    # Defaults of the class: most transactions change few of them, and there is one move a task.
+    # Defaults of the class, because most transactions set few of them.
     left = place = worker = lane = ""
     added = cut = dead = deleted = fixed = kept = False
     logged = retried = started = unkept = False
@@ -47,17 +47,17 @@ class _Move:
 
 
 class _Plan:
-    """What becomes of one plan in one transaction.
+    """The changes of one plan in one transaction.
 
-    `closed` has, for each task, the dependents that one of its edges was taken from. `is_untold`:
-    no event tells of this transaction.
+    `closed` has, for each task, the dependents of its deleted edges. `is_untold`: the transaction
+    has no events.
     """
 
     __slots__ = ("closed", "is_untold", "moves", "own", "sizes")
 
     def __init__(self) -> None:
         self.moves: dict[str, _Move] = {}
-        self.own: list[Told] = []
+        self.own: list[RawEvent] = []
         self.closed: dict[str, list[str]] = {}
         #: The size of what each task has delivered.
         self.sizes: dict[str, int] = {}
@@ -73,14 +73,14 @@ class _Plan:
         found = self.moves.get(task)
         if found is None:
             if not task.isdecimal():
-                return _Move(-1)  # a znode that zkplan did not make: nothing is told of it
+                return _Move(-1)  # a znode that zkplan did not make
             found = self.moves[task] = _Move(int(task))
         return found
 
 
 class _Plans(dict[str, _Plan]):
-    """What becomes of each plan in one transaction, by its number. Nothing is told of those
-    `without` a history, so their operations are passed over."""
+    """The changes of each plan in one transaction, by its number. Operations on plans `without` a
+    history are skipped."""
 
     __slots__ = ("without",)
 
@@ -92,24 +92,22 @@ class _Plans(dict[str, _Plan]):
         return found
 
 
-class Teller:
-    """Tells transactions under one root, but nothing of the plans that are known to be `without` a
-    history: that may grow and shrink meanwhile."""
+class EventDeriver:
+    """Derives the events of transactions under one root, except for plans `without` a history: that
+    set may change meanwhile."""
 
     def __init__(self, root: str, without: Collection[str] = ()) -> None:
         self._prefix = f"{root}/"
         self._cut = len(root) + 1
         self._without = without
 
-    def tells_nothing(self, ops: Sequence[Op]) -> bool:
-        """Whether certainly no event follows: all that is changed is of plans without a history.
-
-        It looks at the places that a commit changes, and is much quicker than `events`.
-        """
+    def derives_nothing(self, ops: Sequence[Op]) -> bool:
+        """Whether certainly no event follows, because only plans without a history change. It
+        checks the paths that a commit changes, and is much quicker than `events`."""
         without, cut = self._without, self._cut
         if not without:
             return False
-        #: Beginnings of paths that were found among them: most operations are of the plan before.
+        #: Prefixes of their paths: most operations are of the same plan as the one before.
         found: tuple[str, ...] = ()
         for op in ops:
             path = op.path
@@ -118,10 +116,10 @@ class Teller:
             head = path[cut : cut + 5]
             if head == "plan-":
                 end = cut + 15
-            elif head == "claim":  # a check, too: what its task prints is told by one
+            elif head == "claim":  # a check, too: it may carry what the task prints
                 end = path.rfind("/") + 11
                 if path.startswith(PENDING, end - 10):
-                    continue  # a record for this worker alone
+                    continue
             elif head == "worke" and type(op) is Check:
                 continue
             else:
@@ -133,19 +131,17 @@ class Teller:
 
     def events(
         self, ops: Sequence[Op], facts: Mapping[str, Fact], by: str, now: float = 0.0
-    ) -> Iterator[tuple[str, list[Told]]]:
-        """The number of each plan that the transaction changes, and its events in order.
-
-        `by` is left out where it is the worker of a claim. `now` is monotonic.
-        """
+    ) -> Iterator[tuple[str, list[RawEvent]]]:
+        """The number of each plan that the transaction changes, and its events in order. Events
+        leave out a worker that is `by`. `now` is monotonic."""
         plans, without, cut = _Plans(self._without), self._without, self._cut
         #: Where the number of a task begins and ends, and the name of a child of it.
         begin, end, child = cut + 21, cut + 31, cut + 32
-        #: The worker or lease that this transaction proves to be gone, and the dependent of the
-        #: last edge; the task that lost the record of an edge which was not delivered.
+        #: The worker or lease that is proved to be gone; the dependent of the last edge; the task
+        #: that lost a `prov-` without a delivery.
         gone = last_dep = unsaid = ""
         argument = 0
-        #: The plan of the operation before, and how paths of its tasks begin: most are of it, too.
+        #: The plan of the operation before, and the prefix of the paths of its tasks.
         plan: _Plan
         tasks = "\0"
         for op in ops:
@@ -164,13 +160,13 @@ class Teller:
                     continue
                 plan, tasks = found, path[:begin]
             first = path[child : child + 1]
-            # Of a child of a task. The first ones are by far the most frequent.
+            # A child of a task. The first branches are by far the most frequent.
             if type(op) is Create:
                 if first == "a":
                     argument = len(op.data)
                 elif first == "p":
                     if path[:-6] == unsaid:
-                        edge = Edge.from_bytes(op.data)  # another rank for who waits
+                        edge = Edge.from_bytes(op.data)  # another rank of a waiting task
                         plan.move(edge.task).rank = edge.rank
                 elif first != "o":
                     _created(plan, op, path, path[begin:end], path[child:], facts)
@@ -190,14 +186,14 @@ class Teller:
                 if facts:
                     move.fact = facts.get(path, move.fact)
         for number, plan in plans.items():
-            if not plan.is_untold and (told := list(_told(plan, by, gone, now))):
-                yield number, told
+            if not plan.is_untold and (events := list(_events(plan, by, gone, now))):
+                yield number, events
 
 
 def _beside_plans(
     plans: _Plans, op: Op, path: str, head: str, cut: int, facts: Mapping[str, Fact]
 ) -> str:
-    """What lies beside the plans. Returns the worker or the lease that it proves to be gone."""
+    """An operation outside of plans. Returns the worker or the lease that it proves to be gone."""
     if head == "claim":
         if type(op) is Check and "/" not in path[cut + 7 :]:
             return path[cut + 7 :]  # a lease whose time is over
@@ -218,7 +214,7 @@ def _beside_plans(
 
 
 def _entry(plans: _Plans, op: Op, number: str, entry: str, before: str) -> None:
-    """An entry of `delayed` or `gates`: RANK-TASK.N.A and the rest."""
+    """An entry under `delayed` or `gates`."""
     if number in plans.without:
         return
     move = plans[number].move(entry[5:15])
@@ -232,7 +228,7 @@ def _claim(plans: _Plans, op: Op, path: str, cut: int, facts: Mapping[str, Fact]
     kind = type(op)
     if kind is SetData or (kind is Check and not facts):
         return
-    # Not of the claims node itself, nor of a pending record or what lies below a claim.
+    # Not a claims node, a pending record, or a znode below a claim.
     claim = _CLAIM(path, cut + 7)
     if claim is None:
         return
@@ -279,12 +275,12 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
             move.place, move.dead = "x", True
     elif first == "ready" and not name and (type(op) is Create or type(op) is SetData):
         share = share_from_bytes(op.data)
-        event: Told = ["S", control_from_bytes(op.data)]
+        event: RawEvent = ["S", control_from_bytes(op.data)]
         if share[:2] != UNCHANGED[:2]:
             event += share[:2]
         plan.own.append(event)
     elif first == "done":
-        # Where both stand in one transaction it only proves that the plan is not done.
+        # Both in one transaction only prove that the plan is not done.
         if kind is Create:
             plan.own.append(["D"])
         elif kind is Delete and ["D"] in plan.own:
@@ -292,15 +288,15 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
         elif kind is Delete:
             plan.own.append(["R"])
     elif first == HISTORY and kind is Delete:
-        plan.is_untold = True  # a removal, or what only tidies the history up
+        plan.is_untold = True  # a removal, or a merge of segments
     elif not rest and kind is SetData:
-        plan.is_untold = True  # an import, whose plan has no history yet; a key that is taken away
+        plan.is_untold = True  # an import, whose plan has no history yet, or a moved key
 
 
 def _created(
     plan: _Plan, op: Create, path: str, task: str, child: str, facts: Mapping[str, Fact]
 ) -> None:
-    """A task, or what is neither an argument nor an edge nor an owner of it."""
+    """The create of a task, or of a child other than an argument, a `prov-` or the owner."""
     if not child:
         if op.becomes:
             move = plan.move(op.becomes[-10:])
@@ -330,10 +326,10 @@ def _made(move: _Move, child: str, op: Create, path: str, facts: Mapping[str, Fa
         move.started = True
 
 
-def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
+def _events(plan: _Plan, by: str, gone: str, now: float) -> Iterator[RawEvent]:
     moves = plan.moves
     for source, targets in plan.closed.items():
-        # The end of a task delivers along all its edges, and a decision cuts all of a task.
+        # The end of a task delivers along all its edges, and a decision cuts all edges of a task.
         found = moves.get(source)
         if found is None or not found.deleted:
             of = [int(each) for each in targets if each not in moves or not moves[each].fixed]
@@ -346,7 +342,7 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
             yield _printed(move, move.fact.printed, by)
         event = _event(move, by, gone, now)
         if event is not None:
-            # What stands at its end and says nothing is left out: all that is false but 0, and -1.
+            # Leave out defaults at its end: -1, and all that is false except 0.
             last = event[-1]
             while last == -1 or (not last and last != 0):
                 del event[-1]
@@ -355,12 +351,12 @@ def _told(plan: _Plan, by: str, gone: str, now: float) -> Iterator[Told]:
     yield from plan.own
 
 
-def _printed(move: _Move, printed: Printed, by: str) -> Told:
+def _printed(move: _Move, printed: Printed, by: str) -> RawEvent:
     worker = [] if move.worker == by else [move.worker]
     return ["p", move.task, move.n, printed.at, printed.text, *filter(None, worker)]
 
 
-def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
+def _event(move: _Move, by: str, gone: str, now: float) -> RawEvent | None:
     place, fact, task = move.place, move.fact, move.task
     worker = "" if move.worker == by else move.worker
     ago_ms = int(1000 * (now - fact.ended)) if fact.ended else -1
@@ -380,7 +376,7 @@ def _event(move: _Move, by: str, gone: str, now: float) -> Told | None:
         if fact.error:
             return ["f", task, place, fact.error, fact.ran_ms, ago_ms]
         if not place:
-            return None  # the task is gone, and its claim with it
+            return None  # the task and its claim are gone
         return ["l" if gone and gone == move.worker else "h", task, place, worker]
     if place == "c":
         return ["c", task, move.n or None, worker]

@@ -1,7 +1,7 @@
 """Write history: each transaction adds one segment with its events.
 
-A transaction that changes a plan creates one `seg-` with its events. Maintenance puts many into one
-`merged-FIRST-LAST.BYTES`. Their order is that of the numbers, which ZooKeeper gives.
+A transaction that changes a plan creates one `seg-` with its events. Maintenance merges many into
+one `merged-FIRST-LAST.BYTES`. They are ordered by numbers that ZooKeeper gives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...errors import PayloadUndecodable
 from .. import formats
 from ..fields import require_proven
-from ..interference import skip_number
+from ..interference import leaf_cleared, skip_number
 from ..layout import HISTORY, MERGED, SEGMENT, UNTOLD, number_of
 from ..requests import (
     Applied,
@@ -33,41 +33,39 @@ from ..requests import (
     Step,
     Ticket,
 )
-from .events import Teller, Told
+from .events import EventDeriver, RawEvent
 
-#: What every segment begins with: then `j` for JSON or `z` for JSON in zlib.
+#: The start of each segment, before `j` for JSON or `z` for JSON in zlib.
 MAGIC = formats.HISTORY
-#: Shorter ones are not compressed: it would cost more time than it saves bytes.
+#: Shorter segments are not compressed.
 COMPRESSED_FROM = 200
-#: What a damaged or malicious segment may take at most when it is unpacked.
+#: The most bytes of a segment when it is unpacked: it may be damaged or malicious.
 UNPACKED_MAX = 32 * 1024 * 1024
-#: Bytes of one character in JSON.
+#: The most bytes of one character in JSON.
 ESCAPED_MAX = 6
-#: Those of a time in ms, with some to spare.
+#: The most digits of a number: a time in ms, with some to spare.
 DIGITS_MAX = 14
-#: Each digit becomes a 0, so that a long number is found without looking at each.
+#: Maps digits to 0, so that one search finds long numbers.
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * (DIGITS_MAX + 1)
 _SEGMENT = re.compile(f"{SEGMENT}([0-9]{{10}})")
 _MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
 #: The name of a part in the store: history-FIRST-LAST-BYTES, and the digest of its bytes.
 STORED_PART = re.compile("(history-([0-9]{10})-([0-9]{10})-([0-9]{1,9}))-([0-9a-f]{32})")
-#: The event that stands where earlier ones were let go, while still earlier ones are told.
+#: The event in place of dropped events, if earlier ones are kept.
 GAP = "G"
-#: The event that tells what an attempt has printed.
+#: The event with what an attempt has printed.
 PRINTED = "p"
 
 
 class Record(NamedTuple):
-    """What one transaction did. `number` is its place in the order, `ms` the server's time.
-
-    `by` did it: the ID of a worker, or a person, a machine and a command.
-    """
+    """The events of one transaction. `number` is its place in the order, `ms` the server's time.
+    `by` did it: the ID of a worker, or a person, a machine and a command."""
 
     number: int
     ms: int
     by: str
-    events: Sequence[Told]
+    events: Sequence[RawEvent]
 
 
 def history_path(plan_path: str) -> str:
@@ -75,8 +73,8 @@ def history_path(plan_path: str) -> str:
 
 
 class Span(NamedTuple):
-    """A znode of the history, by its name: the first and the last number that it holds, and about
-    how many bytes, if it is a merged one."""
+    """A znode of the history by its name: the first and the last number in it, and the approximate
+    size of a merged one."""
 
     first: int
     last: int
@@ -104,7 +102,7 @@ def merged_name(first: int, last: int, size: int) -> str:
     return f"{MERGED}{first:010d}-{last:010d}.{size}"
 
 
-def segment_to_bytes(by: str, events: Sequence[Told]) -> bytes:
+def segment_to_bytes(by: str, events: Sequence[RawEvent]) -> bytes:
     """The data of a `seg-`: one transaction."""
     return _pack([by, events])
 
@@ -115,12 +113,12 @@ def merged_to_bytes(records: Sequence[Record]) -> bytes:
 
 
 def records_from_bytes(span: Span, data: bytes, created_ms: int) -> list[Record]:
-    """What a znode of the history tells. Raises PayloadUndecodable."""
+    """The records in a znode of the history. Raises PayloadUndecodable."""
     return records_from_body(span, body_of(data), created_ms)
 
 
 def records_from_body(span: Span, body: bytes, created_ms: int) -> list[Record]:
-    """The same, of what `body_of` returns."""
+    """The records in the result of `body_of`. Raises PayloadUndecodable."""
     value = _parsed(body)
     if not span.is_merged:
         value = [[span.first, created_ms, *value]]
@@ -131,18 +129,18 @@ def records_from_body(span: Span, body: bytes, created_ms: int) -> list[Record]:
 
 
 def gap_to_bytes(number: int, ms: int) -> bytes:
-    """The data of a `merged-` in place of records that were let go: the last was told at `ms`."""
+    """The data of a `merged-` in place of dropped records, the last of which is of `ms`."""
     return merged_to_bytes([Record(number, ms, "", [[GAP]])])
 
 
 def printed_bytes(records: Sequence[Record]) -> int:
-    """About how many bytes of what tasks have printed these hold, as JSON has them at most."""
+    """An upper estimate of the bytes, in JSON, of what tasks printed in these records."""
     events = [event for record in records for event in record.events if event[0] == PRINTED]
     return sum(ESCAPED_MAX * len(event[4]) for event in events if is_printed(event))
 
 
-def is_printed(event: Told) -> bool:
-    """Whether it tells what an attempt has printed, in the right form."""
+def is_printed(event: RawEvent) -> bool:
+    """Whether it is a well-formed event with what an attempt has printed."""
     if event[0] != PRINTED or len(event) < 5:
         return False
     numbers = all(type(each) is int and each >= 0 for each in event[1:4])
@@ -188,11 +186,11 @@ def body_of(data: bytes) -> bytes:
 
 def _parsed(body: bytes) -> list[Any]:
     try:
-        # Looking at each number takes as long as all the rest: so only where one may be too large.
+        # A check of each number doubles the time, so do it only if one may be too large.
         careful = _LONG in body.translate(_ZEROS)
         value = (_CAREFUL if careful else _DECODER).decode(body.decode())
         if b"\\ud" in body or b"\\uD" in body:
-            # Half a character, which no file takes. zkplan writes no escape of one.
+            # A lone surrogate, which no file takes, and which zkplan does not write.
             value = json.loads(_ENCODER.encode(value).encode(errors="replace"))
     except (ValueError, RecursionError) as error:
         raise PayloadUndecodable(f"a history is not JSON: {error}") from None
@@ -206,7 +204,7 @@ def _no_number(text: str) -> int:
 
 
 def _whole(text: str) -> int:
-    """All numbers of a history are whole, and can be reckoned with as times."""
+    """All numbers of a history are whole, and have the size of times at most."""
     if len(text) > DIGITS_MAX:
         raise ValueError("a number of a history is too large")
     return int(text)
@@ -218,23 +216,25 @@ _DECODER = json.JSONDecoder(parse_float=_no_number, parse_constant=_no_number)
 _CAREFUL = json.JSONDecoder(parse_int=_whole, parse_float=_no_number, parse_constant=_no_number)
 
 
-# ---- The one place where history is written: each transaction of each step tells what it does.
+# ---- The one place where history is written.
 #
-# A step knows nothing of it. Its transactions are sent with one more operation for each plan that
-# they change, and it gets the answers to its own.
+# Steps know nothing of it. The recorder adds one operation to a transaction for each plan that it
+# changes, and gives the step the answers to its own operations.
 
 
 T = TypeVar("T")
-#: So many plans without a history are remembered, and so many that were written to.
+#: How many plans without a history are remembered, and how many that were written to.
 KNOWN_MAX = 10_000
-#: A segment counts as one, and as one more for each so many bytes: few large ones are much, too.
+#: How often one transaction is sent again because somebody makes znodes where zkplan makes none.
+CLEARED_MAX = 20
+#: A segment counts as one, and as one more for each of these bytes.
 COUNTED_BYTES = 640
 
 
 class Recorder:
-    """Records the steps of one client under one root. `by` is who its events say did it.
+    """Records the steps of one client under one root. `by` is the author of its events.
 
-    Thread-safe: each access to what it remembers is one operation of a set or a dict.
+    Thread-safe: each access to its state is one operation of a set or a dict.
     """
 
     def __init__(
@@ -244,25 +244,25 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
         acting: Callable[[], str] = str,
     ) -> None:
-        """`acting` says in whose name a step runs; empty: in that of `by`."""
+        """`acting` returns the author of the events of a step; empty: `by`."""
         self.root, self.by, self._acting = root, by, acting
-        #: The numbers of plans without a history: older ones, and those whose authors want none.
+        #: The numbers of plans without a history.
         self._without: set[str] = set()
-        self._teller, self._clock = Teller(root, self._without), clock
-        #: How much was written to each plan since somebody asked, in segments of usual size.
+        self._teller, self._clock = EventDeriver(root, self._without), clock
+        #: How many segments of usual size were written to each plan since the last merge.
         self.written: Counter[str] = Counter()
 
     def leave_out(self, number: str) -> None:
-        """Tell nothing of a plan from now on, because it keeps no history. Who does not know that
-        is told by the first transaction, which is sent again."""
+        """Write nothing for a plan that keeps no history. Other clients learn it from the first
+        transaction, which is refused and sent again."""
         if len(self._without) >= KNOWN_MAX:
             self._without.clear()
         self._without.add(number)
 
     def step(self, step: Step[T]) -> Step[T]:
-        """The same step, whose transactions tell what they do."""
+        """The same step, whose transactions write history."""
         sent: dict[Ticket, tuple[Multi | ReadMany, _Recorded | None]] = {}
-        #: Reads that were answered before the transaction that they were sent behind.
+        #: Reads that were answered before the transaction behind which they were sent.
         early: set[Ticket] = set()
         answer: Any = None
         failure: Exception | None = None
@@ -277,7 +277,7 @@ class Recorder:
                     if type(request) is Multi:
                         recorded = self._recorded(request)
                         answer = yield recorded.multi
-                        answer = yield from self._settled(recorded, answer)
+                        answer = yield from self._final(recorded, answer)
                     elif type(request) is Send:
                         asked, made = request.request, None
                         if type(asked) is Multi:
@@ -291,7 +291,7 @@ class Recorder:
                         answer = yield request
                         if made is not None:
                             before = made.multi
-                            answer = yield from self._settled(made, answer)
+                            answer = yield from self._final(made, answer)
                             if made.multi is not before:
                                 early.update(sent)
                         elif ticket in early:
@@ -304,69 +304,75 @@ class Recorder:
             step.close()
 
     def again(self, plan_path: str) -> None:
-        """Count that plan as written to, so that its history is looked at again later. Any thread
-        may call this."""
+        """Count that plan as written to, so that its history is merged later. Any thread may call
+        this."""
         self.written.setdefault(number_of(plan_path), 1)
 
     def _recorded(self, request: Multi) -> _Recorded:
         ops = request.ops
-        if self._teller.tells_nothing(ops):
+        if self._teller.derives_nothing(ops):
             return _Recorded(self.root, ops, [])
         now, by = self._clock() if request.facts else 0.0, self._acting() or self.by
-        told = [
+        segments = [
             (number, segment_to_bytes(by, events))
             for number, events in self._teller.events(ops, request.facts, by, now)
         ]
-        return _Recorded(self.root, ops, told)
+        return _Recorded(self.root, ops, segments)
 
-    def _settled(self, recorded: _Recorded, answer: Any) -> Step[Any]:
+    def _final(self, recorded: _Recorded, answer: Any) -> Step[Any]:
         """The answer to what the step has sent.
 
-        Without a place for its history a transaction is sent again without it, or says only that
-        there is something untold. It was not applied before: its own operations come first, and an
-        earlier copy would have refused them.
+        A transaction that znodes of somebody else obstruct is sent again without these. Without a
+        place for its history it is sent again without that, or says only that there is something
+        untold. It was not applied before: its own operations come first, and an earlier copy would
+        have refused them.
         """
         count = len(recorded.ops)
+        for _ in range(CLEARED_MAX):
+            if not isinstance(answer, Refused) or not (yield from leaf_cleared(self.root, answer)):
+                break
+            recorded.build()  # another request: reads that were sent behind the first are repeated
+            before, answer = answer, (yield recorded.multi)
+            # An earlier copy of the first try may have been applied since.
+            answer = answer._replace(repeated=answer.repeated or before.repeated)
         while isinstance(answer, Refused) and answer.at >= count:
-            number = recorded.told[answer.at - count][0]
+            number = recorded.segments[answer.at - count][0]
             path = history_path(f"{self.root}/plan-{number}")
             if answer.reason is Reason.NODE_EXISTS:
                 yield from skip_number(path)  # somebody else has taken the name
             elif answer.reason is Reason.NO_NODE or number in recorded.untold:
                 self.leave_out(number)
-                recorded.told = [each for each in recorded.told if each[0] != number]
+                recorded.segments = [each for each in recorded.segments if each[0] != number]
             else:
                 recorded.untold.add(number)
             recorded.build()
             answer = yield recorded.multi
-        if isinstance(answer, Applied) and recorded.told:
+        if isinstance(answer, Applied) and recorded.segments:
             if len(self.written) >= KNOWN_MAX:
                 self.written.clear()
-            for number, data in recorded.told:
+            for number, data in recorded.segments:
                 self.written[number] += 1 + len(data) // COUNTED_BYTES
             return Applied(answer.results[:count], answer.repeated, bool(recorded.untold))
         return answer
 
 
 class _Recorded:
-    """A transaction, and what it tells: for each plan the data of its segment.
+    """A transaction, and for each plan the data of its segment. For `untold` plans, which have no
+    room, it only counts a transaction without events."""
 
-    For those that are `untold` there was no room: it only says that something happened.
-    """
+    __slots__ = ("multi", "ops", "root", "segments", "untold")
 
-    __slots__ = ("multi", "ops", "root", "told", "untold")
-
-    def __init__(self, root: str, ops: Any, told: list[tuple[str, bytes]]) -> None:
-        self.root, self.ops, self.told = root, ops, told
+    def __init__(self, root: str, ops: Any, segments: list[tuple[str, bytes]]) -> None:
+        self.root, self.ops, self.segments = root, ops, segments
         self.untold = set[str]()
         self.build()
 
     def build(self) -> None:
-        if not self.told:
+        if not self.segments:
             self.multi = Multi(self.ops)
             return
         more: list[Op] = []
-        for number, data in self.told:
+        for number, data in self.segments:
             path = history_path(f"{self.root}/plan-{number}")
             if number in self.untold:
                 more.append(SetData(f"{path}/{UNTOLD}"))
