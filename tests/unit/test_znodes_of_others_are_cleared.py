@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zkplan.protocol.history.segments import CLEARED_MAX, Recorder
-from zkplan.protocol.interference import BELOW_MAX
+from zkplan.protocol.interference import BELOW_MAX, folder_restored
 from zkplan.protocol.requests import (
     Applied,
     Await,
@@ -146,3 +146,18 @@ def test_reads_behind_the_transaction_are_sent_again() -> None:
     answer, read = run_step(Recorder(ROOT).step(step()), server.answer, lambda given: given)
     assert isinstance(answer, Applied)
     assert read == [False, ["w"]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "restored"),
+    [
+        (Applied([f"{ROOT}/claims"]), True),
+        (Refused(0, Reason.NODE_EXISTS, f"{ROOT}/claims"), True),
+        (Refused(0, Reason.NO_AUTH, f"{ROOT}/claims"), False),
+    ],
+)
+def test_a_folder_that_another_step_has_made_anew_counts_as_restored(
+    answer: Any, restored: bool
+) -> None:
+    refused = Refused(1, Reason.NO_NODE, f"{ROOT}/claims/w")
+    assert run_step(folder_restored(refused), lambda _: answer, lambda given: given) is restored

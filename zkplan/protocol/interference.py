@@ -96,7 +96,9 @@ def folder_restored(refused: Refused) -> Step[bool]:
         ops.insert(0, Check(f"{plan_path}/add-count"))
         if "/queues/" in folder and (yield ReadChildren(f"{plan_path}/queues")) is None:
             ops.insert(1, Create(f"{plan_path}/queues"))
-    return isinstance((yield Multi(ops)), Applied)
+    answer = yield Multi(ops)
+    # Another step may have made it meanwhile.
+    return isinstance(answer, Applied) or answer.reason is Reason.NODE_EXISTS
 
 
 def untouched(path: str, node: Node) -> list[Op]:

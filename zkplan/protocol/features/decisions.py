@@ -95,13 +95,13 @@ def send_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[st
     """Send the failures of those of `tasks` that are dead. Returns these."""
     found = list(dict.fromkeys(tasks))
     letters = yield from read_all([ReadData(f"{paths.plan(plan)}/dead/{task}") for task in found])
-    told: list[str] = []
+    sent: list[str] = []
     for task, letter in zip(found, letters, strict=True):
         if letter is not None:
             done = yield from or_error(send_failure(paths, plan, task))
             if done is True:  # the next check meets an error again
-                told.append(task)
-    return told
+                sent.append(task)
+    return sent
 
 
 def send_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
