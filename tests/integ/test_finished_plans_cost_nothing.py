@@ -94,11 +94,10 @@ def test_a_worker_takes_no_longer_beside_plans_that_need_nothing(
 
 
 def without_entry(client: Client, znodes: KazooClient) -> Plan:
-    """A plan that is ready, and whose entry in the index somebody has deleted."""
+    """A plan that is ready, and has no entry in the index: as if somebody had deleted that."""
     plan = client.create_plan()
     plan.add_task(int)
-    plan.mark_ready()
-    znodes.delete(f"{client.paths.active}/{plan.number}")
+    znodes.create(f"{plan.path}/ready", b'{"state":"running"}')
     return plan
 
 
