@@ -136,7 +136,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             raise _not_started()
         return self._client
 
-    def _started_server(self) -> Lease:
+    def _started_server(self) -> ServerAddress:
         if self._server is None:
             raise _not_started()
         return self._server

@@ -13,6 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.tools.claiming import claim
 from tests.tools.support import Here, Run, pass_gate, wait_until, working
 from zkplan import Client, Event, HistoryNotKept, PlanNotFound
 from zkplan.protocol.features import remove_plan as removal
@@ -22,8 +23,6 @@ from zkplan.protocol.requests import Create, Multi, Request, Step
 from zkplan.service.leases import Leases
 from zkplan.transport.request_queue import Call, Done
 from zkplan.views.history import missing, read
-
-from .claiming import claim
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 

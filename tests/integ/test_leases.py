@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 import zkplan
+from tests.tools.claiming import claim
 from tests.tools.support import Here, key_file, plain_client, wait_until
 from zkplan import Client, InvalidTask, TaskSpec
 from zkplan.protocol.requests import Delete, Multi, Request, Step
 from zkplan.service.lease_maintenance import DecisionDelivery
 from zkplan.service.lease_records import Failed, LeasedOut
 from zkplan.service.leases import Leases
-
-from .claiming import claim
 
 SHRINK = zkplan.kind("shrink")
 

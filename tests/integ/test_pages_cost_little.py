@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 import zkplan
+from tests.tools.claiming import claim
 from tests.tools.support import Here
 from zkplan import TaskSpec, ZooKeeperUnavailable
 from zkplan.service.lease_records import BATCH_MAX, Failed, RenewalOut
 from zkplan.service.leases import Leases
 from zkplan.service.work import APART_S, Renewals
 from zkplan.views.plan_changes import Changes
-
-from .claiming import claim
 
 STEP = zkplan.kind("step")
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from zkplan.testing.java import find_java, find_zookeeper
+from zkplan.testing import find_java, find_zookeeper
 from zkplan.testing.server_process import EmbeddedServerProcess, ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 

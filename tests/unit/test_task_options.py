@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from zkplan.service.task_models import FunctionTaskIn
 
 import zkplan
 from zkplan.author.task_specs import AddOptions, FunctionOptions, PlanDefaults
@@ -29,6 +28,7 @@ from zkplan.protocol.task_options import (
     options_at,
 )
 from zkplan.service.plans import PlanIn
+from zkplan.service.task_adds import FunctionTaskIn
 
 #: A value of each option that is not its default.
 OTHERS: dict[str, Any] = {
