@@ -12,7 +12,7 @@ from typing import Any
 from zkplan.embedded.tree import Tree
 from zkplan.protocol.features.decisions import CUT
 from zkplan.protocol.layout import Paths, parse_claim, parse_delayed, parse_entry, parse_gate
-from zkplan.protocol.records import State, control_from_bytes, count_from_bytes
+from zkplan.protocol.records import Dead, State, control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.transactions import pending_dependents
 
@@ -78,7 +78,7 @@ class Auditor:
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
         self.permits.applied(fiber, ops)
-        made = Transaction(fiber, self._claims_before(ops), {}, [], [], set(), set())
+        made = Transaction(fiber, self._claims_before(ops), {}, [], [], {}, set())
         plans, changed, blobs = set[str](), set[str](), self.blobs
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
@@ -214,13 +214,25 @@ class Auditor:
             self._place(made, op, path, f"{plan_path}/task-{entry.task}")
         elif kind == "dead" or kind == "results":
             task_path = f"{plan_path}/task-{parts[2]}"
-            if kind == "dead" and type(op) is Delete:
-                made.letters.add(task_path)
+            if kind == "dead" and task_path in self.tasks:
+                self._letter(made, op, task_path)
             if kind == "dead" and (task_path in self.nodes or type(op) is Delete):
                 self._place(made, op, path, task_path)
             elif kind == "results" and type(op) is Create and task_path not in self.nodes:
                 # While the task stands, its outcome is a failure that an operator may retry.
                 fix(self.tasks[task_path], op.data)
+
+    def _letter(self, made: Transaction, op: Op, task_path: str) -> None:
+        """S8: a failure that is delivered once more gives no attempt back."""
+        task = self.tasks[task_path]
+        if type(op) is Delete:
+            made.letters[task_path] = task.used_up
+            task.used_up = 0  # until `_result` finds that it is no retry
+        elif type(op) is Create:
+            a = Dead.from_bytes(op.data).a
+            if a < task.used_up:
+                raise Violation(f"S8 {task.name} died of {task.used_up} attempts, and now of {a}")
+            task.used_up = a
 
     def _task(self, made: Transaction, op: Op, plan_path: str, path: str) -> None:
         if type(op) is Create:
@@ -298,7 +310,9 @@ class Auditor:
             task.accepted.append(data)
             task.verdict = data
             return
-        if task.path not in made.letters:  # else its failure is told once more
+        if task.path in made.letters:  # its failure is delivered once more
+            task.used_up = made.letters[task.path]
+        else:
             self._judge_claim(made, task)
         if data.startswith(FAILED):
             task.verdict = data

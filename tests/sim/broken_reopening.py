@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,15 @@ def _tell_unguarded(*arguments: Any) -> Answers:
     return _sent(_real_tell(*arguments), change)
 
 
+def _tell_from_nothing(*arguments: Any) -> Answers:
+    """A failure that is delivered once more gives all attempts back."""
+
+    def change(ops: list[Op]) -> list[Op]:
+        return [*ops[:-1], Create(re.sub(r"(-\d+\.\d+)\.\d+", r"\1.0", ops[-1].path))]
+
+    return _sent(_real_tell(*arguments), change)
+
+
 def _part_unguarded(*arguments: Any) -> Answers:
     """Two retries put the same plan back, one of them when it runs already."""
 
@@ -113,6 +123,7 @@ OF_REOPENING = (
         "late copy of its end", (control, "finish", _finish_unguarded), mix=mixes.reopened_late
     ),
     _mutant("ends while a failure goes on", (decide, "send_failure", _tell_unguarded)),
+    _mutant("attempts given back", (decide, "send_failure", _tell_from_nothing)),
     _mutant("parts not fenced", (reopen, "_send_part", _part_unguarded)),
     _mutant("removed all the same", (removal, "_end_for_good", _removed_as_read)),
     _mutant("N starts again", (_EDGE, "dependent", _first_number)),

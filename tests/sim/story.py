@@ -86,6 +86,8 @@ class Meant:
     accepted: list[bytes] = field(default_factory=list)
     #: The outcome that an operator has decided, until it is delivered or the task is dead.
     verdict: bytes | None = None
+    #: The attempts that its dead letter says are used up.
+    used_up: int = 0
     #: An operator has cut its open edges.
     cut: bool = False
     #: Somebody has deleted by hand what said where it stands.
@@ -127,7 +129,8 @@ class Meant:
         return FAILED + self.record
 
     def dead(self, claim: Claim, worker: str) -> Dead:
-        return Dead(claim.rank, claim.n, claim.a, self.name, "", worker, claim.queue)
+        used_up = min(claim.a + 1, max(claim.a, self.attempts))
+        return Dead(claim.rank, claim.n, used_up, self.name, "", worker, claim.queue)
 
     def may_be(self, outcome: bytes) -> bool:
         """Whether `outcome` is the right result for the dependencies' outcomes, a failure, or what

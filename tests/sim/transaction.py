@@ -22,7 +22,7 @@ class Transaction(NamedTuple):
     touched: dict[str, Meant]
     edges: list[str]
     ended: list[Meant]
-    #: The tasks whose dead letters it deletes.
-    letters: set[str]
+    #: The tasks whose dead letters it deletes, and the attempts that these say are used up.
+    letters: dict[str, int]
     #: The plans in which it makes `done` or `add-count`.
     opened: set[str]

@@ -49,7 +49,10 @@ def miscounted(
             if most is not None and run.a >= most:
                 yield f"{run} began with {run.a} attempts used up of {most}"
             until = following.began if following is not None else at
-            goes_on = following is not None or (letter is not None and letter.n > run.n)
+            # A claim that only delivers the failure once more, to tasks that were added when it
+            # happened, runs nothing and counts as this attempt.
+            again = letter is not None and letter.n > run.n and letter.a != run.a + 1
+            goes_on = following is not None or again
             if (
                 goes_on
                 and run.raised

@@ -113,16 +113,20 @@ def send_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
     letter, outcome = yield ReadMany(
         [ReadData(f"{plan_path}/dead/{task}"), ReadData(f"{plan_path}/results/{task}")]
     )
-    if letter is None or outcome is None or Dead.from_bytes(letter.data).undelivered:
+    if letter is None or outcome is None:
+        return False
+    dead = Dead.from_bytes(letter.data)
+    if dead.undelivered:
         return False
     place = yield from find_place(paths, plan, task)
-    if place is None or place.state != "dead" or not place.has_outcome:
+    if place is None or place.state != "dead" or place.n != dead.n or not place.has_outcome:
         return False
     ops = leaving_ops(plan_path, task, place)
     if place.cascaded:
         # S7: so the plan cannot end meanwhile, though all of its tasks are dead.
         ops.append(SetData(f"{plan_path}/add-count"))
-    entry = Entry(place.rank, task, place.next_n, place.a)
+    # The claim that delivers counts as the last attempt did: none is used up or given back.
+    entry = Entry(place.rank, task, place.next_n, max(0, dead.a - 1))
     ops.append(Create(f"{path}/result", outcome.data))
     ops.append(Create(entry_path(plan_path, place.queue, entry)))
     # Refused: somebody else has sent it, or retried or decided the task.
