@@ -180,7 +180,9 @@ def _look(view: PlanView, watch: bool, queues: Sequence[str], times: PlanTimes) 
     """Raises PayloadUndecodable if this worker does not know the format of the plan."""
     if view.record is None:
         node = yield ReadData(view.path)
-        view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
+        if node is None:
+            return PlanLook(None, -1, None)
+        view.record = PlanRecord.from_bytes(node.data)
     if (yield from times.begins_later(view)):
         return PlanLook(None, -1, None)
     return (yield from look(view.path, watch, queues))
