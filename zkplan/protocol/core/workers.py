@@ -126,7 +126,10 @@ def register(
         raise ZooKeeperError(f"{paths.root} has no `workers` and `claims`: {answer.path}")
     if answer.reason is not Reason.NODE_EXISTS:
         raise rejected(f"registering worker {worker}", answer)
-    return None  # an earlier copy made it, perhaps in an expired session
+    # An earlier copy has made it, in this session or in an expired one. Nobody works under that ID:
+    # if it stayed, the others would leave it a share of the plans for as long as the session lasts.
+    yield from sign_off(paths, worker)
+    return None
 
 
 def unregister(me: Registration) -> Step[bool]:
