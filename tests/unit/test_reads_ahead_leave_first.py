@@ -26,6 +26,7 @@ def test_the_dependents_are_asked_for_first() -> None:
         shares=SimpleNamespace(opened=lambda path, plan: None),
         jobs=dict[str, Job](),
         free=lambda: 5,
+        starts_nothing=False,
     )
     view = SimpleNamespace(record=None, version=3, running=True)
     loaded = Loaded(
@@ -45,3 +46,20 @@ def test_the_dependents_are_asked_for_first() -> None:
     # The task itself is one of the five, as soon as it is in the queue.
     assert done == ["ask for 4", "put into the queue"]
     assert list(held.jobs) == [loaded.claim.path]
+
+
+def test_what_a_commit_has_claimed_does_not_start_once_the_worker_drains() -> None:
+    """The commit was sent before the order to stop; its claims come behind it."""
+    handed_back: list[Job] = []
+    held = SimpleNamespace(starts_nothing=True, hand_back=handed_back.extend)
+    loader = Loader(
+        steps=cast("Steps", None),
+        claims=cast("Claims", held),
+        pool=cast("Slots", None),
+        candidates=cast("Candidates", None),
+        prefetch=cast("Prefetch", None),
+        clock=CLOCK,
+    )
+    loaded = Loaded(claim(), b"", [], [])
+    loader.start([loaded])
+    assert [job.loaded for job in handed_back] == [loaded]

@@ -259,10 +259,7 @@ class Loader:
             for each in claims:
                 if each.path not in standing:
                     self.claims.lost(each, UNSTARTED)
-        if self.claims.starts_nothing:
-            self.claims.hand_back([Job(item) for item in loaded])  # nothing new starts
-        else:
-            self.start(loaded)
+        self.start(loaded)
 
     def prefetched(self, loaded: Loaded | None, claim: Claim) -> None:
         """The answer of a prefetch came after the commit that claimed the task."""
@@ -273,7 +270,11 @@ class Loader:
             self.take_on([claim])
 
     def start(self, loaded: list[Loaded]) -> None:
-        """Put tasks into the queue of the slots."""
+        """Put tasks into the queue of the slots; hand them back if nothing new may start."""
+        if self.claims.starts_nothing:
+            # Also what a commit has claimed that was sent before the order to stop or to pause.
+            self.claims.hand_back([Job(item) for item in loaded])
+            return
         self.claims.capacity.last_end = self.clock.monotonic()
         jobs = []
         for job in [Job(item) for item in loaded]:
