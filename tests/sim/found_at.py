@@ -71,4 +71,9 @@ FOUND_AT = {
     "second report that goes on with the first outcome": 6854,
     "claim without check of the plan's ready": 63,
     "queue lost in a retry": 65,
+    "a priority ignored": 9,
+    "no look after a reconnect": 53,
+    "a claim held past a drain": 62,
+    "a plan that rests for one task": 278,
+    "an order to stop that is overwritten": 296,
 }

@@ -22,7 +22,8 @@ from .world import World
 class Mutant:
     """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps.
 
-    Only worlds that `needs` takes are run: others cannot have what it breaks. `mix` draws their
+    `makes` makes the worlds. Only those that `needs` takes are run: others cannot have what it
+    breaks. `mix` draws their
     faults and features where what it breaks is too rare in others (`mixes.py`).
     What is dropped from a transaction after it was told contradicts the history: S13 judges only
     mutants `of_history`.
@@ -33,6 +34,7 @@ class Mutant:
     patches: tuple[Patch, ...] = ()
     needs: Callable[[World], bool] = lambda world: True
     mix: Callable[[random.Random], Mix] | None = None
+    makes: Callable[[int], World] = World
     of_history: bool = False
 
     @contextmanager
@@ -46,7 +48,7 @@ def first_seed_that_finds(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, st
     """The first of these seeds under which an invariant breaks, and which one."""
     with mutant.mixed(), replaced(mutant.patches):
         for seed in seeds:
-            world = World(seed)
+            world = mutant.makes(seed)
             if not mutant.needs(world):
                 continue
             world.auditor.history.judges = mutant.of_history

@@ -11,10 +11,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from zkplan.embedded import operations as server
 from zkplan.embedded.tree import Tree
+from zkplan.embedded.watches import ANY_WATCHES
 from zkplan.protocol.history.segments import Recorder
 from zkplan.protocol.requests import (
     Applied,
@@ -35,6 +37,7 @@ from zkplan.protocol.requests import (
     SetData,
     Step,
     Ticket,
+    Unwatch,
 )
 
 from .sealing import Sealing
@@ -76,15 +79,28 @@ CALM = Faults()
 
 
 class Client:
-    """The connection of one actor: its session and its requests in order."""
+    """The connection of one actor: its session and its requests in order.
 
-    __slots__ = ("fibers", "name", "queue", "session")
+    `events` are the paths of fired watches that have not arrived; None: the connection changed. The
+    answer to a request comes after them. Only who has a `listener` leaves watches.
+    """
+
+    __slots__ = ("events", "fibers", "listener", "name", "queue", "session")
 
     def __init__(self, name: str, session: int) -> None:
         self.name = name
         self.session = session
         self.queue: deque[Call] = deque()
         self.fibers: list[Fiber] = []
+        self.events: deque[str | None] = deque()
+        self.listener: Callable[[str | None], None] | None = None
+
+    def take_events(self) -> None:
+        """The watches that have fired arrive."""
+        while self.events:
+            path = self.events.popleft()
+            if self.listener is not None:
+                self.listener(path)
 
 
 class Fiber:
@@ -100,9 +116,13 @@ class Fiber:
 
 
 class Call:
-    """A request on its way. `ticket` marks one that was sent without waiting."""
+    """A request on its way. `ticket` marks one that was sent without waiting; `then` gets the
+    answer where no step of the network waits for it."""
 
-    __slots__ = ("answer", "awaited", "done", "fiber", "partial", "repeated", "request", "ticket")
+    __slots__ = (
+        *("answer", "awaited", "done", "fiber", "partial", "repeated", "request", "then"),
+        "ticket",
+    )
 
     def __init__(self, fiber: Fiber, request: Request, ticket: bool = False) -> None:
         self.fiber = fiber
@@ -113,6 +133,7 @@ class Call:
         self.awaited = False
         self.answer: Any = None
         self.partial: list[Any] = []
+        self.then: Callable[[Any], None] | None = None
 
 
 class Late(NamedTuple):
@@ -161,6 +182,7 @@ class Network:
         if session in self.open:
             self.open.discard(session)
             paths = self.tree.close_session(session)
+            self._fire()
             if self.note:
                 self.note(f"session {session} ends: {' '.join(paths)}")
             if self.observer is not None:
@@ -172,6 +194,12 @@ class Network:
         client.session = self._new_session()
         self._break(client)
 
+    def _fire(self) -> None:
+        """Put the events of what has changed on their way."""
+        for event in self.tree.watches.take_events():
+            if isinstance(event.watcher, Client):
+                event.watcher.events.append(event.path)
+
     def crash(self, client: Client) -> int:
         """The process vanishes: what it sent may still arrive. Gives the session, still open."""
         for call in client.queue:
@@ -180,6 +208,8 @@ class Network:
             if self.rng.random() < 0.3:
                 break
         client.queue.clear()
+        self._lose_watches(client)
+        client.listener = None
         for fiber in client.fibers:
             fiber.step.close()
         client.fibers.clear()
@@ -197,6 +227,12 @@ class Network:
         client.fibers.append(fiber)
         self._resume(fiber, None)
         return fiber
+
+    def submit(self, fiber: Fiber, request: Request, then: Callable[[Any], None]) -> None:
+        """Send one request; `then` gets its answer."""
+        call = Call(fiber, request)
+        call.then = then
+        fiber.client.queue.append(call)
 
     def _resume(self, fiber: Fiber, answer: Any) -> None:
         queue = fiber.client.queue
@@ -223,8 +259,14 @@ class Network:
 
     def deliver(self, client: Client) -> None:
         """The first request of a client's queue meets the server, or a fault."""
+        client.take_events()
         call = client.queue[0]
         request = call.request
+        if type(request) is Unwatch:
+            client.queue.popleft()
+            self._unwatch(client, request.path)
+            self._answer(call, None)
+            return
         if type(request) is not Multi and type(request) not in WRITES:
             self._read(client, call)
             return
@@ -294,6 +336,7 @@ class Network:
         except server.MultiFailed as failed:
             reason = _REASONS.get(failed.error.code, Reason.OTHER)
             return Refused(failed.index, reason, ops[failed.index].path)
+        self._fire()
         results = [answer.version if type(answer) is server.Stat else answer for answer in answers]
         if self.observer is not None:
             seen = ops if self.sealing is None else self.sealing.as_meant(ops, results)
@@ -315,6 +358,18 @@ class Network:
         for call in client.queue:
             call.repeated = True
             call.partial.clear()
+        if client.listener is not None:
+            self._lose_watches(client)
+            client.events.append(None)
+
+    def _lose_watches(self, client: Client) -> None:
+        """No connection keeps the watches of the one before."""
+        self.tree.watches.drop(client)
+        client.events.clear()
+
+    def _unwatch(self, client: Client, path: str) -> None:
+        with suppress(server.NoWatcherError):
+            self.tree.watches.remove(path, client, ANY_WATCHES)
 
     def _read(self, client: Client, call: Call) -> None:
         request = call.request
@@ -323,33 +378,39 @@ class Network:
             partial = call.partial
             # A server without batch reads answers one by one, with others' writes in between.
             end = self.rng.randint(len(partial), len(reads)) if self.split_reads else len(reads)
-            partial += [self._read_one(read) for read in reads[len(partial) : end]]
+            partial += [self._read_one(read, None) for read in reads[len(partial) : end]]
             if len(partial) < len(reads):
                 return
             answer: Any = partial
         elif type(request) in REQUESTS:
             answer = self.blobs.execute(request)
         else:
-            answer = self._read_one(request)  # type: ignore[arg-type]
+            watcher = client if client.listener is not None and request.watch else None  # type: ignore[union-attr]
+            answer = self._read_one(request, watcher)  # type: ignore[arg-type]
         client.queue.popleft()
         self._say(call, answer)
         self._answer(call, answer)
 
     def read_now(self, read: ReadData) -> Any:
         """What a znode holds now, for whoever judges."""
-        return self._read_one(read)
+        return self._read_one(read, None)
 
-    def _read_one(self, read: ReadData | ReadChildren) -> Any:
+    def _read_one(self, read: ReadData | ReadChildren, watcher: Client | None) -> Any:
         try:
             if type(read) is ReadChildren:
-                return self.tree.children(read.path)[0]
-            data, stat = self.tree.get(read.path)
+                return self.tree.children(read.path, watcher)[0]
+            data, stat = self.tree.get(read.path, watcher)
         except server.NoNodeError:
+            if type(read) is ReadData and watcher is not None:
+                self.tree.exists(read.path, watcher)  # as a transport does: it waits for the znode
             return None
         times = stat.cversion, stat.ctime, stat.mtime, stat.pzxid, stat.czxid
         return Node(data, stat.version, stat.num_children, *times)
 
     def _answer(self, call: Call, answer: Any) -> None:
+        if call.then is not None:
+            call.then(answer)
+            return
         if not call.ticket:
             self._resume(call.fiber, answer)
             return

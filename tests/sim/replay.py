@@ -1,4 +1,4 @@
-"""Replay one seed with every event printed: python -m tests.sim.replay SEED."""
+"""Replay one seed with every event printed: python -m tests.sim.replay SEED [--loops]."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 import traceback
 
+from .loop_shares import loop_world
 from .world import World
 
 _SHORTER = (
@@ -26,7 +27,8 @@ def show(line: str) -> None:
 
 def main(arguments: list[str]) -> int:
     try:
-        World(int(arguments[0]), show).run()
+        make = loop_world if "--loops" in arguments[1:] else World
+        make(int(arguments[0]), show).run()
     except Exception:
         traceback.print_exc(file=sys.stdout)
         return 1

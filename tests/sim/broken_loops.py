@@ -1,0 +1,116 @@
+"""Deliberately broken policies of the worker's loop: the simulation must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkplan.runtime.claims import Claims
+from zkplan.runtime.plan_entries import LeftToOthers
+from zkplan.runtime.plan_shares import Shares
+from zkplan.runtime.plan_view import PlanView
+from zkplan.runtime.poller import Poller
+from zkplan.runtime.shutdown import Shutdown
+
+from .loop_shares import ShareWorld
+from .loop_world import LoopWorld
+from .mutant import Mutant
+from .world import World
+
+_end_by = Claims.end_by
+
+
+def _slot_never_freed(self: Claims, job: Any, make: Callable[[], Any]) -> None:
+    _end_by(self, job, make)
+    self.allowed += 1
+
+
+def _whole_plan_rests(self: LeftToOthers, task: str) -> bool:
+    self.tasks.add(task)
+    return True
+
+
+def _stop_overwritten(self: Shutdown, grace_s: float) -> None:
+    """The last order to stop counts, also where an earlier one gave less time."""
+    self.claims.draining = True
+    self._hurry_at = self.clock.monotonic() + grace_s
+    self._give_up_at = self._hurry_at + self.session_timeout_s
+
+
+_hand_back = Claims.hand_back
+
+
+def _held_past_a_drain(self: Claims, jobs: Any, log: bytes = b"") -> None:
+    if not self.draining:
+        _hand_back(self, jobs, log)
+
+
+def _equal_rank(self: PlanView) -> int:
+    return 5000
+
+
+_passed = Shares._passed
+
+
+def _by_half_the_weight(self: Shares, plans: Any, now: float) -> dict[str, float]:
+    return _passed(self, [(number, max(1, weight // 2)) for number, weight in plans], now)
+
+
+_touched = Poller.touched
+
+
+def _deaf_after_a_reconnect(self: Poller, path: str | None) -> bool:
+    if path is None and self._active:
+        self.look_again = lambda: None  # type: ignore[method-assign]
+        return False
+    return _touched(self, path)
+
+
+def _has_one_that_lacks_much(world: World) -> bool:
+    return isinstance(world, LoopWorld) and world.lacking > 0.1 and len(world.workers) == 1
+
+
+def _stops_some(world: World) -> bool:
+    return isinstance(world, LoopWorld) and world.stops > 0
+
+
+OF_LOOPS = (
+    Mutant(
+        "a slot that is never freed",
+        patches=((Claims, "end_by", _slot_never_freed),),
+        makes=LoopWorld,
+    ),
+    Mutant(
+        "a plan that rests for one task",
+        patches=((LeftToOthers, "add", _whole_plan_rests),),
+        makes=LoopWorld,
+        needs=_has_one_that_lacks_much,
+    ),
+    Mutant(
+        "an order to stop that is overwritten",
+        patches=((Shutdown, "begin", _stop_overwritten),),
+        makes=LoopWorld,
+        needs=_stops_some,
+    ),
+    Mutant(
+        "a claim held past a drain",
+        patches=((Claims, "hand_back", _held_past_a_drain),),
+        makes=LoopWorld,
+        needs=_stops_some,
+    ),
+    Mutant(
+        "a priority ignored",
+        patches=((PlanView, "rank", property(_equal_rank)),),
+        makes=LoopWorld,
+    ),
+    Mutant(
+        "a share by half the weight",
+        patches=((Shares, "_passed", _by_half_the_weight),),
+        makes=ShareWorld,
+    ),
+    Mutant(
+        "no look after a reconnect",
+        patches=((Poller, "touched", _deaf_after_a_reconnect),),
+        makes=LoopWorld,
+    ),
+)
