@@ -169,8 +169,9 @@ def test_a_wait_that_is_over_says_how_many_are_missing(zkplan_client: Client) ->
 def test_waiting_inside_the_block_of_the_plan_is_refused(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(abs, [1])
-        each: list[Callable[[], Any]] = [plan.results, plan.wait, task.result, task.exception]
-        for call in (*each, lambda: list(zkplan.as_completed([task]))):
+        each: list[Callable[[], object]] = [plan.results, plan.wait, task.result, task.exception]
+        each.append(lambda: list(zkplan.as_completed([task])))
+        for call in each:
             with pytest.raises(zkplan.PlanError, match="below the block"):
                 call()
 

@@ -114,7 +114,7 @@ class Policies:
         for plan in self._world.plans:
             path = self._world.paths.plan(plan.number) if plan.number else ""
             node = nodes.get(path)
-            if node is None or "ready" not in node.children or plan.foreign:
+            if node is None or "ready" not in node.children:
                 continue
             if control_from_bytes(self._world.opened(f"{path}/ready") or b"") != "running":
                 continue
