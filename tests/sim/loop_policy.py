@@ -95,6 +95,9 @@ class Policies:
 
     def passed(self, ms: int) -> None:
         """So many milliseconds have passed in which nothing happened."""
+        if self._world.network.faults.full:
+            self._waited = {}  # a plan rests each time that there is no room for its claims
+            return
         idle = [each for each in self._world.loops if self._could_claim(each)]
         served = {queue for each in idle for queue in each.queues}
         waiting: dict[str, int] = {}
