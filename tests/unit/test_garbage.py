@@ -49,8 +49,9 @@ def test_a_damaged_line_of_a_wake_is_passed_over(line: bytes) -> None:
 
 @pytest.mark.parametrize("entry", ["a/b-1", "٣٣٣٣-1", "50", 5000, None, "\ud800\ud800\ud800\ud800"])
 def test_only_a_rank_gets_from_a_record_into_a_path(entry: Any) -> None:
-    edge = as_json({"dep": f"task-{TASK_NUMBER}/dep-0000000001", "entry": entry})
-    assert Edge.from_bytes(edge).rank == ""
+    edge = as_json({"dep": f"task-{TASK_NUMBER}/dep-0000000001", "k": 1, "entry": entry})
+    with pytest.raises(PayloadUndecodable, match="entry of its dependent"):
+        Edge.from_bytes(edge)
     assert Dead.from_bytes(as_json({"rank": entry})).rank == "5000"
 
 
