@@ -16,7 +16,7 @@ with (
     plan.add_task(sum, [[1, 2, 3]])
     plan.mark_ready()
     plan.cancel()
-    print(client.set_budget(znodes=8).told)
+    print(client.set_budget(znodes=8).text)
     try:
         client.create_plan("next")
     except zkplan.BudgetSpent:

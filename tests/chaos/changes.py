@@ -291,6 +291,13 @@ def retry_twice(e: PlanEvidence, answer_lost: bool) -> None:
         fault(e, NOW)
 
 
+def live_all_added(e: PlanEvidence, claims: str, letter: str) -> None:
+    """As `live`, after all adds were answered."""
+    first = live(e, claims, letter)
+    for batch in e.plan.batches.values():
+        batch.answered = first.began - 1.0
+
+
 def live_twice(e: PlanEvidence, claims: str, **given: Any) -> None:
     """The second life of a task, after it died at claim 2, and was retried; it dies at claim 7."""
     key = often_failing(e)[0]

@@ -210,7 +210,10 @@ TABLE: dict[str, list[Row]] = {
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "2.3", hit=[NAME]), AFTER_3),
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "1.3", hit=[NAME]), "died with 3 attempts"),
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "1.2", hit=[NAME]), "died with 2 attempts"),
-        (doomed, lambda e: to.live(e, "0.0f 1.1f 2.2f", "3.3", hit=["author"]), "its last attempt"),
+        (doomed, lambda e: to.live_all_added(e, "0.0f 1.1f 2.2f", "3.3"), "its last attempt"),
+        # Its failure goes to tasks that were added when it died.
+        (doomed, lambda e: to.live(e, "0.0f 1.1f 2.2f", "3.3"), ""),
+        (doomed, lambda e: to.live(e, "0.0f 1.1f 2.2f", "3.1"), "its last attempt"),
         (doomed, lambda e: to.live(e, "0.0f 1.1f 2.2f 3.3f", "3.3"), "3 attempts used up of 3"),
         (failing, lambda e: put(find(e, a=1, raised=""), a=0), "0 attempts used up, not [1]"),
         # Only a retry that may have happened starts to count anew, and then that is looked at.

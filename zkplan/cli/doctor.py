@@ -176,9 +176,11 @@ def _clock(made: Made) -> Finding:
     if abs(skew_s) <= _SKEW_S + made.half_s:
         return ok("clock", f"the clocks of server and machine agree within {_SKEW_S:g} s")
     way = "ahead of" if skew_s > 0 else "behind"
+    unit_s = 60 if abs(skew_s) > 120 else 1  # it is measured within a round trip
+    skew = took(1000 * unit_s * round(abs(skew_s) / unit_s))
     return problem(
         "clock",
-        f"the clock of this machine is {took(round(abs(skew_s) * 1000))} {way} that of the server",
+        f"the clock of this machine is {skew} {way} that of the server",
         "set the clocks of all machines by NTP: retries begin by the clocks of workers",
     )
 

@@ -49,10 +49,11 @@ def miscounted(
             if most is not None and run.a >= most:
                 yield f"{run} began with {run.a} attempts used up of {most}"
             until = following.began if following is not None else at
-            # A claim that only delivers the failure once more, to tasks that were added when it
-            # happened, runs nothing and counts as this attempt.
-            again = letter is not None and letter.n > run.n and letter.a != run.a + 1
-            goes_on = following is not None or again
+            goes_on = following is not None or (letter is not None and letter.n > run.n)
+            if following is None and letter is not None and letter.a == run.a + 1:
+                # A claim that only delivers the failure once more runs nothing, and counts as
+                # this attempt.
+                goes_on = goes_on and not evidence.gains_dependents(run)
             if (
                 goes_on
                 and run.raised

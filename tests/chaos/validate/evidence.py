@@ -69,6 +69,14 @@ class PlanEvidence(Evidence[Execution]):
     def expected(self) -> Expected:
         return expected_of(self.plan.workload)
 
+    def gains_dependents(self, run: Execution) -> bool:
+        """Whether tasks that depend on it may have been added since it began: they get its failure
+        by a further claim."""
+        items = self.plan.workload.items
+        late = [each for each in self.plan.batches.values() if not 0 < each.answered < run.began]
+        keys = [key for each in late for key in each.keys if key in items]
+        return any(run.key in items[key].needs for key in keys)
+
     @property
     def executions(self) -> Mapping[str, list[Execution]]:
         return self._accepted if self.plan.workload.has_pure else self.plan.executions

@@ -229,7 +229,7 @@ def _read(claim: Claim, lost: Lost) -> Step[_Adds | None]:
         if mark is None:
             return None
         n, count = _two_numbers(path, mark.data)
-        staged = [f"{claim.task_path}/{STAGED}{n}-{index}" for index in range(count)]
+        staged = [f"{claim.task_path}/{name}" for name in _counting(names or (), n, count)]
         added = sorted(
             int(name[len(ADDED) :])
             for name in names or ()
@@ -250,6 +250,11 @@ def _read(claim: Claim, lost: Lost) -> Step[_Adds | None]:
         if index == adds.done:
             adds.number(*_two_numbers(f"{claim.task_path}/{ADDED}{index}", node.data))
     return adds
+
+
+def _counting(names: Sequence[str], n: int, count: int) -> list[str]:
+    """The chunks that count, in order, whether they are among the `names` or not."""
+    return [f"{STAGED}{n}-{index}" for index in range(count)]
 
 
 def _two_numbers(path: str, data: bytes) -> tuple[int, int]:
