@@ -27,9 +27,19 @@ ALL = (
 )
 
 
+#: Found under about one seed in 20,000, so a search takes many minutes: `dev.py sim` makes it.
+RARE = {"dead task that keeps the mark of a delivery"}
+
+
+def _marked(mutant: Mutant) -> object:
+    """The mutant as a parameter, marked as slow if it is rare."""
+    marks = [pytest.mark.slow] if mutant.name in RARE else []
+    return pytest.param(mutant, id=mutant.name.replace(" ", "-"), marks=marks)
+
+
 # Where a seed means another run than before, the search from 0 on takes a minute or two.
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name.replace(" ", "-"))
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mutant", [*map(_marked, ALL)])
 def test_a_broken_protocol_is_found(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
     seeds = chain([FOUND_AT.get(mutant.name, 0)], range(SEEDS_MAX))
     found = first_seed_that_finds(mutant, seeds)
