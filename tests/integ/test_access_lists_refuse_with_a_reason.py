@@ -206,14 +206,14 @@ def test_what_may_not_be_read_is_not_called_closed(here: Here, run: Run) -> None
         plan = closed.create_plan("shut")
         environment.setenv("ZKPLAN_LOGIN_USER", "owner")
         environment.setenv("ZKPLAN_LOGIN_PASSWORD", "its-password")
-        told = "1 znode may not be read with this login, and may be open: "
+        message = "1 znode may not be read with this login, and may be open: "
         shown = run("root", "show")
         assert shown.code == 1
-        assert told + plan.path in shown.err
+        assert message + plan.path in shown.err
         for _ in range(2):
             locked = run("root", "lock")
             assert (locked.code, locked.out) == (1, "")
-            assert told + plan.path in locked.err
+            assert message + plan.path in locked.err
         assert "0 znodes had been open; " in locked.err
         shown = run("root", "show")
         assert (shown.code, "open                 not known of all of it" in shown.out) == (1, True)

@@ -1,4 +1,4 @@
-"""Missing workers, modules and secrets, damaged znodes: told, and nothing else stops."""
+"""Missing workers, modules and secrets, and damaged znodes are reported, and stop nothing else."""
 
 from __future__ import annotations
 
