@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import zkplan
 from zkplan.embedded import EmbeddedServer
 
@@ -55,10 +53,3 @@ def test_seeds_draw_both_queues_limited_tasks_keys_and_weights() -> None:
     assert {each["key"] for each in options} > {None}
     # What is to come of a plan does not change.
     assert [each.digests for each in made] == [Workload.make(seed).digests for seed in range(40)]
-
-
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_some_worker_serves_each_queue(workers: int) -> None:
-    served = [controls.queues_of(number, workers)[1::2] for number in range(workers)]
-    assert {queue for each in served for queue in each} == {controls.DEFAULT, controls.SIDE}
-    assert workers == 1 or served[0] == [controls.DEFAULT]
