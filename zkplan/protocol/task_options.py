@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from ..basics.text import size
@@ -237,10 +238,11 @@ class TaskOptions:
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
-        if self is DEFAULT_OPTIONS:
+        values = _values_of(self)
+        if values == _DEFAULTS:
             return b"{}"
-        values = ((name, getattr(self, name)) for name in OPTIONS)
-        return to_json({name: value for name, value in values if value != _DEFAULTS[name]})
+        rows = zip(OPTIONS, values, _DEFAULTS, strict=True)
+        return to_json({name: value for name, value, default in rows if value != default})
 
     @classmethod
     def from_json(cls, data: bytes) -> TaskOptions:
@@ -271,7 +273,8 @@ class TaskOptions:
 #: The table: its rows by the names of the options, in the order of records.
 OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(TaskOptions)}
 DEFAULT_OPTIONS = TaskOptions()
-_DEFAULTS: dict[str, Any] = {name: getattr(DEFAULT_OPTIONS, name) for name in OPTIONS}
+_values_of: Callable[[TaskOptions], tuple[Any, ...]] = attrgetter(*OPTIONS)
+_DEFAULTS = _values_of(DEFAULT_OPTIONS)
 
 
 def options_at(place: At) -> tuple[str, ...]:
