@@ -20,7 +20,7 @@ from zkplan.protocol.core.workers import WorkerRecord, register, sign_off
 from zkplan.protocol.transactions import Registration
 from zkplan.values.connection import together
 from zkplan.views import attention as unattended
-from zkplan.views import find_tasks as across
+from zkplan.views import find as across
 from zkplan.views import overview, root_look
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")

@@ -38,7 +38,7 @@ from ..protocol.transactions import REQUEST_BYTES_MAX
 from ..values.codec import FAILURE, JSON_ONLY
 from ..values.connection import Connection
 from ..views.deadlock import retry_task
-from ..views.find_tasks import Filter, find_tasks
+from ..views.find import Filter, find_tasks
 from ..views.queues import QueueStatus, queue_statuses
 from ..views.task_info import require_task
 from ..views.unfinished import FoundTask

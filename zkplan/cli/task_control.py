@@ -15,7 +15,7 @@ from ..basics.text import count
 from ..errors import UNREACHABLE, InvalidTask, ZkplanError
 from ..plan import Plan
 from ..tasks import Task
-from ..views.find_tasks import STATES
+from ..views.find import STATES
 from . import EXIT_FAILED
 from .common import F, confirm, label_of, open_client, plan_argument, print_rows, result_options
 

@@ -15,7 +15,7 @@ from ..client import Client
 from ..protocol.core.plans_and_queues import refuse_hidden
 from ..protocol.layout import number_of
 from ..views.ended_tasks import ENDED, EndedTask, find_ended, plan_names, usual
-from ..views.find_tasks import STATES, Filter, find_tasks
+from ..views.find import STATES, Filter, find_tasks
 from ..views.history_search import Across
 from ..views.outcomes import OutcomeSummary
 from ..views.unfinished import FoundTask, TaskSummary

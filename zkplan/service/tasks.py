@@ -16,7 +16,7 @@ from ..protocol.requests import Node
 from ..values.blobs import value_size
 from ..values.codec import FAILURE, VALUE
 from ..values.function_codec import is_skipped, split_name
-from ..views.find_tasks import STATES, Filter, find_tasks
+from ..views.find import STATES, Filter, find_tasks
 from ..views.task_details import neighbours_of
 from ..views.task_info import TaskRead, info_of, read_log, read_task
 from ..views.unfinished import FoundTask

@@ -16,7 +16,7 @@ from ..protocol.core.plans_and_queues import plan_records
 from ..protocol.history.segments import Record
 from ..protocol.layout import number_of
 from ..values.connection import Connection
-from .find_tasks import Filter
+from .find import Filter
 from .history_search import Across, of_tasks
 from .history_state import FAILED, SKIPPED, PlanState, TaskState
 

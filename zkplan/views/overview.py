@@ -20,7 +20,7 @@ from ..protocol.core.plans_and_queues import refuse_hidden
 from ..values.connection import Connection
 from .attention import Late, failed_plans, late_things, left_by_authors, not_decoded
 from .deadlock import may_stand, status_of
-from .find_tasks import Filter, find_tasks
+from .find import Filter, find_tasks
 from .root_look import PlanNow, QueueNow, WorkerNow, plans_now, queues_now, see, worker_now
 from .unfinished import FoundTask, task_names
 from .workers import Held, Known

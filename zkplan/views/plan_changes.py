@@ -15,7 +15,7 @@ from ..protocol.layout import QUEUES, Paths, parse_claim, parse_delayed, parse_g
 from ..protocol.requests import Node, ReadChildren, ReadData, Step
 from ..values.connection import Connection
 from .deadlock import status_of
-from .find_tasks import places_with_claims
+from .find import places_with_claims
 from .workers import Known
 
 WAITING, FINISHED = "waiting", "finished"
