@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .author.definition import Definer
 from .author.functions import open_plans
 from .author.new_plans import check_share
-from .author.operator_actions import select
+from .author.operator_actions import retry_all, retry_task, select
 from .author.plan_reader import PlanReader
 from .author.task_specs import AddOptions, TaskSpec, shows, specs_for
 from .basics import tracing
@@ -33,7 +33,6 @@ from .values.check_seals import find_unsealed
 from .values.connection import Connection
 from .values.guard import reported
 from .values.store_maintenance import remove
-from .views.deadlock import retry_all, retry_task
 from .views.find import find_task
 from .views.why_facts import LOOKED_AT, log_code_notes, notes_before_retry
 

@@ -12,12 +12,18 @@ from ..basics.public_calls import Duration, in_seconds, told_to_caller
 from ..errors import (
     InvalidTask,
     PayloadTooLarge,
+    PayloadUndecodable,
+    PlanCancelled,
     PlanNotFound,
     TaskCancelled,
+    TaskError,
     WaitTimeout,
     WorkerNotFound,
     ZkplanError,
 )
+from ..protocol.core.plan_life import cascades
+from ..protocol.core.plan_life import status as read_status
+from ..protocol.core.plans_and_queues import index_names
 from ..protocol.core.workers import WorkerRecord, WorkerState, order
 from ..protocol.features.author import ensure_root
 from ..protocol.features.decisions import decide, set_priority
@@ -29,15 +35,15 @@ from ..protocol.features.limits import (
     remove_limit,
     set_limit,
 )
-from ..protocol.features.retry import run_now
+from ..protocol.features.retry import reopen, retry, run_now
 from ..protocol.features.task_place import Place, find_place, placed
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
 from ..protocol.records import OPERATOR, Failure
 from ..protocol.requests import ReadData
 from ..protocol.transactions import REQUEST_BYTES_MAX
+from ..transport import Transport
 from ..values.codec import FAILURE, JSON_ONLY
 from ..values.connection import Connection
-from ..views.deadlock import retry_task
 from ..views.find import Filter, find_tasks
 from ..views.queues import QueueStatus, queue_statuses
 from ..views.task_info import require_task
@@ -67,6 +73,38 @@ def check_priority(priority: int, task: str, where: str = "") -> None:
             task,
             f"task {task}{where}: priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not "
             f"{priority!r:.50}",
+        )
+
+
+def retry_all(transport: Transport, plan_path: str) -> int:
+    """See Plan.retry."""
+    _refuse_if_cancelled(transport, plan_path)
+    plan = transport.ask(ReadData(plan_path))
+    if plan is not None and cascades(plan):
+        return int(transport.run(reopen(plan_path, time.time())))
+    retried, damaged = 0, None
+    for number in transport.run(index_names(plan_path, "dead")):
+        try:
+            retried += transport.run(retry(plan_path, number))
+        except PayloadUndecodable as error:
+            damaged = damaged or error
+        except TaskError:
+            continue  # it was cancelled before it had all its arguments
+    if damaged is not None:
+        raise damaged
+    return retried
+
+
+def retry_task(transport: Transport, plan_path: str, number: str) -> bool:
+    """See Plan.retry_task."""
+    _refuse_if_cancelled(transport, plan_path)
+    return transport.run(retry(plan_path, number))
+
+
+def _refuse_if_cancelled(transport: Transport, plan_path: str) -> None:
+    if transport.run(read_status(plan_path)).state == "cancelled":
+        raise PlanCancelled(
+            plan_path, f"{plan_path} was cancelled: none of its tasks would run again"
         )
 
 

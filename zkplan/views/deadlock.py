@@ -1,22 +1,19 @@
-"""Prove that no task of a plan can run, and list and retry its dead tasks."""
+"""Prove that no task of a plan can run, and list its dead tasks."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 
 from ..errors import (
     UNREACHABLE,
     PayloadUndecodable,
-    PlanCancelled,
     PlanFailed,
     PlanStuck,
-    TaskError,
     ZooKeeperError,
 )
 from ..protocol.core.load import read_all
-from ..protocol.core.plan_life import PlanStatus, cascades
+from ..protocol.core.plan_life import PlanStatus
 from ..protocol.core.plan_life import status as read_status
 from ..protocol.core.plans_and_queues import (
     index_names,
@@ -25,7 +22,6 @@ from ..protocol.core.plans_and_queues import (
     read_queues,
 )
 from ..protocol.features.plan_check import check
-from ..protocol.features.retry import reopen, retry
 from ..protocol.layout import (
     PENDING,
     Paths,
@@ -259,7 +255,7 @@ def failed(client: Connection, plan_path: str, message: str) -> PlanFailed:
     return PlanFailed(plan_path, f"{message}: {shown}" if shown else message, failures)
 
 
-# ---- List the dead tasks of a plan, and retry them.
+# ---- List the dead tasks of a plan.
 
 
 #: How the error begins of a task that failed because one that it depends on did.
@@ -289,35 +285,3 @@ def first_failures(transport: Transport, plan_path: str, most: int) -> list[tupl
     themselves."""
     letters = list(islice(dead_letters(transport, plan_path), LETTERS_LOOKED_AT))
     return sorted(letters, key=lambda item: item[1].error.startswith(UPSTREAM))[:most]
-
-
-def retry_all(transport: Transport, plan_path: str) -> int:
-    """See Plan.retry."""
-    _refuse_if_cancelled(transport, plan_path)
-    plan = transport.ask(ReadData(plan_path))
-    if plan is not None and cascades(plan):
-        return int(transport.run(reopen(plan_path, time.time())))
-    retried, damaged = 0, None
-    for number in transport.run(index_names(plan_path, "dead")):
-        try:
-            retried += transport.run(retry(plan_path, number))
-        except PayloadUndecodable as error:
-            damaged = damaged or error
-        except TaskError:
-            continue  # it was cancelled before it had all its arguments
-    if damaged is not None:
-        raise damaged
-    return retried
-
-
-def retry_task(transport: Transport, plan_path: str, number: str) -> bool:
-    """See Plan.retry_task."""
-    _refuse_if_cancelled(transport, plan_path)
-    return transport.run(retry(plan_path, number))
-
-
-def _refuse_if_cancelled(transport: Transport, plan_path: str) -> None:
-    if transport.run(read_status(plan_path)).state == "cancelled":
-        raise PlanCancelled(
-            plan_path, f"{plan_path} was cancelled: none of its tasks would run again"
-        )
