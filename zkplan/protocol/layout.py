@@ -1,6 +1,21 @@
 """Names and paths of znodes: built and parsed here, and nowhere else.
 
-Fixed names, such as `ready` below a plan or a task, stand where they are used.
+Fixed names, such as `ready` below a plan or a task, stand where they are used. What most plans
+have (the whole tree is in docs/internals/protocol.md):
+
+    ROOT/plan-NUMBER/ready                 running, paused or cancelled
+    …/add-count, add-ids/                  let an add be repeated without adding twice
+    …/runnable/RANK-TASK.N.A               complete tasks, which workers claim
+    …/task-NUMBER                          the definition, until the outcome is delivered
+    …/task-NUMBER/ready                    its version counts the edges that have arrived
+    …/task-NUMBER/dep-I, arg-I             an edge: first the task it waits for, then the outcome
+    …/task-NUMBER/prov-I                   the other end: the dependent that gets this outcome
+    …/task-NUMBER/owner                    ephemeral: a worker has claimed the task
+    …/results/TASK, dead/TASK              outcomes that stay
+    …/history/seg-NUMBER                   the events of one transaction
+    ROOT/workers/ID                        ephemeral: the worker's session
+    ROOT/claims/ID/PLAN-TASK.N.UID         a claim of that worker: the fence of one attempt
+    ROOT/claims/ID/pending-UID             dependents that may be complete, and are to be published
 """
 
 from __future__ import annotations

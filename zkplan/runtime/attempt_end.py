@@ -303,7 +303,7 @@ class Settler:
             case Part(loaded):
                 self._without_store.discard(loaded.claim.plan)
                 self.candidates.has_run(loaded.claim.plan)
-                self.claims.commit(settled)
+                self.claims.queue_commit(settled)
             case End(job, make):
                 self.claims.end_by(job, make)
             case HandBack(job, cannot_run, no_room, store_away, shown):
@@ -386,7 +386,7 @@ class Settler:
                 why = f"its commit is refused again and again, the last time by {part.refused_by}"
             self._refused(part, RuntimeError(why))
         elif self.membership.me is None:
-            self.claims.commit(part)
+            self.claims.queue_commit(part)
         else:
             self._commit_anew(part)
 
@@ -422,7 +422,7 @@ class Settler:
                 return
             # It may have a stored result by now, which must not be changed.
             self.claims.job_of(part.loaded).loaded = part.loaded = found[0]
-            self.claims.commit(part)
+            self.claims.queue_commit(part)
 
         self.steps.until_done(
             partial(load, [claim]),

@@ -110,7 +110,7 @@ class Claims:
     def job_of(self, loaded: Loaded) -> Job:
         return self.jobs.get(loaded.claim.path) or Job(loaded)
 
-    def commit(self, part: Part) -> None:
+    def queue_commit(self, part: Part) -> None:
         """Have `part` committed with the next group."""
         self.uncommitted.append(part)
         self.uncommitted_bytes += len(part.outcome)
