@@ -7,8 +7,10 @@ its commit, and late writes, are in points.py.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import zkplan
 from tests.tools.disk import Disk
@@ -28,8 +30,38 @@ OF_STORE = Target(store=True)
 LOCK = frozenset({"store"})
 
 
+class TaskOfFault:
+    """A plan of one task, which a fault adds for itself."""
+
+    def __init__(
+        self, cluster: Cluster, name: str, fn: Callable[..., Any], args: list[Any]
+    ) -> None:
+        self._name, self._expected = name, fn(*args)
+        self._client = cluster.connect(connect_timeout=_CONNECT_S, patience=_PATIENCE_S)
+        self.plan = self._client.create_plan(name, retry_delay=0)
+        self.task = self.plan.add_task(fn, args, name="task", keep=True)
+
+    def end(self, cluster: Cluster) -> None:
+        """Judge its result and remove the plan. Raises ZooKeeperUnavailable without servers; then
+        it is called again."""
+        with suppress(zkplan.PlanNotFound):
+            self.plan.mark_ready()
+            self.plan.retry()
+            # Another fault may leave no worker; then the plan stays, as its task may run late.
+            with suppress(zkplan.WaitTimeout):
+                found = self.task.result(_CONNECT_S)
+                if found != self._expected:
+                    cluster.violations.append(f"S10 {self._name}: restored, it gives {found!r}")
+                self.plan.remove()
+        self._client.close()
+
+
 class StoreBroken(Fault):
-    """The store cannot be used, or not be written; it takes effect when a worker tells of it."""
+    """The store cannot be used, or not be written; it takes effect when a worker tells of it.
+
+    Authors cannot add plans meanwhile, and those that stand may end first. So the fault brings a
+    task of its own, whose result is to be written.
+    """
 
     waits_s = 15.0
     locks = LOCK
@@ -39,10 +71,15 @@ class StoreBroken(Fault):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._read: dict[Path, int] = {}
+        self._own: TaskOfFault | None = None
+        self._is_broken = False
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self._own = TaskOfFault(cluster, self.name, bytes, [_ITEMS])
         self._read = {log: log.stat().st_size for log in cluster.folder.glob("*.log")}
+        self._is_broken = True
         self.set_broken(cluster, True)
+        self._own.plan.mark_ready()
 
     def set_broken(self, cluster: Cluster, broken: bool) -> None:
         raise NotImplementedError
@@ -60,7 +97,12 @@ class StoreBroken(Fault):
             return file.read()
 
     def heal(self, cluster: Cluster) -> None:
-        self.set_broken(cluster, False)
+        """Raises ZooKeeperUnavailable without servers; then it is called again."""
+        if self._is_broken:
+            self.set_broken(cluster, False)
+            self._is_broken = False
+        if self._own is not None:
+            self._own.end(cluster)
 
 
 class StoreAway(StoreBroken):
@@ -124,16 +166,14 @@ class BlobLost(Fault):
     def __init__(self, name: str, damage: bool) -> None:
         super().__init__(name)
         self._damage = damage
-        self._client: zkplan.Client | None = None
-        self._plan: zkplan.Plan | None = None
+        self._own: TaskOfFault | None = None
         self._blob, self._bytes = Path(), b""
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
         store = cluster.store
         assert store is not None
-        self._client = cluster.connect(connect_timeout=_CONNECT_S, patience=_PATIENCE_S)
-        plan = self._plan = self._client.create_plan("blob lost", retry_delay=0)
-        self._task = plan.add_task(sum, [[*range(_ITEMS)]], name="reader")
+        self._own = TaskOfFault(cluster, self.name, sum, [[*range(_ITEMS)]])
+        plan = self._own.plan
         # That of its argument: workers may remember the function, by the same digest.
         blobs = [store.folder_of(plan) / name for name in store.blobs(plan)]
         self._blob = max(blobs, key=lambda blob: blob.stat().st_size)
@@ -150,13 +190,13 @@ class BlobLost(Fault):
         return Target()
 
     def took_effect(self, cluster: Cluster) -> bool:
-        if self._plan is None:
+        if self._own is None:
             return False
         with suppress(zkplan.ZooKeeperUnavailable):
             # Asked first: the task may fail between the two, and a dead task is done as well.
-            is_done = self._task.done()
-            for _, letter in self._plan.dead():
-                if "reader needs a value that is gone" in letter.error:
+            is_done = self._own.task.done()
+            for _, letter in self._own.plan.dead():
+                if "task needs a value that is gone" in letter.error:
                     return True
                 cluster.violations.append(f"S10 {self.name}: its task failed with {letter.error}")
             if is_done:
@@ -165,21 +205,11 @@ class BlobLost(Fault):
 
     def heal(self, cluster: Cluster) -> None:
         """Raises ZooKeeperUnavailable without servers; then it is called again."""
-        if self._client is None:
+        if self._own is None:
             return
-        with suppress(zkplan.PlanNotFound):
-            if self._plan is not None:
-                if self._bytes:
-                    self._blob.write_bytes(self._bytes)
-                self._plan.mark_ready()
-                self._plan.retry()
-                # Another fault may leave no worker; then the plan stays, as its task may run late.
-                with suppress(zkplan.WaitTimeout):
-                    found = self._task.result(_CONNECT_S)
-                    if found != sum(range(_ITEMS)):
-                        cluster.violations.append(f"S10 {self.name}: restored, it gives {found!r}")
-                    self._plan.remove()
-        self._client.close()
+        if self._bytes:
+            self._blob.write_bytes(self._bytes)
+        self._own.end(cluster)
 
 
 for _name, _does, _make in (
