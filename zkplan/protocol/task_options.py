@@ -154,8 +154,8 @@ def _row(default: T, values: Values, means: str, given: At = At.USUAL) -> T:
 class TaskOptions:
     """How a task is run. Each field is a row of the table.
 
-    Times are in seconds, moments in wall-clock seconds since 1970, memory in bytes. A function
-    in `retry_if` is its dump, in base64.
+    Times are in seconds, moments in wall-clock seconds since 1970, memory in bytes. A function in
+    `retry_if` is its dump, in base64.
     """
 
     name: str = _row(
@@ -164,9 +164,7 @@ class TaskOptions:
         "how views and errors call the task; by default the name of its function",
         At.TASK | At.FUNCTION | At.HTTP | At.GATE,
     )
-    attempts: int = _row(
-        3, _whole(1, 1000), "how many times the task may run, the first run included"
-    )
+    attempts: int = _row(3, _whole(1, 1000), "how many times the task may run in all")
     retry_delay: float = _row(
         1.0,
         _seconds(DELAY_MAX_S, from_zero=True),
