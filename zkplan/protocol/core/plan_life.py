@@ -62,11 +62,11 @@ class PlanStatus(NamedTuple):
     `state` is `defining`, `running`, `paused`, `cancelled`, `done` or `failed`. A plan has failed
     if tasks have failed for good, and nothing else can run until they are retried: with
     on_failure="cascade" it has ended then. `tasks` counts the unfinished tasks, among them
-    `runnable` and `dead` ones (failed for good, by themselves or by a task that they depend on).
+    `runnable` and `dead` ones (failed for good, themselves or because a task before them failed).
     `outcomes` counts kept results and final failures, `added` all tasks ever added, `finished`
     those that have finished. `created` is in wall-clock seconds since 1970 of the machine that
     created the plan. `key`, `not_before` and `deadline` are as its author gave them; `weight` and
-    `priority` as they count now. `reason` says why it was cancelled, if that was by its deadline.
+    `priority` as they count now. `reason` says why zkplan cancelled it, such as its deadline.
     `skipped` counts skipped tasks, since an import. `ended` is when it was done, or imported as
     done, by the clock of ZooKeeper; None before. `retried` counts how often it ran again after its
     end. `unread` says why its record cannot be read here, such as another format; then it has no
@@ -100,11 +100,11 @@ class PlanStatus(NamedTuple):
     @property
     def has_ended(self) -> bool:
         """Whether nothing more of it runs unless it is retried: it is done or cancelled, or has
-        failed with on_failure="cascade". With "hold" the dependents of what failed still wait."""
+        failed with on_failure="cascade". With "hold" the dependents of failed tasks still wait."""
         return self.ended is not None or self.state == "cancelled"
 
     def _repr_html_(self) -> str:
-        # The status does not tell tasks that run from those that wait.
+        # The status does not distinguish running from waiting tasks.
         rest = max(0, self.tasks - self.runnable - self.dead)
         counts = {"finished": self.finished, "runnable": self.runnable}
         counts |= {"running or waiting": rest, "dead": self.dead}
