@@ -115,7 +115,7 @@ def as_names(value: Any) -> tuple[str, ...]:
 
 def as_whole(value: Any, what: str) -> int:
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise PayloadUndecodable(f"{what} has no whole number where one belongs")
+        raise PayloadUndecodable(f"{what} has another value in place of a whole number")
     return value
 
 
@@ -123,7 +123,7 @@ def as_seconds(value: Any, what: str) -> float:
     # Compared first, because float() refuses whole numbers beyond its range. NaN lies within no
     # bounds. The bounds are the years that a date can have.
     if not isinstance(value, int | float) or not -6e10 < value < 2.5e11:
-        raise PayloadUndecodable(f"{what} has no time where one belongs")
+        raise PayloadUndecodable(f"{what} has another value in place of a time")
     return float(value)
 
 

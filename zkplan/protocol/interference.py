@@ -142,7 +142,7 @@ class LateCopies(Generic[T]):
         one, or None.
 
         Call this after every refusal. `names` are names on the claims node that only `sent` makes.
-        A transaction without names needs no follow-up, so it is not looked for. If several
+        A transaction without names needs no follow-up, so nothing looks for it. If several
         transactions make the same name, the first is returned: see `standing`.
         """
         if answer.repeated and names:

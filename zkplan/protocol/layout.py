@@ -402,5 +402,5 @@ class Paths:
 
 
 def is_gate_entry(path: str, plan_path: str) -> bool:
-    """Whether `path` is that of an entry under the `gates` of the plan's root."""
+    """Whether `path` is an entry under the `gates` of the plan's root."""
     return path.startswith(f"{plan_path.rpartition('/')[0]}/gates/")

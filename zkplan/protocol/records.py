@@ -32,7 +32,7 @@ OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
 Serializer = Literal["pickle", "json"]
 
-#: The bytes before the body of an envelope, and those of each source after a definition.
+#: The bytes before the body of an envelope, and the bytes of each source after a definition.
 ENVELOPE_BYTES = 2 + 1 + 16
 SOURCE_BYTES = 4
 
@@ -48,7 +48,7 @@ class PlanRecord:
     plan stays after its end: infinity means forever, None the retention of the root. `key` names
     this plan alone. No task is claimed before `not_before`, and the plan is cancelled at its
     `deadline`: wall-clock seconds since 1970, by the server's clock. If a `schedule` created the
-    plan, `due` is the time for which it fired, and `timezone` the schedule's. `serializer` says how
+    plan, `due` is the time for which it fired, and `timezone` its time zone. `serializer` says how
     tasks are encoded. The plan starts with `weight`: see `Share`. `max_running` is the size of its
     own limit, 0 without one. With `history`, the plan keeps a history.
     """
@@ -351,7 +351,7 @@ def control_to_bytes(state: State, reason: str = "", share: Share = UNCHANGED) -
 
 
 def control_reason(data: bytes) -> str:
-    """Why the plan is in its state, for people; empty where no reason was given."""
+    """Why the plan is in its state, for people; empty if no reason was given."""
     try:
         return as_text(from_json(data, "a control record").get("reason"))[:200] if data else ""
     except PayloadUndecodable:

@@ -209,7 +209,7 @@ def next_number(plan: Node) -> int:
 
 
 def task_count(plan: Node, *others: Node | None) -> int:
-    """The number of unfinished tasks: the children of the plan without the fixed ones and those of
+    """The number of unfinished tasks: the children of the plan, except the fixed children and the
     `others` that exist."""
     return plan.child_count - len(PLAN_FIXED) - sum(each is not None for each in others)
 
@@ -332,7 +332,7 @@ def _packed(task: NewTask, places: dict[NewTask, int]) -> bytes:
 
 
 def _unpack(chunk: bytes, at: int, tasks: list[NewTask]) -> int:
-    """Append the task that begins `at` that byte. Returns where the next one begins."""
+    """Append the task that begins at byte `at` of `chunk`. Returns where the next one begins."""
     lengths: tuple[int, int, int, int] = _LENGTHS.unpack_from(chunk, at)
     head_size, dep_count, record_size, gate_size = lengths
     at += _LENGTHS.size

@@ -42,7 +42,7 @@ class Claimed(NamedTuple):
 
     `plan_changed`: forget the plan's candidates. `worker_gone`: register again. `barred` entries
     cannot be claimed because of somebody else's znodes. `no_room`: the server is full. `blocked`
-    entries, by their present names, were not claimed because another claim took the permit or a
+    entries, by their current names, were not claimed because another claim took the permit or a
     limit changed.
     """
 
@@ -144,7 +144,7 @@ def claim(
     """Claim the entries `names` of one queue of a plan, except those that others took.
 
     S9: the version of the plan's `ready` is checked, so nothing is claimed after a pause. L1: the
-    worker's registration is checked, or a claim could be released and made again for ever. S11: the
+    worker's registration is checked, or a claim could be released and made again forever. S11: the
     claim of a task takes a permit of each of its limits, and the version of each limit is checked,
     so the numbers are free at that size.
     """

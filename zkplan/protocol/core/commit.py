@@ -234,7 +234,7 @@ def _drop_runs(parts: list[Part], allowance: Allowance) -> None:
 
 
 def _reported(report: Committed, draft: _Commit, complete: list[Dependent]) -> Committed:
-    """The report once `draft` was applied: all of its parts are done, also those that were dropped
+    """The report once `draft` was applied: all of its parts are done, even parts that were dropped
     since."""
     for part, run in draft.parts:
         part.run = run

@@ -62,7 +62,7 @@ class Edge(NamedTuple):
         numbers = task + position
         is_number = numbers.isascii() and numbers.isdecimal()
         if len(numbers) != 20 or not is_number or dep[-15:-10] != "/dep-":
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+            raise PayloadUndecodable(f"an edge does not name a `dep-`: {dep!r:.100}")
         k, n, rank = value.get("k"), value.get("n", 0), as_rank(value.get("entry"))
         if type(k) is not int or not 0 <= k < 2**31 or not rank:
             raise PayloadUndecodable("an edge does not hold K and the entry of its dependent")

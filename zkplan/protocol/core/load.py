@@ -1,4 +1,4 @@
-"""Load what running and committing a task needs, after its claim or before."""
+"""Load all that running and committing a task needs, after its claim or before."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def values_next(found: Sequence[Any]) -> int:
 def _batch(
     reads: Sequence[ReadData | ReadChildren], start: int, values: int
 ) -> Sequence[ReadData | ReadChildren]:
-    """The next reads, at most `values` of them of users' data: definitions, arguments, logs."""
+    """The next reads: at most `values` read users' data (definitions, arguments, logs)."""
     if len(reads) - start <= min(values, READS_PER_REQUEST):
         return reads[start:]
     end = start

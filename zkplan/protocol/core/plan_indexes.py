@@ -1,8 +1,8 @@
 """The indexes of active and of failed plans.
 
-A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
-ready creates its entry, and the one that ends it deletes the entry (S14). A scan puts back an entry
-that somebody deleted by hand.
+A plan is active while it is ready and neither done nor cancelled. The transaction that makes a
+plan ready creates its entry, and the transaction that ends the plan deletes the entry (S14). A scan
+puts back an entry that somebody deleted by hand.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def _index(plan_path: str, ready: Node, found: Scanned) -> Step[None]:
         found.shut.append(f"{plan_path} is ready, but cannot be put into the index: {answer.why}")
 
 
-# ---- The index of plans that have failed: those that ended with dead tasks, or at their deadline.
+# ---- The index of failed plans, which ended with dead tasks, or at their deadline.
 #
 # Views use it: without it they would read all plans that have ended. The transaction that ends a
-# plan makes its entry, and the one that reopens it deletes the entry (S25). `ROOT/failed` exists
-# from the first failed plan on.
+# plan makes its entry, and the transaction that reopens it deletes the entry (S25). `ROOT/failed`
+# exists from the first failed plan on.
 
 
 def list_failed(paths: Paths) -> Step[list[str]]:

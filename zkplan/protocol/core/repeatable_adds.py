@@ -56,7 +56,7 @@ class AddChain:
         """A new identity, and the operations that an add starts with.
 
         Deleting the `previous` identity chains the adds of one author: a batch is applied only
-        after the one before it, so its predicted numbers are never those of other tasks.
+        after the one before it, so its predicted numbers never belong to other tasks.
         """
         self._count += 1
         identity = f"{self._uid}-{self._count}"

@@ -81,7 +81,7 @@ def stage(part: Part) -> Step[Op | None]:
     """Stage the definitions of the added tasks below their task. Returns the operation that makes
     them count, for the transaction that fixes the outcome; None if the claim is gone.
 
-    Raises ResultNotKept, PlanError or PayloadTooLarge if one of them cannot be added.
+    Raises ResultNotKept, PlanError or PayloadTooLarge if a task cannot be added.
     """
     loaded, claim = part.loaded, part.loaded.claim
     yield from _require_sources(claim, part.adds)
@@ -340,7 +340,7 @@ def _drop_known(adds: _Adds, error: PayloadTooLarge) -> int:
 
 
 def _add_edges(adds: _Adds, task: NewTask) -> Step[None]:
-    """Add those edges of a wide join that are missing."""
+    """Add the missing edges of a wide join."""
     if not _is_wide(task):
         return
     path = f"{adds.claim.plan_path}/task-{task.number}/{INCOMPLETE}"

@@ -175,7 +175,7 @@ def _of(paths: Paths, node: Node | None) -> Bounds:
     except PayloadUndecodable as error:
         raise PayloadUndecodable(
             f"{paths.bounds} is damaged, somebody changed it by hand ({error}): nothing is removed "
-            "and no budget counts until it is deleted, or set anew (`zkplan root retention set`)"
+            "and no budget counts until it is deleted, or set again (`zkplan root retention set`)"
         ) from None
 
 
@@ -310,7 +310,7 @@ def _kind(paths: Sequence[str], chance: random.Random) -> Step[Room]:
 def count_plans(
     paths: Paths, plans: Sequence[str], known: dict[str, Room], ended: Container[str]
 ) -> Step[Room]:
-    """The room of these plans together. `known` caches those that have ended, which never grow."""
+    """The room of these plans together. `known` caches the room of ended plans: they never grow."""
     total = NONE
     for plan in plans:
         found = known.get(plan)

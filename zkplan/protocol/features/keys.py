@@ -130,7 +130,7 @@ def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
     An author that comes back finds `ready` and no `add-count`, so it can neither start the plan nor
     add to it. Its mark is never made again, so the transaction only proves that the mark is gone.
     If the author has no session, an add since then has raised the version of `add-count`. Nobody
-    else can end or remove the plan meanwhile, because that needs a `ready`, too.
+    else can end or remove the plan meanwhile: that needs a `ready`, which refuses this transaction.
     """
     assert held.plan is not None
     path = paths.plan(held.number)
@@ -220,6 +220,6 @@ def _number_in(path: str, data: bytes) -> str:
     number = parse_number(data[:10].decode(errors="replace"))
     if number is None:
         raise PayloadUndecodable(
-            f"{path} names no plan: somebody changed it by hand; delete it, and the key is free"
+            f"{path} does not name a plan: somebody changed it by hand; delete it to free the key"
         )
     return number

@@ -1,8 +1,8 @@
 """Limits: how many tasks run at once, or start within a period.
 
 S11: a permit is a znode with a number below the size of its limit. The transaction that claims a
-task makes it, and the one that ends the claim deletes it. A permit of a rate stays: when its period
-is over, by the server's clock, another claim takes it over.
+task makes the permit, and the transaction that ends the claim deletes it. A permit of a rate stays:
+when its period is over, by the server's clock, another claim takes it over.
 """
 
 from __future__ import annotations

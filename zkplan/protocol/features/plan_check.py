@@ -258,7 +258,7 @@ def _not_repaired(plan_path: str, answer: Refused, report: Report) -> Step[None]
     """Leave what others changed meanwhile to the next check; report a missing right."""
     if not (yield from cleared(plan_path, answer)) and answer.reason is Reason.NO_AUTH:
         report.shut.append(plan_path)
-        report.problems.append(f"the znodes that zkplan needs cannot be put right: {answer.why}")
+        report.problems.append(f"the znodes that the plan needs cannot be put back: {answer.why}")
 
 
 def _leave_index(plan_path: str, report: Report) -> Step[None]:

@@ -108,7 +108,7 @@ class Mender:
 
 
 def mend_indexes(mender: Mender, children: set[str]) -> Step[None]:
-    """Put back the key of the plan. `children` are those of its znode."""
+    """Put back the key of the plan. `children` are the children of its znode."""
     plan_path = mender.plan_path
     if "ready" not in children:
         node = yield ReadData(f"{mender.paths.active}/{mender.plan}")

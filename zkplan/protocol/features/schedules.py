@@ -107,7 +107,7 @@ class Definition:
                 builder=str(value["builder"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise PayloadUndecodable(f"a schedule makes no sense: {error!r}") from None
+            raise PayloadUndecodable(f"the record of a schedule is damaged: {error!r}") from None
 
 
 class Upcoming(NamedTuple):

@@ -53,7 +53,7 @@ class Place(NamedTuple):
     have arrived, and it is not published yet) or `lost`: somebody has deleted the znode that said
     where the task stands, and `node` is the task as it was read before. `edges` has both ends of
     each edge that a waiting task waits for, `torn` the `dep-` of each edge whose other end somebody
-    has deleted; `version` and `k` are those of its `ready`. `data` is the data of a delayed entry.
+    has deleted; `version` and `k` are from its `ready`. `data` is the data of a delayed entry.
     `permits` are the paths of the permits that a claim holds or has left behind. `cascaded`: the
     task is dead, and its failure has gone to its dependents: only a retry of the plan undoes that.
     """

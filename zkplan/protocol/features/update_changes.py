@@ -98,7 +98,7 @@ def matches(version: str, expect: str) -> bool:
 
 
 def objection(change: Change, found: Found, index: int) -> Against | None:
-    """Why `change` does not fit what was found, if it does not."""
+    """Why `change` cannot be applied to `found`; None if it can."""
     place, version = found.place, version_of(found.place)
     if not matches(version, change.expect):
         return Against(index, version)
@@ -168,7 +168,7 @@ def check_ops(plan_path: str, task: str, place: Place) -> list[Op]:
     path = f"{plan_path}/task-{task}"
     if place.state in ("waiting", "complete"):
         ops: list[Op] = [Check(f"{path}/ready", place.version)]
-        # A move replaces all edges of the task, so one of them proves that there was none.
+        # A move replaces all edges of the task, so a check of one edge is enough.
         return [*ops, Check(place.edges[0][1])] if place.edges else ops
     if place.state == "dead":
         # Prove that it was not retried: the dead letter of a later death has the same name.

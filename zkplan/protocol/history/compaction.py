@@ -47,7 +47,7 @@ SEGMENTS_MAX, SEGMENT_BYTES_MAX = 400, 256 * 1024
 PRINTED_BYTES_MAX = 8 * 1024 * 1024
 #: A merged znode that unpacks to more than this many times its size counts as larger.
 UNPACKED_RATIO = 16
-#: A smaller merged znode may be merged once more with what follows.
+#: A smaller merged znode may be merged again with the segments after it.
 FULL_BYTES = 64 * 1024
 
 
@@ -111,8 +111,8 @@ class History(NamedTuple):
 def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[History | None]:
     """Read the records after number `after`; None if the plan keeps no history.
 
-    With `watch` the next record wakes the client. The records are those of one moment: if some are
-    merged meanwhile, all are read again.
+    With `watch` the next record wakes the client. The records are a snapshot: if some are merged
+    meanwhile, all are read again.
     """
     path = history_path(plan_path)
     for _ in range(REFUSALS_MAX):
@@ -140,7 +140,7 @@ def compact(plan_path: str, most: int | None = None, has_store: bool = False) ->
     """Merge the segments of a history, and keep it below `most` bytes, or the default. Returns how
     many were merged. `has_store`: the caller moves the oldest part to the store after this.
 
-    Of two workers that do so at the same time one is refused: each deletes what it has read.
+    If two workers merge at the same time, one is refused, as each deletes the segments it has read.
     """
     if most is None:
         most = AWAY_BYTES_MAX if has_store else BYTES_MAX
@@ -311,10 +311,10 @@ class StoredHistory:
 def read_histories(
     plan_paths: Sequence[str], since_ms: int = 0
 ) -> Step[list[StoredHistory | None]]:
-    """The histories of these plans; None for a plan that keeps none, or that may not be read.
+    """The histories of these plans; None for a plan without a history, or that may not be read.
 
-    A history without records at `since_ms` or later may be empty. Each history is that of
-    one moment, but not all are of the same moment.
+    A history without records at `since_ms` or later may be empty. Each history is a
+    snapshot, but not all are of the same moment.
     """
     found = yield from _read(plan_paths, since_ms)
     for at, plan_path in enumerate(plan_paths):

@@ -59,7 +59,7 @@ class _Plan:
         self.moves: dict[str, _Move] = {}
         self.own: list[RawEvent] = []
         self.closed: dict[str, list[str]] = {}
-        #: The size of what each task has delivered.
+        #: The size of the outcome that each task has delivered.
         self.sizes: dict[str, int] = {}
         self.is_untold = False
 
@@ -135,7 +135,7 @@ class EventDeriver:
         """The number of each plan that the transaction changes, and its events in order. Events
         leave out a worker that is `by`. `now` is monotonic."""
         plans, without, cut = _Plans(self._without), self._without, self._cut
-        #: Where the number of a task begins and ends, and the name of a child of it.
+        #: Where in a path the number of a task begins and ends, and the name of its child begins.
         begin, end, child = cut + 21, cut + 31, cut + 32
         #: The worker or lease that is proved to be gone; the dependent of the last edge; the task
         #: that lost a `prov-` without a delivery.
