@@ -3,8 +3,8 @@
 The environment arms them, in worker processes too:
 `ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS`, `stop`
 (SIGSTOP to itself, once), `kill` (SIGKILL) and `fail` (an OSError). Each may end with
-`:PROBABILITY` or `:PROBABILITY:PASSES`; the first PASSES passes do nothing. The name `*` arms every
-point that is not named.
+`:PROBABILITY` or `:PROBABILITY:PASSES`; the first PASSES passes do nothing. `*` arms the other
+points.
 """
 
 from __future__ import annotations

@@ -138,12 +138,11 @@ class LateCopies(Generic[T]):
         self._sent: list[tuple[Sequence[str], T]] = []
 
     def applied(self, answer: Refused, names: Sequence[str], sent: T) -> Step[T | None]:
-        """The transaction that was applied after all: `sent`, which `answer` refuses, an earlier
-        one, or None.
+        """The transaction that was applied after all, or None: `sent`, or an earlier one.
 
-        Call this after every refusal. `names` are names on the claims node that only `sent` makes.
-        A transaction without names needs no follow-up, so nothing looks for it. If several
-        transactions make the same name, the first is returned: see `standing`.
+        Call this after every refusal (`answer`) of `sent`. `names` are names on the claims node
+        that only `sent` makes. A transaction without names needs no follow-up, so nothing looks for
+        it. If several transactions make the same name, the first is returned: see `standing`.
         """
         if answer.repeated and names:
             self._sent.append((names, sent))

@@ -42,9 +42,8 @@ class Committed:
     """The result of a commit.
 
     The caller publishes the `complete` dependents, whose last edge this commit delivered; the
-    record `pending` on the claims node names them. The caller loads `stale` parts again, fails
-    `poison` parts, and keeps `no_room` parts until the server has room. `old_pending` records still
-    exist.
+    record `pending` on the claims node names them. The caller also loads `stale` parts again, fails
+    `poison` parts, and keeps `no_room` parts for later. `old_pending` records still exist.
     """
 
     done: list[Part] = field(default_factory=list)

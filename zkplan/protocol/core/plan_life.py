@@ -311,8 +311,8 @@ def cancel_as_read(
 
 
 def _as_read(path: str, ready: Node) -> Op:
-    """Check that the state is as it was read. With sealing keys, a first version says nothing: if its
-    maker died before the second, write the state here, or no reader would accept the end."""
+    """Check that the state is as it was read. With sealing keys a first version says nothing: if
+    its maker died before the second, write the state here, or no reader would accept the end."""
     if is_starting(ready.data):
         return SetData(path, control_to_bytes("running"), ready.version)
     return Check(path, ready.version)

@@ -1,8 +1,7 @@
 """Add the tasks of a function in many transactions, all or none.
 
-Their definitions are staged below the task that adds them. The transaction that fixes the outcome
-of that task makes the definitions count. After that the holder of its claim adds the tasks, piece
-by piece, and lets them run.
+Their definitions are staged below the adding task. The transaction that fixes its outcome makes the
+definitions count. After that the holder of its claim adds the tasks bit by bit, and lets them run.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def is_path(path: Any) -> TypeGuard[str]:
 
 
 class Seen(NamedTuple):
-    """A znode as it was read. `node` is None if there is none; `names` has its children, if
+    """A znode as it was read: `node` is None if it does not exist, `names` if they were not
     read."""
 
     node: Node | None

@@ -124,8 +124,7 @@ def _with_mark(give: KeyOps, mark: Callable[[str], Op]) -> KeyOps:
 
 
 def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
-    """Take the key from a plan that is not marked ready, and cancel the plan. None if its author
-    lives.
+    """Cancel a plan that is not marked ready, and take its key. None if its author lives.
 
     An author that comes back finds `ready` and no `add-count`, so it can neither start the plan nor
     add to it. Its mark is never made again, so the transaction only proves that the mark is gone.

@@ -73,8 +73,8 @@ class Renewed(NamedTuple):
 def renew(paths: Paths, leases: Iterable[str]) -> Step[list[Renewed]]:
     """Renew these leases, and read their claims.
 
-    A lease that is gone stays gone. A lease whose time is over lasts again: a worker that has begun
-    to release its claims is refused from now on, and the claims already released are not named.
+    A lease that is gone stays gone. A lease whose time is over is renewed, too: a worker that has
+    begun to release its claims is refused from now on, and claims already released are not named.
     """
     todo = list(dict.fromkeys(leases))
     standing = list(todo)

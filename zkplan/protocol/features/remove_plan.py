@@ -131,9 +131,8 @@ def _remove_history(path: str) -> Step[None]:
 
 
 def delete_all(paths: Sequence[str], held: str = "") -> Step[int]:
-    """Delete these znodes with their children, but of `held` only the children. Returns how many of
-    `paths` were deleted. The next round deletes what others change meanwhile. Raises
-    TransactionRejected.
+    """Delete `paths` with their children, but of `held` only the children. Returns how many paths
+    it deleted. The next round deletes what others change meanwhile. Raises TransactionRejected.
     """
     children = yield ReadMany([ReadChildren(path) for path in paths])
     doomed: list[str] = []

@@ -174,8 +174,7 @@ class Update:
     # ---- judging
 
     def judge(self) -> Step[list[Against]]:
-        """Everything that is against the update now. Raises PlanNotFound, PlanCancelled,
-        PlanDrained."""
+        """Everything against the update now. Raises PlanNotFound, PlanCancelled, PlanDrained."""
         yield from self._refuse_closed()
         against = yield from self._judge_changes()
         against += yield from self._judge_claims()

@@ -53,9 +53,8 @@ FULL_BYTES = 64 * 1024
 
 class Cut(NamedTuple):
     """What a history in the tree lacks: how many events, and until when, in seconds since 1970 by
-    the clock of ZooKeeper. `imported`: all events before its import are missing, too. `kept` says
-    how many of the events are in the store; `stored` is the last part there, which names the part
-    before it.
+    the clock of ZooKeeper. `imported`: all events before its import, too. `kept` of the events are
+    in the store; `stored` is the last part there, which names the part before it.
     """
 
     events: int = 0
