@@ -157,7 +157,7 @@ class Reason(enum.Enum):
 
     NO_NODE = "no such znode"
     NODE_EXISTS = "the znode exists"
-    BAD_VERSION = "another version"
+    BAD_VERSION = "its version has changed"
     NOT_EMPTY = "the znode has children"
     EPHEMERAL_PARENT = "an ephemeral znode cannot have children"
     NO_AUTH = "not allowed by the access list"

@@ -236,7 +236,7 @@ class TaskOptions:
         )
 
     def to_json(self) -> bytes:
-        """Only what differs from the defaults: most tasks store two bytes."""
+        """The options that differ from the defaults, as JSON: most tasks store two bytes."""
         values = _values_of(self)
         if values == _DEFAULTS:
             return b"{}"

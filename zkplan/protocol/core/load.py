@@ -199,9 +199,9 @@ class Reading:
         return self.loaded(claim)
 
     def run_ahead(self, claim: Claim, position: str, argument: bytes) -> Loaded | None:
-        """The task with its last `argument`, before a transaction delivers that; None if it cannot
-        be run ahead. No znode has the path of `claim`. The commit deletes the `dep-` with the other
-        children."""
+        """The task with its last `argument`, which no transaction has delivered yet; None if it
+        cannot run ahead. No znode has the path of `claim`. The commit deletes the `dep-` with the
+        other children."""
         if "incomplete" in self.others:
             return None
         loaded = self.inherited(claim, position, argument)

@@ -168,7 +168,7 @@ def sign_off(paths: Paths, worker: str) -> Step[bool]:
 def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
     """Order a worker to drain, pause or resume. Returns False if that is its order already.
 
-    Raises WorkerNotFound if it is gone, ZkplanError if it drains and the order is another,
+    Raises WorkerNotFound if it is gone, ZkplanError if it drains and gets another order,
     TransactionRejected, and PayloadUndecodable if its last order is not sealed with a known key.
     """
     path = paths.worker(worker)

@@ -355,8 +355,8 @@ MISSED_S = 60.0
 
 
 class Turn(NamedTuple):
-    """The due time to fire, None if all were missed; the next one; and the first one that is
-    skipped, if any."""
+    """The due time to fire, None if all were missed; the next due time; and the first skipped due
+    time, if any."""
 
     fire_ms: int | None
     next_ms: int

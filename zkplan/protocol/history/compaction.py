@@ -161,8 +161,8 @@ def compact(plan_path: str, most: int | None = None, has_store: bool = False) ->
 
 
 def _worth_merging(before: list[Span], count: int) -> list[Span]:
-    """The last merged znodes that are merged once more with `count` new segments: small ones with
-    not many more records. So each record is rewritten a few times, as in a log-structured merge
+    """The last merged znodes to merge again with `count` new segments: small znodes with not many
+    more records. So each record is rewritten only a few times, as in a log-structured merge
     tree."""
     chosen: list[Span] = []
     for span in reversed(before):

@@ -102,7 +102,7 @@ class EventDeriver:
         self._without = without
 
     def derives_nothing(self, ops: Sequence[Op]) -> bool:
-        """Whether certainly no event follows, because only plans without a history change. It
+        """Whether `ops` surely have no events, as they change only plans without a history. It
         knows the paths that a commit changes, and is much quicker than `events`."""
         without, cut = self._without, self._cut
         if not without:
@@ -132,8 +132,8 @@ class EventDeriver:
     def events(
         self, ops: Sequence[Op], facts: Mapping[str, Fact], by: str, now: float = 0.0
     ) -> Iterator[tuple[str, list[RawEvent]]]:
-        """The number of each plan that the transaction changes, and its events in order. Events
-        leave out a worker that is `by`. `now` is monotonic."""
+        """The number of each plan that the transaction changes, and its events in order. An event
+        leaves out its worker if that is `by`. `now` is monotonic."""
         plans, without, cut = _Plans(self._without), self._without, self._cut
         #: Where in a path the number of a task begins and ends, and the name of its child begins.
         begin, end, child = cut + 21, cut + 31, cut + 32

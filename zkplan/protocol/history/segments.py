@@ -244,7 +244,7 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
         acting: Callable[[], str] = str,
     ) -> None:
-        """`acting` returns the author of the events of a step; empty: `by`."""
+        """`acting` returns the author of the events of a step, or an empty text for `by`."""
         self.root, self.by, self._acting = root, by, acting
         #: The numbers of plans without a history.
         self._without: set[str] = set()
@@ -253,8 +253,8 @@ class Recorder:
         self.written: Counter[str] = Counter()
 
     def leave_out(self, number: str) -> None:
-        """Write nothing for a plan that keeps no history. Other clients learn it from the first
-        transaction, which is refused and sent again."""
+        """Write nothing for a plan that keeps no history. Other clients learn that from their
+        first transaction, which is refused and sent again."""
         if len(self._without) >= KNOWN_MAX:
             self._without.clear()
         self._without.add(number)
