@@ -204,7 +204,7 @@ OF_A_PLAN = {
     "limits/plan-NUMBER": Deletion(
         lambda s: f"{s.client.root}/limits/plan-{s.plan.number}",
         DECIDED,
-        "is missing: it is made anew once no task of the plan runs",
+        "is missing: a check puts it back once no task of the plan runs",
     ),
     "limits/NAME/permit-I": Deletion(
         lambda s: f"{s.client.root}/limits/{s.plan.name}/permit-0", HARMLESS

@@ -358,7 +358,7 @@ def test_an_bounds_that_was_changed_by_hand_removes_and_refuses_nothing(
     zkplan_client.create_plan("new")
     with working(*here):
         told("is damaged, somebody changed it")
-    with pytest.raises(ZkplanError, match="set anew"):
+    with pytest.raises(ZkplanError, match="set again"):
         zkplan_client.gc()
     for wrong in ({"znodes": -1}, {"bytes": "much"}):
         with pytest.raises(ZkplanError, match="is a"):

@@ -77,7 +77,7 @@ def test_a_size_that_cannot_be_read_lets_nothing_run(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["plan", "plan-0000000004", "A", "", "a~b", "..", 7])
 def test_a_name_that_no_limit_can_have_is_refused(name: str) -> None:
-    with pytest.raises(ZkplanError, match="no name of a limit"):
+    with pytest.raises(ZkplanError, match="not a name for a limit"):
         check_limit(name, 1)
 
 

@@ -3,8 +3,8 @@
 The environment arms them, in worker processes too:
 `ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS`, `stop`
 (SIGSTOP to itself, once), `kill` (SIGKILL) and `fail` (an OSError). Each may end with
-`:PROBABILITY` or `:PROBABILITY:PASSES`; then nothing happens at that many first passes. The name
-`*` arms every point that is not named.
+`:PROBABILITY` or `:PROBABILITY:PASSES`; the first PASSES passes do nothing. `*` arms the other
+points.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _parsed(part: str) -> tuple[str, _Armed]:
     known = action in ("sleep", "fail", *_SIGNALS)
     if not name or not known or (action == "sleep" and not numbers):
         raise ValueError(
-            f"{VARIABLE}: {part!r} is not NAME=sleep:SECONDS, NAME=stop, NAME=kill or NAME=fail"
+            f"{VARIABLE} takes NAME=sleep:SECONDS, NAME=stop, NAME=kill or NAME=fail, not {part!r}"
         )
     seconds = float(numbers.pop(0)) if action == "sleep" else 0.0
     probability = float(numbers.pop(0)) if numbers else 1.0

@@ -1,8 +1,8 @@
 """The fields of records: checked JSON values, and the stand-in for data whose seal is wrong.
 
-With keys, `zkplan.values` opens every read before a step sees it. Data that cannot be opened become
-an `Unproven`: bytes that no parser accepts, and that say why. So a step, which knows no keys, finds
-a damaged record and uses nothing of it.
+With keys, `zkplan.values` opens all data before a step sees it. Data that it cannot open becomes an
+`Unproven`: bytes that no parser accepts, with the reason. So a step, which knows no keys, finds a
+damaged record and uses nothing from it.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from ..errors import PayloadRefused, PayloadUndecodable
 from . import formats
 from .layout import DEFAULT_QUEUE, parse_lane, parse_queue
 
-#: The answer to those who have no key.
-NO_SECRET = "it is sealed with a secret, and none is configured here: give its file (secret-files)"
+#: The reason for a reader that has no key.
+NO_SECRET = "it is sealed with a secret, but none is configured here: set secret-files"
 
 
 class Unproven(bytes):
-    """Stands for data that were refused. `error` says what was refused, where, and why."""
+    """Takes the place of data that was refused. `error` says what was refused, where, and why."""
 
     error: PayloadUndecodable
 
     def __new__(cls, error: PayloadUndecodable) -> Unproven:
-        # No JSON, digits or envelope. Not empty either: empty data have a meaning.
+        # Not JSON, digits or an envelope. Not empty either: empty data has a meaning.
         made = super().__new__(cls, b"\0 refused")
         made.error = error
         return made
 
     @property
     def is_forged(self) -> bool:
-        """Whether no known key has sealed it. Otherwise the key is unknown here."""
+        """Whether no key has sealed the data for its place. If False, its key is unknown here."""
         return isinstance(self.error, PayloadRefused)
 
 
 def require_proven(data: bytes) -> None:
-    """Raises PayloadRefused, or PayloadUndecodable, if `data` were refused when they were read."""
+    """Raises PayloadRefused, or PayloadUndecodable, if `data` was refused when it was read."""
     if isinstance(data, Unproven):
         raise data.error
 
 
 def require_known_key(path: str, data: bytes) -> None:
-    """As `require_opened`, but accepts data that no known key has sealed: they do not show which
-    keys the readers of their neighbours have."""
+    """As `require_opened`, but accepts forged data: it does not show which keys the readers of the
+    znodes beside it have."""
     if not (isinstance(data, Unproven) and data.is_forged):
         require_opened(path, data)
 
 
 def require_opened(path: str, data: bytes) -> None:
-    """Check data before they are written anew. Raises PayloadUndecodable if they cannot be read
-    here, because they are sealed with another key, or no key is known."""
+    """Check data before it is written again. Raises PayloadUndecodable if the data cannot be read
+    here, because it is sealed with another key or no key is known."""
     require_proven(data)
     if data.startswith(formats.SEALED):
         raise PayloadUndecodable(f"{path} is not used: {NO_SECRET}")
@@ -62,7 +62,7 @@ def require_opened(path: str, data: bytes) -> None:
 
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
-#: In place of a number of seconds: for ever.
+#: Written instead of an infinite number of seconds.
 FOREVER = "forever"
 
 
@@ -92,7 +92,7 @@ def as_text(value: Any, default: str = "") -> str:
 
 
 def as_rank(value: Any) -> str:
-    """The rank at the start of `value`, or empty. It becomes part of a path: so it is checked."""
+    """The rank at the start of `value`, or empty. It becomes part of a path, so it is checked."""
     rank = as_text(value)[:4]
     return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
 
@@ -115,7 +115,7 @@ def as_names(value: Any) -> tuple[str, ...]:
 
 def as_whole(value: Any, what: str) -> int:
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise PayloadUndecodable(f"{what} has no whole number where one belongs")
+        raise PayloadUndecodable(f"{what} has another value in place of a whole number")
     return value
 
 
@@ -123,7 +123,7 @@ def as_seconds(value: Any, what: str) -> float:
     # Compared first, because float() refuses whole numbers beyond its range. NaN lies within no
     # bounds. The bounds are the years that a date can have.
     if not isinstance(value, int | float) or not -6e10 < value < 2.5e11:
-        raise PayloadUndecodable(f"{what} has no time where one belongs")
+        raise PayloadUndecodable(f"{what} has another value in place of a time")
     return float(value)
 
 
@@ -139,7 +139,7 @@ def as_lasting(value: Any) -> float | None:
 
 
 def lasting_to_json(seconds: float) -> float | str:
-    """The same as JSON, which has no number that is infinite."""
+    """`seconds` as a JSON value: JSON has no infinite number."""
     return FOREVER if seconds == math.inf else seconds
 
 
@@ -149,6 +149,6 @@ def as_whole_from_0(value: Any) -> int | None:
 
 
 def as_moment(value: Any) -> float | None:
-    """Wall-clock seconds, or None for anything else: a damaged bound binds nobody."""
+    """Wall-clock seconds; None for anything else: a damaged bound has no effect."""
     known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
     return float(value) if known else None

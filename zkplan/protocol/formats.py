@@ -1,23 +1,23 @@
 """The formats of what zkplan writes: one number for the tree, and one for each kind of payload.
 
-Any change of the bytes raises the number here, because another zkplan would take them for damage.
-`tests/unit/test_formats_are_raised.py` compares them with the golden files beside it.
+Raise the number here with any change of the bytes: another zkplan would take them for damage.
+`tests/unit/test_formats_are_raised.py` compares the bytes with the golden files beside it.
 """
 
 from __future__ import annotations
 
 from ..errors import OtherFormat
 
-#: Of the tree: names, records and what they mean. It stands in the record of each plan.
+#: The format of the tree: names, records and what they mean. The record of each plan has it.
 TREE = 3
 #: The first bytes of each kind of payload: its own letters, and its number in one digit. A new
-#: letter of an event is no new format of the history: readers that do not know it pass it over.
+#: letter of an event needs no new format of the history: readers skip letters they do not know.
 ENVELOPE = b"e3"
 SEALED = b"z3"
 HISTORY = b"h1"
 BLOB = b"zkb1"
 HISTORY_PART = b"zkh1"
-#: Of an exported plan: it stands in the first line.
+#: The format of an exported plan, in its first line.
 ARCHIVE = 3
 
 #: The first bytes of envelopes before they had their own letters.
@@ -25,15 +25,15 @@ _ENVELOPE_1 = b"z1"
 
 
 def require_format(written: object, known: int) -> None:
-    """Raises OtherFormat where a record names another format than the known one."""
+    """Raises OtherFormat if a record names a format other than the known one."""
     if type(written) is not int or written != known:
         raise _other(written if type(written) is int else None, known)
 
 
 def require_magic(data: bytes, magic: bytes) -> None:
-    """Raises OtherFormat for a payload of the kind of `magic` with another number.
+    """Raises OtherFormat if `data` has the letters of `magic`, but another number.
 
-    Everything else passes: it may be damaged.
+    All other data passes: it may be damaged.
     """
     letters, number = magic[:-1], data[len(magic) - 1 : len(magic)]
     if data.startswith(magic):

@@ -1,5 +1,4 @@
-"""What steps do about znodes that somebody else made or deleted, and about late copies of their own
-transactions."""
+"""How steps handle znodes that others made or deleted, and late copies of their transactions."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ from .requests import (
 )
 from .transactions import GROUP_OPS_MAX, READS_PER_REQUEST
 
-#: The most znodes of somebody else that are deleted below one of zkplan's. A person deletes more.
+#: The most foreign znodes that zkplan deletes below one of its own. More are left to a person.
 BELOW_MAX = 1000
-#: Znodes below which zkplan makes none. Somebody else's there would keep them from being deleted.
+#: Znodes below which zkplan makes none. A foreign znode there would prevent their deletion.
 _LEAVES = re.compile(
     "/(?:claims/[^/]+/[^/]+|(?:active|failed|delayed|gates|keys)/[^/]+|limits/[^/]+/permit-[^/]+"
     "|schedules/[^/]+/next-[^/]+|plan-[0-9]{10}/(?:ready|done|add-count|queues/[^/]+/[^/]+"
@@ -35,8 +34,8 @@ _LEAVES = re.compile(
 
 
 def leaf_cleared(root: str, refused: Refused) -> Step[bool]:
-    """Delete what somebody made below a znode, where that is why a transaction was refused. Returns
-    whether it can be sent again."""
+    """Delete foreign znodes below a leaf, if a transaction was refused because of them. Returns
+    whether the transaction can be sent again."""
     if refused.reason is not Reason.NOT_EMPTY or not refused.path.startswith(root):
         return False
     if not _LEAVES.fullmatch(refused.path, len(root)):
@@ -46,7 +45,7 @@ def leaf_cleared(root: str, refused: Refused) -> Step[bool]:
 
 def delete_below(path: str, most: int = sys.maxsize) -> Step[bool]:
     """Delete all znodes below `path`, in as many transactions as it takes. Returns False if some
-    are left: there are more than `most`, or an access list refuses it."""
+    are left: there are more than `most`, or an access list forbids it."""
     doomed: list[str] = []
     level = [path]
     while level:
@@ -72,7 +71,7 @@ def delete_below(path: str, most: int = sys.maxsize) -> Step[bool]:
     return are_gone
 
 
-#: Folders of a root or a plan. They may be made anew, because no name in them comes back.
+#: Folders of a root or a plan. They may be made again, because no name in them is used twice.
 _FOLDERS = re.compile(
     "(.+)/(?:workers|claims|delayed|gates|failed"
     "|plan-[0-9]{10}/(?:runnable|dead|results|queues(?:/[a-z0-9._-]{1,40})?))"
@@ -80,10 +79,10 @@ _FOLDERS = re.compile(
 
 
 def folder_restored(refused: Refused) -> Step[bool]:
-    """Make a folder anew that somebody deleted, where a create was refused because it is missing.
+    """Make a folder again, if a create was refused because somebody deleted that folder.
 
-    Returns False if something else is missing. A plan that takes no more tasks gets no folder: it
-    may be under removal.
+    Returns False if something else is missing. A plan that takes no more tasks gets no folder: its
+    removal may be under way.
     """
     folder = refused.path.rpartition("/")[0]
     found = _FOLDERS.fullmatch(folder)
@@ -97,7 +96,7 @@ def folder_restored(refused: Refused) -> Step[bool]:
         if "/queues/" in folder and (yield ReadChildren(f"{plan_path}/queues")) is None:
             ops.insert(1, Create(f"{plan_path}/queues"))
     answer = yield Multi(ops)
-    # Another step may have made it meanwhile.
+    # Another step may have made the folder meanwhile.
     return isinstance(answer, Applied) or answer.reason is Reason.NODE_EXISTS
 
 
@@ -105,8 +104,8 @@ def untouched(path: str, node: Node) -> list[Op]:
     """Operations that change nothing, and are refused if a child of `path` was made after `node`
     was read.
 
-    A claim makes a child of its task. So they prove that a task which was in no place after `node`
-    was read was not claimed meanwhile. A second copy is refused, too.
+    A claim makes a child of its task. So if the task was in no place when it was looked for after
+    `node` was read, these operations prove that it is not claimed. A second copy is refused, too.
     """
     gap = f"{path}/gap-{(node.cversion + node.child_count) // 2:010d}"
     return [Create(f"{path}/gap-", sequence=True, becomes=gap), Delete(gap)]
@@ -114,7 +113,7 @@ def untouched(path: str, node: Node) -> list[Op]:
 
 def skip_number(parent: str) -> Step[None]:
     """Make the counter of `parent` skip a number whose name somebody else took. A refused create
-    does not count, so a sequential one would be refused for ever."""
+    does not raise the counter, so a sequential create would be refused forever."""
     yield Multi([Create(f"{parent}/gap"), Delete(f"{parent}/gap")])
 
 
@@ -139,11 +138,11 @@ class LateCopies(Generic[T]):
         self._sent: list[tuple[Sequence[str], T]] = []
 
     def applied(self, answer: Refused, names: Sequence[str], sent: T) -> Step[T | None]:
-        """Which transaction was applied: `sent`, which `answer` refuses, or one before it.
+        """The transaction that was applied after all, or None: `sent`, or an earlier one.
 
-        Call this after every refusal. `names` are those that only `sent` makes on the claims node.
-        Without names nothing must follow the transaction, so it is not looked for. If several make
-        the same name, the first is returned: see `standing`.
+        Call this after every refusal (`answer`) of `sent`. `names` are names on the claims node
+        that only `sent` makes. A transaction without names needs no follow-up, so nothing looks for
+        it. If several transactions make the same name, the first is returned: see `standing`.
         """
         if answer.repeated and names:
             self._sent.append((names, sent))
@@ -154,6 +153,6 @@ class LateCopies(Generic[T]):
 
 
 def stands_any(names: Sequence[str], standing: Sequence[str]) -> bool:
-    """Whether any of `names` stands. An operator may have taken some claims of the transaction
-    since; if all, nothing is left to do."""
+    """Whether any of `names` is in `standing`. An operator may have taken some claims of the
+    transaction since; if all were taken, nothing is left to do."""
     return not {*names}.isdisjoint(standing)

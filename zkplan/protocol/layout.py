@@ -1,7 +1,7 @@
 """Names and paths of znodes: built and parsed here, and nowhere else.
 
-Fixed names, such as `ready` below a plan or a task, stand where they are used. What most plans
-have (the whole tree is in docs/internals/protocol.md):
+Fixed names, such as `ready` below a plan or a task, are written where they are used. Most plans
+have these znodes (docs/internals/protocol.md has the whole tree):
 
     ROOT/plan-NUMBER/ready                 running, paused or cancelled
     …/add-count, add-ids/                  let an add be repeated without adding twice
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from ..errors import InvariantViolated
 
-#: The children of a plan from its creation to its removal; `add-count` goes with the end.
+#: The children of a plan from its creation to its removal; the end deletes `add-count`.
 PLAN_FIXED = ("add-count", "add-ids", "runnable", "dead", "results")
 #: Ranks have four digits so that entries sort by priority as text; priority 0 is rank 5000.
 RANK_MIDDLE = 5000
@@ -38,27 +38,27 @@ PENDING = "pending-"
 TASK_KEY, UPDATE, AUTHOR = "key-", "update-", "author-"
 #: The queue of a task whose author names none. Its entries are under `runnable`.
 DEFAULT_QUEUE = "default"
-#: The parents of the other queues and of the history of a plan. Not every plan has them.
+#: The parents of a plan's other queues, and of its history. Not every plan has them.
 QUEUES, HISTORY = "queues", "history"
-#: In a history: the events of one transaction, and of many by their first and last number.
+#: In a history: the events of one transaction; and of many, with their first and last number.
 SEGMENT, MERGED = "seg-", "merged-"
 #: In a history: its version counts transactions without events.
 UNTOLD = "untold"
-#: The limit of one plan for itself. Its znode is `plan-NUMBER`.
+#: The name by which tasks use the limit of their own plan. Its znode is `plan-NUMBER`.
 OWN_LIMIT = "plan"
 PERMIT = "permit-"
-#: The ID of a service begins so, and the claims node of a lease: `lease-MILLISECONDS.RANDOM`. IDs
-#: of workers have no dot there.
+#: How the ID of a service begins, and the claims node of a lease (`lease-MILLISECONDS.RANDOM`).
+#: IDs of workers have no dot at that place.
 SERVICE, LEASE = "service.", "lease-"
-#: Children of a task: its outcome was delivered along an edge; it is not fully defined, or may not
-#: run yet; it runs also if tasks that it waits for have failed for good.
+#: Children of a task: its outcome was delivered along an edge; the task is not fully defined or
+#: may not run yet; the task runs even if tasks that it waits for have failed for good.
 DELIVERED, INCOMPLETE, TAKES_FAILURES = "delivered", "incomplete", "takes-failures"
 #: Children of a task whose function adds more tasks than one transaction carries: the chunks of
-#: their definitions, the mark that these count, and the numbers of the added ones.
+#: their definitions, the mark that makes the chunks count, and the numbers of the added tasks.
 STAGED, ADDS, ADDED = "adds-", "adds", "added-"
 
 # Neither leading zeros nor digits of other scripts, so that each N has one name. At most ten
-# digits, because int() refuses thousands.
+# digits, because int() refuses thousands of digits.
 _COUNT = "(0|[1-9][0-9]{0,9})"
 _KIND = r"(?:\+[a-z0-9._-]{1,40})?"
 _LIMITS = "(?:~[a-z0-9._-]{1,40}){0,8}"
@@ -74,8 +74,8 @@ _LANE = re.compile(rf"([a-z0-9._-]{{1,40}}){_KIND}{_LIMITS}")
 
 
 class Entry(NamedTuple):
-    """A runnable name, parsed: RANK-TASK.N.A. It never comes back, because N grows with every
-    claim. In the tree it goes on with +KIND if the task has a kind, and ~LIMIT for each limit."""
+    """A runnable name, parsed: RANK-TASK.N.A. No name is used twice, because N grows with every
+    claim. In the tree, +KIND follows if the task has a kind, and ~LIMIT for each of its limits."""
 
     rank: str
     task: str
@@ -193,7 +193,7 @@ def lease_name(lease_ms: int, random: str) -> str:
 
 
 def parse_lease(name: str) -> int | None:
-    """How many milliseconds a renewal of that lease counts; None if it is no lease.
+    """How many milliseconds a renewal of the lease lasts; None if `name` is not a lease.
 
     >>> parse_lease("lease-30000.7f"), parse_lease("lease-30000-7f")
     (30000, None)
@@ -232,12 +232,12 @@ QUEUE_NAMES = "it has 1 to 40 of the characters a-z 0-9 . _ -"
 
 
 def parse_queue(name: str) -> str | None:
-    """`name` if a queue can have it, else None.
+    """`name` if it is a valid name of a queue, else None.
 
     >>> parse_queue("gpu-a100"), parse_queue("GPU"), parse_queue("..")
     ('gpu-a100', None, None)
     """
-    # ZooKeeper refuses both as names of znodes.
+    # ZooKeeper refuses `.` and `..` as names of znodes.
     return name if _QUEUE.fullmatch(name) and name not in (".", "..") else None
 
 
@@ -259,7 +259,7 @@ def parse_lane(text: str) -> str | None:
     if not _LANE.fullmatch(text):
         return None
     head, *limits = text.split("~")
-    # Each of them is named as queues are.
+    # The queue, the kind and the limits follow the same rule for names.
     named = None not in map(parse_queue, (*head.split("+"), *limits))
     return text if named and limits == sorted(set(limits)) else None
 
@@ -286,7 +286,7 @@ def limits_in(lane: str) -> list[str]:
 
 
 def limit_path(root: str, plan: str, limit: str) -> str:
-    """The znode of a limit that a task of that plan names.
+    """The znode of the limit that a task of `plan` calls `limit`.
 
     >>> limit_path("/z", "0000000004", "db"), limit_path("/z", "0000000004", "plan")
     ('/z/limits/db', '/z/limits/plan-0000000004')
@@ -363,7 +363,7 @@ def update_mark(plan_path: str, key: str) -> str:
 
 def author_mark(plan_path: str, uid: str) -> str:
     """The mark of the living author of a plan. No other plan has this `uid`, so the author may
-    delete it without having read the plan."""
+    delete the mark without having read the plan."""
     return f"{plan_path}/add-ids/{AUTHOR}{uid}"
 
 
@@ -402,5 +402,5 @@ class Paths:
 
 
 def is_gate_entry(path: str, plan_path: str) -> bool:
-    """Whether `path` is that of an entry under the `gates` of the plan's root."""
+    """Whether `path` is an entry under the `gates` of the plan's root."""
     return path.startswith(f"{plan_path.rpartition('/')[0]}/gates/")

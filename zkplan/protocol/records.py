@@ -32,7 +32,7 @@ OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
 Serializer = Literal["pickle", "json"]
 
-#: What stands before the body of an envelope, and the bytes of each source behind a definition.
+#: The bytes before the body of an envelope, and the bytes of each source after a definition.
 ENVELOPE_BYTES = 2 + 1 + 16
 SOURCE_BYTES = 4
 
@@ -42,15 +42,15 @@ _FAILURE_HEAD = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """The data of a plan, which never change.
+    """The data of a plan's znode, which never changes.
 
-    `uid` distinguishes a repeated creation from another plan. `retention` is how long the plan
-    stays after its end: seconds, infinite for ever, None as the root says. `key` names this plan
-    alone. No task is claimed before `not_before`, and the plan is cancelled at its `deadline`:
-    wall-clock seconds since 1970, by the server's clock. Where a `schedule` made it, `due` is the
-    time for which it did, in the schedule's `timezone`. `serializer` is how its tasks are written.
-    The plan starts with `weight`: see `Share`. `max_running` is the size of its own limit, 0
-    without one. With `history`, what happens to it is kept below it.
+    `uid` distinguishes a repeated creation from another plan. `retention` is how many seconds the
+    plan stays after its end: infinity means forever, None the retention of the root. `key` names
+    this plan alone. No task is claimed before `not_before`, and the plan is cancelled at its
+    `deadline`: wall-clock seconds since 1970, by the server's clock. If a `schedule` created the
+    plan, `due` is the time for which it fired, and `timezone` its time zone. `serializer` says how
+    tasks are encoded. The plan starts with `weight`: see `Share`. `max_running` is the size of its
+    own limit, 0 without one. With `history`, the plan keeps a history.
     """
 
     name: str
@@ -113,7 +113,7 @@ _PLAN_DEFAULTS = {each.name: each.default for each in fields(PlanRecord)}
 
 
 class TaskRecord(NamedTuple):
-    """The definition of a task: `positions` edges to fill, and three blobs of the codec."""
+    """The definition of a task: how many `positions` edges fill, and three blobs of the codec."""
 
     positions: int
     options: bytes
@@ -139,9 +139,9 @@ class TaskRecord(NamedTuple):
 
 
 def sources_in(definition: bytes) -> bytes:
-    """What stands behind the envelope of a definition: SOURCE_BYTES for each position.
+    """The sources after the envelope of a definition: SOURCE_BYTES for each position.
 
-    `TaskRecord.positions` says how many these are. See `protocol.core.edges`.
+    `TaskRecord.positions` counts the positions. See `protocol.core.edges`.
     """
     positions = int.from_bytes(definition[ENVELOPE_BYTES : ENVELOPE_BYTES + 4], "big")
     size = positions * SOURCE_BYTES
@@ -154,19 +154,19 @@ def without_sources(definition: bytes) -> bytes:
     return definition[: -len(sources)] if sources else definition
 
 
-#: What a failure keeps of its root cause down a cascade, where each task has a copy of it.
+#: How much of its root cause a failure keeps in a cascade, where each task has a copy.
 _CAUSE_CHARS_MAX, _CAUSE_EXCEPTION_BYTES_MAX = 1000, 1024
-#: How the `worker` of a failure begins that an operator has decided.
+#: The start of the `worker` of a failure that an operator has decided.
 OPERATOR = "operator-"
 
 
 class Failure(NamedTuple):
     """Why an attempt failed.
 
-    `exception` is encoded, or empty if it cannot be. `traceparent` is the span of the attempt,
-    empty where it was not traced. `stale` names modules whose files had changed since the worker
-    imported them. Down a cascade, `root` is the number of the task that failed first, `depth` how
-    many edges lie between, `message` the summary of that root cause, and the rest describes it.
+    `exception` is the encoded exception, empty if it cannot be encoded. `traceparent` is the span
+    of the attempt, empty without tracing. `stale` names modules whose files had changed since the
+    worker imported them. In a cascade, `root` is the number of the task that failed first, `depth`
+    how many edges away it is, and the other fields describe its failure: `message` summarizes it.
     """
 
     kind: str
@@ -214,7 +214,7 @@ class Failure(NamedTuple):
         )
 
     def upstream(self, task: str) -> Failure:
-        """The failure of a task that depends on `task`, which failed so."""
+        """The failure of a task that depends on `task`, whose own failure this is."""
         is_small = len(self.exception) <= _CAUSE_EXCEPTION_BYTES_MAX
         return self._replace(
             kind="UpstreamFailed",
@@ -243,7 +243,7 @@ class Dead(NamedTuple):
 
     `n` is the number of the last claim, `a` the number of attempts used up. The last claim counts
     as an attempt, even if its function did not run, unless lost workers had used up all attempts
-    before. `undelivered`: the failure cascades and cannot be delivered, since an edge is damaged.
+    before. `undelivered`: the failure cascades, but a damaged edge prevents its delivery.
     """
 
     rank: str
@@ -294,12 +294,12 @@ def taken_from_bytes(data: bytes) -> str:
 
 
 def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:
-    """The data of a task's `ready`: K, the number of its edges, and its lane but the default."""
+    """The data of a task's `ready`: K, the number of its edges, and any lane but the default."""
     return b"%d" % k if queue == DEFAULT_QUEUE else f"{k} {queue}".encode()
 
 
 def count_from_bytes(data: bytes) -> int:
-    """K, the number of edges, from a task's `ready`; -1 where it holds none."""
+    """K, the number of edges, from a task's `ready`; -1 if it holds none."""
     # At most ten digits: int() refuses numbers of thousands of digits.
     digits = data.partition(b" ")[0]
     return int(digits) if digits.isdigit() and len(digits) <= 10 else -1
@@ -311,10 +311,10 @@ def queue_from_bytes(data: bytes) -> str:
 
 
 class Share(NamedTuple):
-    """What a plan gets of the workers, as its `ready` says once it was changed.
+    """A plan's share of the workers, which its `ready` holds once it was changed.
 
-    None: as its record says. The priority replaces that of the plan's defaults. `retried` is how
-    often the plan has run again after its end.
+    None means the value in the plan's record; `priority` replaces the priority in its `defaults`.
+    `retried` is how often the plan has run again after its end.
     """
 
     weight: int | None = None
@@ -326,9 +326,9 @@ UNCHANGED = Share()
 
 
 def share_from_bytes(data: bytes) -> Share:
-    """The share in a plan's `ready`. Never raises: what is damaged changes nothing."""
+    """The share in a plan's `ready`. Never raises: damaged values change nothing."""
     if b'","' not in data:
-        return UNCHANGED  # nearly always: it holds the state alone, and is read with each look
+        return UNCHANGED  # the usual case: only the state, which a worker reads with each look
     try:
         value = from_json(data, "a control record")
     except PayloadUndecodable:
@@ -351,7 +351,7 @@ def control_to_bytes(state: State, reason: str = "", share: Share = UNCHANGED) -
 
 
 def control_reason(data: bytes) -> str:
-    """Why the plan is in its state, for people; empty where no reason was given."""
+    """Why the plan is in its state, for people; empty if no reason was given."""
     try:
         return as_text(from_json(data, "a control record").get("reason"))[:200] if data else ""
     except PayloadUndecodable:
@@ -359,16 +359,16 @@ def control_reason(data: bytes) -> str:
 
 
 def was_cancelled(plan_path: str, data: bytes) -> PlanCancelled:
-    """What the author of a cancelled plan gets. `data` are those of its `ready`."""
+    """The error for the author of a cancelled plan. `data` is the data of its `ready`."""
     reason = control_reason(data)
     why = f": {reason}" if reason else ""
     return PlanCancelled(plan_path, f"{plan_path} was cancelled{why}; create a new plan")
 
 
 def control_from_bytes(data: bytes) -> State:
-    """The state in a plan's `ready`. An empty one means running.
+    """The state in a plan's `ready`. Empty data means running.
 
-    Anything unreadable means paused: a plan must never run because its control record is damaged.
+    Unreadable data means paused: a plan must never run because its control record is damaged.
     """
     if not data:
         return "running"
@@ -380,14 +380,14 @@ def control_from_bytes(data: bytes) -> State:
 
 
 def is_starting(data: bytes) -> bool:
-    """Whether `data` are the first version of a `ready`: its state follows with the next one."""
+    """Whether `data` is the first version of a `ready`: the next version holds the state."""
     return b'"starts"' in data
 
 
 def starting_control(data: bytes) -> bytes:
-    """The first version of a `ready` where keys are used: the plan does not run yet.
+    """The first version of a `ready` if sealing keys are used: the plan does not run yet.
 
-    The next version holds the state that it was made for, `data`.
+    The next version holds the intended state, `data`.
     """
     if control_from_bytes(data) != "running":
         return data

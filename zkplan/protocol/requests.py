@@ -19,8 +19,8 @@ Step = Generator["Request", Any, T]
 class Create(NamedTuple):
     """Create a znode. Its answer is the path created.
 
-    `becomes` is the path that a sequential znode gets if the prediction of its number is right,
-    which another operation of the same transaction proves: its data are sealed for that path.
+    `becomes` is the predicted path of a sequential znode, and its data is sealed for that path.
+    Another operation of the same transaction proves that the prediction is right.
     """
 
     path: str
@@ -38,7 +38,7 @@ class Delete(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """Replace the data. Its answer is the new version, read inside the transaction."""
+    """Replace the data of a znode. Its answer is the new version, read inside the transaction."""
 
     path: str
     data: bytes = b""
@@ -46,7 +46,7 @@ class SetData(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Refuse the transaction unless the znode exists (at that version). Its answer is True."""
+    """Refuse the transaction unless the znode exists (at `version`). Its answer is True."""
 
     path: str
     version: int = -1
@@ -56,7 +56,7 @@ Op = Create | Delete | SetData | Check
 
 
 class Printed(NamedTuple):
-    """A part of what an attempt has printed: `text`, after `at` bytes of UTF-8."""
+    """A part of an attempt's output: `text`, which follows the first `at` bytes of UTF-8."""
 
     at: int
     text: str
@@ -67,11 +67,11 @@ class Printed(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What the history records of an operation besides the operation itself.
+    """What the history records about an operation, besides the operation itself.
 
-    `name` is that of a task that is added. Of an attempt: `ran_ms` is how long it ran, `ended` the
-    monotonic time of its worker at its end, `error` the type of its failure, `printed` the last of
-    what it printed. `skips`: the task is skipped.
+    `name` is the name of an added task. About an attempt: `ran_ms` is how long it ran, `ended` its
+    worker's monotonic clock at its end, `error` the type of its failure, and `printed` the last
+    part of its output. `skips` marks a task as skipped.
     """
 
     name: str = ""
@@ -87,8 +87,8 @@ NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 
 
 class Multi(NamedTuple):
-    """One transaction: all operations or none. Answer: Applied or Refused. `facts` are by the path
-    of the operation."""
+    """One transaction: all operations or none. Answer: Applied or Refused. `facts` maps paths of
+    operations to facts."""
 
     ops: Sequence[Op]
     facts: Mapping[str, Fact] = NO_FACTS
@@ -111,10 +111,10 @@ class ReadChildren(NamedTuple):
 class ReadMany(NamedTuple):
     """Many reads in one round trip, in this order, without watches. Answer: a list of answers.
 
-    None stands for a missing znode, and with `strict` False also for one that an access list
-    forbids to read, so that it does not hide the others. With `strict` True the request raises
-    AccessDenied for it: a step needs that if it does something final because a znode is gone. With
-    None it is False in the loop of a worker, and True for authors and commands.
+    The answer for a missing znode is None. If an access list forbids to read a znode, the request
+    raises AccessDenied with `strict` True, and with `strict` False answers None for that znode
+    alone. A step that does something final because a znode is gone needs `strict` True. `strict`
+    None means False in the loop of a worker, and True for authors and commands.
     """
 
     reads: Sequence[ReadData | ReadChildren]
@@ -135,7 +135,7 @@ class Await(NamedTuple):
 
 
 class Unwatch(NamedTuple):
-    """Remove the watches of this client on a znode. Answer: None, also if the server cannot."""
+    """Remove the watches of this client on a znode. Answer: None, even if the server cannot."""
 
     path: str
 
@@ -157,11 +157,11 @@ class Reason(enum.Enum):
 
     NO_NODE = "no such znode"
     NODE_EXISTS = "the znode exists"
-    BAD_VERSION = "another version"
+    BAD_VERSION = "its version has changed"
     NOT_EMPTY = "the znode has children"
     EPHEMERAL_PARENT = "an ephemeral znode cannot have children"
     NO_AUTH = "not allowed by the access list"
-    INVALID_ACL = "the server does not take the access list for what is created"
+    INVALID_ACL = "the server does not accept the access list of a new znode"
     FULL = "ZooKeeper has no more room"
     OTHER = "refused"
 
@@ -179,16 +179,17 @@ class Applied(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Nothing was written by this copy of the transaction; `at` is the operation to blame.
+    """This copy of the transaction wrote nothing: its operation number `at` was refused.
 
-    With `repeated`, an earlier copy may have been applied: read a znode unique to it to decide.
+    With `repeated`, an earlier copy may have been applied: a znode that only this transaction makes
+    shows whether it was.
     """
 
     at: int
     reason: Reason
     path: str
     repeated: bool = False
-    #: The right that an access list lacks, where the reason is NO_AUTH and it is known.
+    #: The right that the access list lacks, if the reason is NO_AUTH and the right is known.
     right: str = ""
 
     @property
@@ -199,8 +200,8 @@ class Refused(NamedTuple):
 
     @property
     def is_race(self) -> bool:
-        """Whether a change by somebody else explains it: then the step reads again. Any other
-        refusal would repeat for ever."""
+        """Whether a change by somebody else explains the refusal: then the step reads again. Any
+        other refusal would repeat forever."""
         return self.reason in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 
     @property
@@ -220,5 +221,5 @@ class Node(NamedTuple):
     created_ms: int
     modified_ms: int
     pzxid: int
-    #: The transaction that made it. No two znodes of one path ever have the same.
+    #: The ID of the transaction that made the znode. No two znodes of one path have the same ID.
     czxid: int = 0

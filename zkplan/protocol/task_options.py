@@ -1,4 +1,4 @@
-"""The options of a task: one table of what they are, and their values as records hold them.
+"""The options of a task: one table that defines them, and their values in records.
 
 A new option is one row in `TaskOptions`, one line in each of the types that authors see
 (`author.task_specs`), and the code that acts on it. `tests/unit/test_task_options.py` compares the
@@ -64,8 +64,7 @@ class Values(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A row of the table, beside the name, the type and the default, which are those of a field of
-    TaskOptions."""
+    """A row of the table. Its name, type and default are those of a field of TaskOptions."""
 
     values: Values
     given: At
@@ -81,7 +80,7 @@ def _whole(least: int, most: int) -> Values:
 
 def _seconds(most: float, *, from_zero: bool) -> Values:
     def fits(value: Any) -> bool:
-        # True is a number in Python, but no number of seconds.
+        # True is a number in Python, but not a number of seconds.
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and (value >= 0 if from_zero else value > 0) and value <= most
 
@@ -155,8 +154,8 @@ def _row(default: T, values: Values, means: str, given: At = At.USUAL) -> T:
 class TaskOptions:
     """How a task is run. Each field is a row of the table.
 
-    Times are in seconds, moments in wall-clock seconds since 1970, memory in bytes. In `retry_if` a
-    function is dumped, in base64.
+    Times are in seconds, moments in wall-clock seconds since 1970, memory in bytes. A function in
+    `retry_if` is its dump, in base64.
     """
 
     name: str = _row(
@@ -165,7 +164,7 @@ class TaskOptions:
         "how views and errors call the task; by default the name of its function",
         At.TASK | At.FUNCTION | At.HTTP | At.GATE,
     )
-    attempts: int = _row(3, _whole(1, 1000), "how often the task may run, with the first run")
+    attempts: int = _row(3, _whole(1, 1000), "how many times the task may run in all")
     retry_delay: float = _row(
         1.0,
         _seconds(DELAY_MAX_S, from_zero=True),
@@ -183,7 +182,7 @@ class TaskOptions:
     keep: bool | None = _row(
         None,
         _optional(_YES_OR_NO)._replace(must_be="True, False or None"),
-        "whether the result is kept; None: if no other task takes it",
+        "whether the result is kept; None: only if no other task takes it",
         At.USUAL | At.GATE,
     )
     pure: bool = _row(
@@ -192,25 +191,25 @@ class TaskOptions:
         "promises the same result for the same arguments, and no other effect",
     )
     queue: str = _row(
-        DEFAULT_QUEUE, _QUEUE, "only workers that serve it run the task", At.USUAL | At.GATE
+        DEFAULT_QUEUE, _QUEUE, "only workers that serve this queue run the task", At.USUAL | At.GATE
     )
     isolation: str | None = _row(
         None,
         _optional(_one_of("thread", "process")),
-        "whether it runs in a process of its own; None: as the worker says",
+        "where the task runs; None: the default of the worker",
         At.USUAL & ~At.HTTP,
     )
     memory_limit: int | None = _row(
         None,
         _optional(_MEMORY),
-        "the memory of its process, in bytes or as a text (`2GB`)",
+        "the most memory for its process, in bytes or as a text (`2GB`)",
         At.USUAL & ~At.HTTP,
     )
     not_before: float | None = _row(
         None, _MOMENT, "the task does not run before this moment", At.TASK | At.HTTP
     )
     deadline: float | None = _row(
-        None, _MOMENT, "if it has not ended by this moment, it fails for good", At.TASK | At.HTTP
+        None, _MOMENT, "a task that has not ended by this moment fails for good", At.TASK | At.HTTP
     )
     limits: tuple[str, ...] = _row(
         (), _LIMITS, "limits that bound how many such tasks run at a time, or start in a period"
@@ -218,12 +217,12 @@ class TaskOptions:
     run_if: str = _row(
         RUN_IF[0],
         _one_of(*RUN_IF),
-        "when it runs, by how the tasks ended that it waits for",
+        "which outcomes of the tasks that it waits for let the task run",
         At.USUAL & ~At.PLAN,
     )
     fatal: tuple[str, ...] = _row((), _EXCEPTIONS, "exceptions that use up all attempts at once")
     retry_if: tuple[str, ...] | str = _row(
-        (), _EXCEPTIONS_OR_FUNCTION, "the only exceptions after which it is tried again"
+        (), _EXCEPTIONS_OR_FUNCTION, "only after these exceptions is the task tried again"
     )
     traceparent: str = _row(
         "", _TRACEPARENT, "the span of its author, as a W3C traceparent", At.NOWHERE
@@ -231,13 +230,13 @@ class TaskOptions:
 
     @property
     def is_isolated(self) -> bool:
-        """Whether its author wants a process of its own for it."""
+        """Whether the author wants a separate process for the task."""
         return self.isolation == "process" or (
             self.isolation is None and self.memory_limit is not None
         )
 
     def to_json(self) -> bytes:
-        """Only what differs from the defaults: most tasks store two bytes."""
+        """The options that differ from the defaults, as JSON: most tasks store two bytes."""
         values = _values_of(self)
         if values == _DEFAULTS:
             return b"{}"
@@ -252,7 +251,7 @@ class TaskOptions:
 
     @classmethod
     def from_value(cls, value: Any) -> TaskOptions:
-        """Read options from parsed JSON; those that are unknown here are passed over.
+        """Read options from parsed JSON; unknown options are skipped.
 
         Raises PayloadUndecodable for values that make no sense: anybody may write a record, and a
         wrong type would break the worker far from here.

@@ -1,4 +1,4 @@
-"""What steps build transactions from: registrations, claims, dependents, drafts, size limits."""
+"""The parts of transactions: registrations, claims, dependents, drafts, size limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .requests import (
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
-#: A grouped transaction stays well below that, so that one slow commit does not delay the others.
+#: The size of a grouped transaction: so small that one slow commit does not delay the others.
 GROUP_BYTES_MAX = 384 * 1024
 GROUP_OPS_MAX = 1500
 #: Reads in one multiRead. This bounds the answer, which neither side limits by itself.
@@ -39,7 +39,7 @@ OP_OVERHEAD = 64
 
 
 class Registration(NamedTuple):
-    """A registration of a worker: its ID, and a source of names that are unique on its claims
+    """The registration of a worker: its ID, and in `uids` names that are unique on its claims
     node."""
 
     paths: Paths
@@ -56,12 +56,12 @@ class Registration(NamedTuple):
 
     @property
     def has_session(self) -> bool:
-        """Whether the `owner` marks of its claims go with its session."""
+        """Whether the `owner` marks of its claims vanish when its session ends."""
         return True
 
     @property
     def proof(self) -> Op:
-        """The first operation of a transaction that makes claims: it proves that they may stand."""
+        """The first operation of a transaction that makes claims: it proves that it may."""
         return Check(self.worker_path)
 
 
@@ -82,12 +82,12 @@ class Claim:
     plan_path: str
     task_path: str
     queue: str = DEFAULT_QUEUE
-    #: The paths of its permits, in the order of the limits in its lane; empty for a rate. The end
-    #: of the claim deletes them.
+    #: The path of its permit for each limit in its lane, in order; empty if the limit is a rate.
+    #: The end of the claim deletes these permits.
     permits: tuple[str, ...] = ()
-    #: Its permits of rates: the path, and the version at which it is taken over; -1: new.
+    #: Its permits of rates: the path, and the version that it takes over; -1 for a new znode.
     starts: tuple[tuple[str, int], ...] = ()
-    #: What the history records of its attempt, once that has ended.
+    #: What the history records of its attempt, once the attempt has ended.
     fact: Fact = NO_FACT
 
     @property
@@ -110,7 +110,7 @@ class Claim:
         return data.encode()
 
     def lacks(self, answer: Refused) -> bool:
-        """Whether somebody has deleted one of its permits by hand, which is dropped then."""
+        """Whether a permit was missing, because somebody deleted it by hand. Drops that permit."""
         if answer.reason is not Reason.NO_NODE or answer.path not in self.permits:
             return False
         self.permits = tuple(path for path in self.permits if path != answer.path)
@@ -123,12 +123,12 @@ class Claim:
 
     @property
     def taken(self) -> list[str]:
-        """The paths of all permits that it is made with."""
+        """The paths of all permits that the claim takes."""
         return [*filter(None, self.permits), *(path for path, _ in self.starts)]
 
 
 class ClaimFacts(NamedTuple):
-    """What the data of a claim's znode say."""
+    """The facts in the data of a claim's znode."""
 
     rank: str
     a: int
@@ -140,7 +140,7 @@ class ClaimFacts(NamedTuple):
         return [path for path in self.all_permits(paths, plan) if path]
 
     def all_permits(self, paths: Paths, plan: str) -> list[str]:
-        """In the order of the limits in its lane; empty for a rate."""
+        """The path for each limit in its lane, in order; empty if the limit is a rate."""
         limits = limits_in(self.queue)
         return [
             f"{limit_path(paths.root, plan, limit)}/{PERMIT}{number}" if number >= 0 else ""
@@ -149,7 +149,7 @@ class ClaimFacts(NamedTuple):
 
 
 def claim_facts(data: bytes) -> ClaimFacts:
-    """Never raises. Damaged parts are the middle rank, no attempts used up, the default queue."""
+    """Never raises. Damaged parts become the middle rank, no used attempts, the default queue."""
     text, _, numbers = data.decode("ascii", errors="replace").partition(":")
     rank, used, queue = [*text.split(".", 2), "", ""][:3]
     permits = [
@@ -164,9 +164,9 @@ def claim_facts(data: bytes) -> ClaimFacts:
 
 
 class Dependent(NamedTuple):
-    """A task that an edge leads to, with what is needed to publish it.
+    """A task that an edge leads to, with all that its publication needs.
 
-    `n` is the number of its next claim: above 0 once it has run before, see `reopen`.
+    `n` is the number of its next claim: above 0 if the task has run before, see `reopen`.
     """
 
     plan: str
@@ -192,7 +192,7 @@ class Allowance(NamedTuple):
     queues: Collection[str] = (DEFAULT_QUEUE,)
 
     def takes(self, plan_path: str, queue: str, made: int) -> bool:
-        """Whether the worker may claim a task of that queue after `made` others."""
+        """Whether the worker may claim a task of `queue` after it has claimed `made` tasks."""
         return plan_path in self.versions and made < self.claims and queue in self.queues
 
 
@@ -214,11 +214,11 @@ class Draft:
         return Multi(self.ops, self.facts)
 
     def own(self, owner: int) -> None:
-        """All operations that have no owner yet belong to `owner`."""
+        """Let `owner` own all operations that have no owner yet."""
         self.owners += [owner] * (len(self.ops) - len(self.owners))
 
     def guard(self, me: Registration, versions: dict[str, int]) -> int:
-        """Put the checks that claims of these plans need first (S9, L1). Returns how many."""
+        """Prepend the checks that claims of these plans need (S9, L1). Returns how many."""
         if not versions:
             return 0
         checks: list[Op] = [me.proof]
@@ -234,7 +234,7 @@ def ask(request: Request) -> Step[Any]:
 
 
 def or_error(step: Step[T]) -> Step[T | ZkplanError]:
-    """Run `step`, and return its error. Raises errors of a closed or silent connection."""
+    """Run `step`, and return its result or error. Raises only UNREACHABLE errors."""
     try:
         return (yield from step)
     except UNREACHABLE:
@@ -254,7 +254,7 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
             "that are not needed any more, or raise the limit"
         )
     if answer.reason is Reason.INVALID_ACL:
-        what += ": `creator` needs a login that the server knows; `zkplan config check` looks at it"
+        what += ": `creator` needs a login that the server knows; `zkplan config check` checks it"
     return TransactionRejected(what)
 
 
@@ -289,11 +289,11 @@ def pending_bytes(dependents: list[Dependent]) -> bytes:
 
 
 def pending_dependents(data: bytes) -> list[Dependent]:
-    """The dependents in a pending record. The check finds the tasks of damaged lines."""
+    """The dependents in a pending record. A check of the plan finds tasks of damaged lines."""
     found = []
     for line in data.decode(errors="replace").splitlines():
         parts = line.split(" ")
-        # Nobody would claim an entry whose rank has three digits.
+        # No worker claims an entry whose rank has three digits.
         queue = parse_lane(parts.pop()) if len(parts) == 5 else DEFAULT_QUEUE
         rank, _, n = parts.pop().partition(".") if len(parts) == 4 else ("", "", "")
         numbers = [*parts, rank, n or "0"]

@@ -37,7 +37,7 @@ from ..requests import Create, Fact, Node, Op, ReadChildren, ReadData, ReadMany,
 from ..transactions import GROUP_BYTES_MAX, READS_PER_REQUEST, REQUEST_BYTES_MAX
 from .edges import argument_of, edge_ops, with_sources
 
-#: No task dies in the same transaction.
+#: For adds in whose transaction no task dies.
 NOBODY: Mapping[str, bool] = {}
 
 
@@ -48,12 +48,12 @@ class NewTask:
     `deps` has a task number or another NewTask for each position. `known` maps the positions of
     finished dependencies to their sealed results. `number` is set once the transaction that creates
     the task was applied. `keep` is the option of the task, and `feeds` says that a task added after
-    it takes its result: by these its author knows whether the result will be kept.
-    `takes_failures`: it runs also if tasks that it waits for fail for good. `name` is for its
-    history. With a `key`, the plan has one task of that key; `existed`: it had it before. It does
-    not run before `not_before_ms`, in wall-clock time, or 0. `gate` is the sealed condition of a
-    gate, which has neither `deps` nor `not_before_ms`; `implied`: its author gave it as an
-    argument.
+    it takes its result: from these its author knows whether the result will be kept.
+    `takes_failures`: the task runs even if tasks that it waits for fail for good. `name` is for the
+    history. With a `key`, the plan has at most one task of that key; `existed`: the plan had it
+    before. The task does not run before `not_before_ms`, in wall-clock time; 0 means at once.
+    `gate` is the sealed condition of a gate, which has neither `deps` nor `not_before_ms`;
+    `implied`: the author gave the gate as an argument.
     """
 
     label: str
@@ -116,7 +116,7 @@ def task_ops(
     """Create one task with its edges, and publish it if it waits for nothing.
 
     `numbers` has the predictions for tasks of the same transaction. `dying` are sources that have
-    not ended with their known outcomes. `held` is the name of the task for whose adds it waits: see
+    not ended with their known outcomes. `held` names the task whose adds this one waits for: see
     `wide_adds`.
     """
     path = f"{plan_path}/task-{number}"
@@ -170,9 +170,9 @@ def added_ops(
     """Create the tasks that a function added, numbered from `first`. See `names_of`.
 
     `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
-    more edges, so their dependents get the outcome at once. Those in `dying` stay dead: where that
-    is True, the failure cascades; where it is False, only tasks that take failures get it, and the
-    others wait for a retry (S19).
+    more edges, so their dependents get the outcome at once. Tasks in `dying` stay dead: True means
+    that the failure cascades; False means that only tasks that take failures get it, and the others
+    wait for a retry (S19).
     """
     ops: list[Op] = []
     numbers: dict[NewTask, str] = {}
@@ -209,7 +209,7 @@ def next_number(plan: Node) -> int:
 
 
 def task_count(plan: Node, *others: Node | None) -> int:
-    """The number of unfinished tasks: the children of the plan without the fixed ones and those of
+    """The number of unfinished tasks: the children of the plan, except the fixed children and the
     `others` that exist."""
     return plan.child_count - len(PLAN_FIXED) - sum(each is not None for each in others)
 
@@ -224,7 +224,7 @@ def read_finished(plan_path: str, task: NewTask, among: Sequence[int] | None = N
     """Read the kept results of finished dependencies of `task`, at the positions `among`, into
     `known`.
 
-    Raises ResultNotKept if a dependency is gone without a result, PayloadRefused if that is not
+    Raises ResultNotKept if a dependency is gone without a result, PayloadRefused if a result is not
     sealed for its place, and PlanCancelled, PlanDrained or PlanNotFound if the plan has ended or is
     being removed.
     """
@@ -288,7 +288,7 @@ _LENGTHS = struct.Struct(">IIII")
 
 
 def chunks_of(tasks: Sequence[NewTask]) -> Iterator[bytes]:
-    """The tasks in order, as many in each chunk as a grouped transaction carries, or one."""
+    """The tasks in order, as many in each chunk as a grouped transaction carries, at least one."""
     places = {task: place for place, task in enumerate(tasks)}
     chunk = bytearray()
     for task in tasks:
@@ -332,7 +332,7 @@ def _packed(task: NewTask, places: dict[NewTask, int]) -> bytes:
 
 
 def _unpack(chunk: bytes, at: int, tasks: list[NewTask]) -> int:
-    """Append the task that begins there. Returns where the next one begins."""
+    """Append the task that begins at byte `at` of `chunk`. Returns where the next one begins."""
     lengths: tuple[int, int, int, int] = _LENGTHS.unpack_from(chunk, at)
     head_size, dep_count, record_size, gate_size = lengths
     at += _LENGTHS.size

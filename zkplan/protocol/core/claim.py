@@ -42,7 +42,7 @@ class Claimed(NamedTuple):
 
     `plan_changed`: forget the plan's candidates. `worker_gone`: register again. `barred` entries
     cannot be claimed because of somebody else's znodes. `no_room`: the server is full. `blocked`
-    entries, by their present names, were not claimed because another claim took the permit or a
+    entries, by their current names, were not claimed because another claim took the permit or a
     limit changed.
     """
 
@@ -118,10 +118,10 @@ def claim_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> 
 def send_taking(
     me: Registration, ops: list[Op], claims: list[Claim]
 ) -> Step[tuple[Applied | Refused, FirstReads | None]]:
-    """Send a transaction that makes `claims`, and right behind it the first reads of their tasks.
+    """Send a transaction that makes `claims`, and right after it the first reads of their tasks.
 
     The server executes requests of one session in order, so the reads see what the transaction did.
-    Many claims are refused more often, so their tasks are read later.
+    Many claims are refused more often, so their tasks are read only once they are made.
     """
     if not 0 < len(claims) <= READ_BEHIND_MAX:
         return (yield Multi(ops)), None
@@ -141,10 +141,10 @@ def claim(
     queue: str = DEFAULT_QUEUE,
     permits: Permits = NO_PERMITS,
 ) -> Step[Claimed]:
-    """Claim the entries `names` of one queue of a plan, but those that others took.
+    """Claim the entries `names` of one queue of a plan, except those that others took.
 
     S9: the version of the plan's `ready` is checked, so nothing is claimed after a pause. L1: the
-    worker's registration is checked, or a claim could be released and made again for ever. S11: the
+    worker's registration is checked, or a claim could be released and made again forever. S11: the
     claim of a task takes a permit of each of its limits, and the version of each limit is checked,
     so the numbers are free at that size.
     """
@@ -170,8 +170,8 @@ def claim(
         before = yield from late.applied(answer, [each.name for each in made], made)
         if before is not None:
             # A copy was applied: no other transaction makes these names. An operator may have taken
-            # some of the claims since the reads behind it. All tries have the same claims, and the
-            # copy may be one of a later try with fewer.
+            # some of the claims since. All tries have the same claims, and the copy may be one of a
+            # later try with fewer.
             claimed, read = [each for each in before if each.name in late.standing], None
             todo.blocked = [item for item in todo.blocked if item[1] not in claimed]
             break
@@ -237,7 +237,7 @@ def rename_blocked(
     me: Registration, runnable: str, blocked: list[tuple[str, Claim]]
 ) -> Step[tuple[list[Claim], list[str]]]:
     """Raise the N of entries whose claim lacked a permit while copies of it may be under way: the
-    server would apply one as soon as the permit is free, and nobody would know of the claim.
+    server would apply one as soon as the permit is free, and no worker would know of the claim.
 
     Returns the claims that such a copy has made, and the new names of the other entries.
     """
@@ -300,7 +300,7 @@ def _draft(
 
 
 def _still_there(runnable: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:
-    """Those of `wanted` that still exist. To find the others by one refused transaction after
+    """The entries of `wanted` that still exist. Finding the others by one refused transaction after
     another would take too long."""
     if not wanted:
         return []

@@ -42,8 +42,8 @@ class Committed:
     """The result of a commit.
 
     The caller publishes the `complete` dependents, whose last edge this commit delivered; the
-    record `pending` on the claims node names them. It loads `stale` parts again, fails `poison`
-    parts, and keeps `no_room` parts until the server has room. `old_pending` records still stand.
+    record `pending` on the claims node names them. The caller also loads `stale` parts again, fails
+    `poison` parts, and keeps `no_room` parts for later. `old_pending` records still exist.
     """
 
     done: list[Part] = field(default_factory=list)
@@ -65,7 +65,7 @@ class _Commit(Draft):
     def __init__(self, me: Registration, parts: Sequence[Part], allowance: Allowance) -> None:
         super().__init__()
         self.me, self.pending = me, ""
-        #: With the runs as they are now: a run may be dropped before this is found to be applied.
+        #: With their runs now: a run may be dropped before the draft is found to be applied.
         self.parts = [(part, part.run) for part in parts]
         #: Dependents with more than one edge, and the operation that counts the arrival.
         self.deliveries: dict[tuple[str, str], tuple[Dependent, int]] = {}
@@ -86,7 +86,7 @@ class _Commit(Draft):
         ops += part.loaded.release_ops()
         *before, last = part, *part.run
         for each in before:
-            # S2, S3: both ends of the edge to the next task go here, and that task with them.
+            # S2, S3: this deletes both ends of the edge to the next task, and the task itself.
             task_path = each.loaded.claim.task_path
             ops += [Delete(f"{task_path}/{prov}") for prov, _ in each.loaded.edges]
             ops += each.end_ops()
@@ -185,7 +185,7 @@ def commit(
         try:
             answer = yield draft.multi
         except PayloadTooLarge:
-            # Kept results made it too large. Loaded again, the largest part is delivered wide.
+            # Kept results made it too large: load the largest part again, to deliver it wide.
             largest = max(rest, key=lambda part: part.size)
             rest.remove(largest)
             largest.cut()
@@ -209,10 +209,10 @@ def commit(
             continue
         owner = draft.owners[answer.at]
         if owner == GUARD:
-            # The plan changed, or this worker's registration went: publish, do not claim.
+            # The plan changed, or this worker's registration is gone: publish, do not claim.
             allowance = NO_ALLOWANCE
         elif owner == _OLD_PENDING:
-            # Another worker settled it. An old pending record is never worth a result.
+            # Another worker settled the record. Never give up a result for an old record.
             pending_records = [pending for pending in pending_records if pending != answer.path]
         elif owner == _PENDING:
             _drop_runs(rest, NO_ALLOWANCE)
@@ -221,7 +221,7 @@ def commit(
             return report
         else:
             yield from _sort_out(report, rest, owner, answer, next_tasks)
-    report.old_pending = pending_records  # nothing was applied: they stand
+    report.old_pending = pending_records  # nothing was applied: they still exist
     return report
 
 
@@ -233,7 +233,7 @@ def _drop_runs(parts: list[Part], allowance: Allowance) -> None:
 
 
 def _reported(report: Committed, draft: _Commit, complete: list[Dependent]) -> Committed:
-    """The report once `draft` was applied: all of its parts are done, also those that were dropped
+    """The report once `draft` was applied: all of its parts are done, even parts that were dropped
     since."""
     for part, run in draft.parts:
         part.run = run

@@ -38,9 +38,9 @@ class Part:
     version: int = -1
     #: A run was dropped, though an earlier copy of the transaction may have committed it.
     was_cut: bool = False
-    #: How often it was read again because it had changed.
+    #: How often the task was read again because it had changed.
     reloads: int = 0
-    #: The queues that the added tasks name exist.
+    #: Whether the queues of the added tasks exist.
     queues_made: bool = False
     #: The last refusal: the path of a znode, and why.
     refused_by: str = ""
@@ -80,7 +80,7 @@ class Part:
 
     @property
     def fact(self) -> Fact:
-        """What the history records of it."""
+        """What the history records of this task."""
         fact = self.loaded.claim.fact
         return fact._replace(skips=True) if self.skips else fact
 
@@ -153,7 +153,7 @@ class Part:
         if self.holds:
             return ops + self._hold_ops()
         if self.skips:
-            ops.append(SetData(f"{claim.plan_path}/results"))  # its version counts them
+            ops.append(SetData(f"{claim.plan_path}/results"))  # its version counts skips
         ops += [Delete(f"{claim.task_path}/{name}") for name in loaded.others]
         if loaded.result is not None:
             ops.append(Delete(f"{claim.task_path}/result"))
@@ -191,8 +191,8 @@ class Part:
 def first_group(parts: Iterable[Part]) -> int:
     """How many of these parts one transaction commits, from the first on.
 
-    A part that needs wide delivery comes alone: with others, the tasks that its function added
-    would be lost with what is staged below it.
+    A part that needs wide delivery comes alone: in a shared transaction, the tasks that its
+    function added would be lost with the definitions staged below it.
     """
     ops = size = count = 0
     for part in parts:
@@ -207,6 +207,6 @@ def first_group(parts: Iterable[Part]) -> int:
 
 
 def outcomes(parts: Sequence[Part]) -> tuple[dict[str, bytes], dict[str, bool]]:
-    """The outcomes by task, and the tasks that stay dead with whether their failures cascade."""
+    """The outcomes by task, and for each task that stays dead, whether its failure cascades."""
     dying = {part.loaded.claim.task: part.cascades for part in parts if part.holds}
     return {part.loaded.claim.task: part.outcome for part in parts}, dying

@@ -25,8 +25,8 @@ _EDGE = re.compile(
 class Edge(NamedTuple):
     """The data of a `prov-`: the dependent's `dep-`, its number of edges, rank and queue.
 
-    `fails`: the dependent takes failures, so a dead task delivers its own. `n` is the N of its next
-    claim: above 0 if it ran before, see `reopen`.
+    `fails`: the dependent takes failures, so a dead source delivers its failure. `n` is the N of
+    the dependent's next claim: above 0 if the dependent ran before, see `reopen`.
     """
 
     task: str
@@ -62,7 +62,7 @@ class Edge(NamedTuple):
         numbers = task + position
         is_number = numbers.isascii() and numbers.isdecimal()
         if len(numbers) != 20 or not is_number or dep[-15:-10] != "/dep-":
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+            raise PayloadUndecodable(f"an edge does not name a `dep-`: {dep!r:.100}")
         k, n, rank = value.get("k"), value.get("n", 0), as_rank(value.get("entry"))
         if type(k) is not int or not 0 <= k < 2**31 or not rank:
             raise PayloadUndecodable("an edge does not hold K and the entry of its dependent")
@@ -71,7 +71,7 @@ class Edge(NamedTuple):
         return cls(task, position, k, rank, queue, fails, n)
 
     def dependent(self, plan: str) -> Dependent:
-        """The task that it leads to."""
+        """The task that the edge leads to."""
         return Dependent(plan, self.task, self.k, self.rank, self.queue, self.n)
 
 
@@ -122,7 +122,7 @@ def publish_ops(plan_path: str, target: Dependent, *, entry: bool = True) -> lis
 
 
 def is_added(path: str, plan_path: str, edges: Sequence[tuple[str, Edge]]) -> bool:
-    """Whether a refused path is of added tasks, not of a delivery along `edges`."""
+    """Whether a refused `path` belongs to added tasks, not to a delivery along `edges`."""
     own = {f"{plan_path}/task-{edge.task}" for _, edge in edges}
     return path.endswith(("/prov-", "/ready")) and path.rpartition("/")[0] not in own
 
@@ -134,21 +134,21 @@ def is_added(path: str, plan_path: str, edges: Sequence[tuple[str, Edge]]) -> bo
 
 
 NUMBER_BYTES = 10
-#: Before the envelope of an argument: the ten digits of a task, and whether it ended with that
-#: outcome. If not, it is dead, and may get another one by a retry.
+#: Before the envelope of an argument: the ten digits of a task, and whether the task ended with
+#: that outcome. If not, the task is dead, and a retry may give it another outcome.
 HEAD_BYTES = NUMBER_BYTES + 1
 ENDED, NOT_ENDED = b"=", b"-"
 
 
 def with_sources(record: bytes, numbers: Sequence[str]) -> bytes:
-    """The data of a task: its definition, and the source of each position. A gate names itself: who
-    opens it gives it its argument."""
+    """The data of a task: its definition, and the source of each position. A gate names
+    itself: the worker that opens the gate makes its argument."""
     return record + struct.pack(f">{len(numbers)}I", *map(int, numbers)) if numbers else record
 
 
 def argument_of(number: str, outcome: bytes, *, ended: bool = True) -> bytes:
-    """The data of an argument: an outcome of that task. `ended`: the task ends with it; a gate has
-    not ended when it is opened. Raises as `require_proven`."""
+    """The data of an argument: an outcome of task `number`. `ended`: the task ends with it; a gate
+    has not ended when it is opened. Raises as `require_proven`."""
     require_proven(outcome)  # joined to the number, it would be plain bytes
     return number.encode() + (ENDED if ended else NOT_ENDED) + outcome
 
@@ -176,7 +176,7 @@ def source_in(argument: bytes) -> str:
 def misplaced(record: bytes, arguments: Sequence[bytes]) -> str:
     """Which argument has another source than the definition says; empty if none has.
 
-    There is one argument for each position. Refused data are passed over: they carry their error.
+    There is one argument for each position. Refused data is skipped: it carries its error.
     """
     at = len(record) - SOURCE_BYTES * len(arguments)
     for position, argument in enumerate(arguments):

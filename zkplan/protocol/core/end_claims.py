@@ -1,7 +1,7 @@
 """End claims without a result: after a failure, by a hand-back, or because the worker is gone.
 
-Each of these takes a new N: if the name of an entry came back, a late copy of an old claim would be
-applied.
+Each way takes a new N: if the name of an entry were used again, a late copy of an old claim would
+be applied.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ ENDINGS_PER_MULTI = 40
 
 @dataclass(slots=True)
 class Ending:
-    """The end of one claim. `then` replaces it, and is empty if the task is gone.
+    """The end of one claim. `then` replaces the claim, and is empty if the task is gone.
 
-    `has_owner`: its mark stands. Afterwards `held` says whether the claim stood until then, and
-    `error` why it still stands.
+    `has_owner`: the `owner` mark exists. Afterwards `held` says whether the claim existed until its
+    end, and `error` why it still exists.
     """
 
     claim: str
@@ -121,7 +121,7 @@ def end_claims(endings: Sequence[Ending], guard: Sequence[Op] = ()) -> Step[bool
 
 
 def _goes_on(ending: Ending, answer: Refused, repeated: bool) -> Step[bool]:
-    """Learn from a refusal. Returns False if the ending is done with."""
+    """Learn from a refusal. Returns False if the ending needs no more tries."""
     missing = answer.reason is Reason.NO_NODE
     ending.refusals += 1
     if ending.refusals > REFUSALS_MAX:
@@ -175,7 +175,7 @@ def fail_again(
     """End a failed attempt: the task is runnable again, at once or at `due_ms`.
 
     `due_ms` is by the wall clock of this machine. With `delay_ms`, workers whose clocks are behind
-    it do not wait too long. A worker whose clock is ahead makes the task runnable too early.
+    this one do not wait too long. A worker whose clock is ahead makes the task runnable too early.
     """
     entry = Entry(claim.rank, claim.task, claim.n + 1, claim.a + 1)
     if due_ms is None:
@@ -190,7 +190,7 @@ def fail_for_good(
     claim: Claim, failure: bytes, dead: Dead, *, has_result: bool = False
 ) -> Step[bool]:
     """Make a task dead: it is out of attempts, and keeps its edges for a retry. `has_result`: an
-    operator has decided that it fails, by a `result` that is deleted now."""
+    operator has decided the failure by a `result`, which is deleted now."""
     then: list[Op] = []
     if has_result:
         then = [Delete(f"{claim.task_path}/result"), *undelivered_ops(claim.task_path)]
@@ -227,7 +227,7 @@ def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
     return (yield from _end(endings))
 
 
-# ---- Clear the claims node of a worker that is gone: release its claims, publish what it owes.
+# ---- Clear the claims node of a worker that is gone: release its claims, publish its dependents.
 
 
 class Cleared(NamedTuple):
@@ -256,8 +256,8 @@ def orphaned_claims(paths: Paths, watch: bool = False) -> Step[ClaimsNodes]:
     """List the living workers, the claims nodes whose worker is gone, and the leases.
 
     Claims nodes are listed first. A registration is created with its claims node, so a claims node
-    without a worker belongs to one that is gone. If a lagging server shows fewer workers, the check
-    in each clearing transaction refuses it. A znode that somebody else made under `workers` has no
+    without a worker belongs to one that is gone. If a lagging server shows fewer workers, a check
+    refuses each transaction that clears. A znode that somebody else made under `workers` has no
     claims node, so it gets no duties.
     """
     if watch:
@@ -312,8 +312,8 @@ def clear_claims(paths: Paths, worker: str, guard: Sequence[Op] = ()) -> Step[Cl
 def _releases(
     gone: Registration, claims: list[tuple[str, ClaimName]], shut: list[str]
 ) -> Step[list[tuple[Ending, int]]]:
-    """How each claim ends, and the N of the task's next claim. `shut` gets the reason for each that
-    cannot be read: a later clearing releases it."""
+    """How each claim ends, and the N of the task's next claim. `shut` gets the reason for each
+    claim that cannot be read: a later clearing releases that claim."""
     reads: list[ReadData | ReadChildren] = []
     for name, parsed in claims:
         path = gone.paths.task(parsed.plan, parsed.task)

@@ -1,4 +1,4 @@
-"""Load what running and committing a task needs, after its claim or before."""
+"""Load all that running and committing a task needs, after its claim or before."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 class Loaded:
     """A claimed task and everything that was read of it.
 
-    `edges` maps each `prov-` to the dependent that it leads to. `others` are the other children,
+    `edges` pairs each `prov-` with the edge to its dependent. `others` are the other children,
     which its commit deletes. `result` is set if the outcome is fixed already, by a wide delivery
-    that has begun or by an operator: then the function does not run. `damage` says what the
-    protocol would never leave like that. `arguments` are as `edges.argument_of` makes them.
-    `refused`: one of them has another source than the definition names.
+    that has begun or by an operator: then the function does not run. `damage` describes a
+    state that the protocol never leaves behind. `arguments` are as `edges.argument_of` makes them.
+    `refused`: an argument has another source than the definition names.
     """
 
     claim: Claim
@@ -50,8 +50,8 @@ class Loaded:
     logs: list[bytes] = field(default_factory=list)
     damage: str = ""
     refused: PayloadRefused | None = None
-    #: What somebody has deleted by hand of its dependents, so that a delivery was refused: a task,
-    #: its `dep-` or its `ready`. The rest is delivered.
+    #: Znodes of dependents that refused a delivery, because somebody has deleted them by hand: a
+    #: task, its `dep-` or its `ready`. The rest is delivered.
     torn: frozenset[str] = frozenset()
 
     def leads_nowhere(self, edge: Edge) -> bool:
@@ -66,8 +66,8 @@ class Loaded:
         return not (self.leads_nowhere(edge) or ready in self.torn)
 
     def tear(self, path: str) -> bool:
-        """Whether a delivery was refused because somebody deleted `path` of a dependent. It is left
-        out from now on: this task must not fail because another one was damaged."""
+        """Whether a delivery was refused because somebody deleted `path` of a dependent. Leaves
+        that znode out from now on: this task must not fail because another one was damaged."""
         for _, edge in self.edges:
             dependent = f"{self.claim.plan_path}/task-{edge.task}"
             if path == f"{dependent}/arg-{edge.position}":
@@ -138,7 +138,7 @@ class Reading:
         """Take the data of `names`."""
         for name, node in zip(self.names, nodes, strict=True):
             if node is None:
-                # An earlier worker may still deliver along its edges.
+                # An earlier worker may still deliver along the edges of this task.
                 if not name.startswith("prov-"):
                     self.damage = f"{name} vanished while it was read"
             elif name.startswith("prov-"):
@@ -199,9 +199,9 @@ class Reading:
         return self.loaded(claim)
 
     def run_ahead(self, claim: Claim, position: str, argument: bytes) -> Loaded | None:
-        """The task with its last `argument`, before a transaction delivers that; None if it cannot
-        be run ahead. No znode has the path of `claim`. The commit deletes the `dep-` with the other
-        children."""
+        """The task with its last `argument`, which no transaction has delivered yet; None if it
+        cannot run ahead. No znode has the path of `claim`. The commit deletes the `dep-` with the
+        other children."""
         if "incomplete" in self.others:
             return None
         loaded = self.inherited(claim, position, argument)
@@ -214,7 +214,7 @@ class Reading:
 
 
 def following(before: Claim, edge: Edge) -> Claim:
-    """In place of a claim while the dependent at `edge` is run ahead. No znode has its path."""
+    """A stand-in for a claim while the dependent at `edge` runs ahead. No znode has its path."""
     return Claim(
         plan=before.plan,
         task=edge.task,
@@ -245,7 +245,7 @@ def _claims_nodes(claims: list[Claim]) -> list[ReadData | ReadChildren]:
 
 
 def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loaded]]:
-    """Read definitions, arguments and edges of `claims`, but those that were lost meanwhile.
+    """Read definitions, arguments and edges of `claims`, except claims that were lost meanwhile.
 
     S3: the claims node is listed after the last argument was read. If it still holds the claim,
     everything that was read belongs to this attempt. Deletes claims whose task was removed with its
@@ -273,7 +273,7 @@ def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loade
 
 
 def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
-    """Read tasks that this worker may inherit soon. Returns those that exist by their numbers."""
+    """Read tasks that this worker may inherit soon. Returns existing tasks by number."""
     paths = [f"{plan_path}/task-{task}" for task in tasks]
     answers = yield from read_all(_task_reads(paths))
     readings, _ = yield from _read_rest(paths, answers, [])
@@ -321,8 +321,8 @@ def drop_claim(claim: Claim) -> Step[None]:
 
 
 def drop_removed(claims: list[Claim]) -> Step[set[str]]:
-    """Delete those of `claims` whose task was removed. A commit would have deleted the claim, too,
-    and the number of a task never comes back. Returns their paths."""
+    """Delete the claims whose task was removed, and return their paths. No commit deleted such a
+    task, because that deletes the claim, too; and the number of a task is never used again."""
     removed = set()
     for claim in claims:
         if (yield ReadData(claim.task_path)) is None:
@@ -370,7 +370,7 @@ def values_next(found: Sequence[Any]) -> int:
 def _batch(
     reads: Sequence[ReadData | ReadChildren], start: int, values: int
 ) -> Sequence[ReadData | ReadChildren]:
-    """The next reads, at most `values` of them of users' data: definitions, arguments, logs."""
+    """The next reads: at most `values` read users' data (definitions, arguments, logs)."""
     if len(reads) - start <= min(values, READS_PER_REQUEST):
         return reads[start:]
     end = start

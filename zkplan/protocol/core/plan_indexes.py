@@ -1,8 +1,8 @@
 """The indexes of active and of failed plans.
 
-A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
-ready creates its entry, and the one that ends it deletes the entry (S14). A scan puts back an entry
-that somebody deleted by hand.
+A plan is active while it is ready and neither done nor cancelled. The transaction that makes a
+plan ready creates its entry, and the transaction that ends the plan deletes the entry (S14). A scan
+puts back an entry that somebody deleted by hand.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def list_active(paths: Paths, watch: bool = False) -> Step[list[str]]:
 
 
 def entering(plan_path: str, ready: Node) -> list[Op]:
-    """Put a ready plan into the index, given its `ready` as it was read.
+    """The operations that put a plan into the index, given its `ready` as it was read.
 
     They raise the version of `ready`, which refuses a cancel or an end that has read no entry
     (S14). That version, or `done`, refuses a late copy.
@@ -69,8 +69,8 @@ def entering(plan_path: str, ready: Node) -> list[Op]:
 
 
 def cleared(plan_path: str, refused: Refused) -> Step[bool]:
-    """Whether a transaction was refused because the entry, or the whole index, is gone. Makes the
-    index anew."""
+    """Whether a transaction was refused because the entry, or the whole index, is gone. Puts
+    back the index."""
     if refused.path != active_entry(plan_path) or refused.reason is not Reason.NO_NODE:
         return False
     yield Multi([Create(refused.path.rpartition("/")[0])])
@@ -78,7 +78,7 @@ def cleared(plan_path: str, refused: Refused) -> Step[bool]:
 
 
 def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
-    """Put those of `plans` into the index that are active and missing there."""
+    """Put the active plans among `plans` into the index, if they are missing there."""
     found = Scanned([], [])
     nodes = yield ReadMany([ReadData(f"{paths.plan(plan)}/ready") for plan in plans])
     ready = [(plan, node) for plan, node in zip(plans, nodes, strict=True) if node is not None]
@@ -108,11 +108,11 @@ def _index(plan_path: str, ready: Node, found: Scanned) -> Step[None]:
         found.shut.append(f"{plan_path} is ready, but cannot be put into the index: {answer.why}")
 
 
-# ---- The index of plans that have failed: those that ended with dead tasks, or at their deadline.
+# ---- The index of failed plans, which ended with dead tasks, or at their deadline.
 #
-# It is for views, which would have to read all plans that have ended. The transaction that ends a
-# plan makes its entry, and the one that reopens it deletes the entry (S25). `ROOT/failed` exists
-# from the first failed plan on.
+# Views use it: without it they would read all plans that have ended. The transaction that ends a
+# plan makes its entry, and the transaction that reopens it deletes the entry (S25). `ROOT/failed`
+# exists from the first failed plan on.
 
 
 def list_failed(paths: Paths) -> Step[list[str]]:
@@ -132,16 +132,16 @@ class Entry:
 
     @property
     def made(self) -> list[Op]:
-        """The operation after which it stands."""
+        """The operation after which the entry exists."""
         return [Check(self._path) if self._stands else Create(self._path)]
 
     @property
     def deleted(self) -> list[Op]:
-        """The operation after which it does not stand."""
+        """The operation after which the entry does not exist."""
         return [] if self._is_gone else [Delete(self._path)]
 
     def cleared(self, refused: Refused) -> Step[bool]:
-        """Whether the entry was why a transaction was refused: then it can be built again."""
+        """Whether a transaction was refused because of the entry, and can be built again."""
         if refused.path != self._path:
             return False
         if refused.reason is Reason.NODE_EXISTS:

@@ -62,15 +62,15 @@ class PlanStatus(NamedTuple):
     `state` is `defining`, `running`, `paused`, `cancelled`, `done` or `failed`. A plan has failed
     if tasks have failed for good, and nothing else can run until they are retried: with
     on_failure="cascade" it has ended then. `tasks` counts the unfinished tasks, among them
-    `runnable` and `dead` ones (failed for good, by themselves or by a task that they depend on).
+    `runnable` and `dead` ones (failed for good, themselves or because a task before them failed).
     `outcomes` counts kept results and final failures, `added` all tasks ever added, `finished`
-    those that have finished. `created` is in wall-clock seconds since 1970 of the machine that
+    the tasks that have finished. `created` is in wall-clock seconds since 1970 of the machine that
     created the plan. `key`, `not_before` and `deadline` are as its author gave them; `weight` and
-    `priority` as they count now. `reason` says why it was cancelled, if that was by its deadline.
+    `priority` as they count now. `reason` says why zkplan cancelled it, such as its deadline.
     `skipped` counts skipped tasks, since an import. `ended` is when it was done, or imported as
     done, by the clock of ZooKeeper; None before. `retried` counts how often it ran again after its
-    end. `unread` says why its record cannot be read here, such as another format; then it has no
-    name, and what its author gave it is not known. Empty if it can be read.
+    end. `unread` says why its record cannot be read here, such as another format; then all
+    that its author gave is unknown. Empty if it can be read.
     """
 
     name: str
@@ -99,12 +99,12 @@ class PlanStatus(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more of it runs unless it is retried: it is done or cancelled, or has
-        failed with on_failure="cascade". With "hold" the dependents of what failed still wait."""
+        """Whether no task of it runs again unless it is retried: it is done or cancelled, or has
+        failed with on_failure="cascade". With "hold" the dependents of failed tasks still wait."""
         return self.ended is not None or self.state == "cancelled"
 
     def _repr_html_(self) -> str:
-        # The status does not tell tasks that run from those that wait.
+        # The status does not distinguish running from waiting tasks.
         rest = max(0, self.tasks - self.runnable - self.dead)
         counts = {"finished": self.finished, "runnable": self.runnable}
         counts |= {"running or waiting": rest, "dead": self.dead}
@@ -139,7 +139,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
         state = "failed" if dead is not None and dead.child_count else "done"
     tasks = plan.child_count - sum(node is not None for node in after)
     # Besides finished tasks only `add-count` is ever deleted, by the end or by a cancel. A retry
-    # after the end deletes `done`, and makes `add-count` anew.
+    # after the end deletes `done`, and makes `add-count` again.
     adds_gone = state in ("done", "failed", "cancelled") and adds is None
     retried = (share_from_bytes(ready.data).retried or 0) if ready is not None else 0
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone - 2 * retried
@@ -311,8 +311,8 @@ def cancel_as_read(
 
 
 def _as_read(path: str, ready: Node) -> Op:
-    """Check that the state is as it was read. With sealing keys its first version says nothing: if
-    its maker died before the second, the state is written here, or nobody would accept the end."""
+    """Check that the state is as it was read. With sealing keys a first version says nothing: if
+    its maker died before the second, write the state here, or no reader would accept the end."""
     if is_starting(ready.data):
         return SetData(path, control_to_bytes("running"), ready.version)
     return Check(path, ready.version)

@@ -128,7 +128,7 @@ def readable_record(data: bytes) -> PlanRecord | None:
 def index_names(plan_path: str, index: str) -> Step[list[str]]:
     """The sorted names in an index of the plan, such as `dead`. Raises PlanNotFound."""
     names = yield ReadChildren(f"{plan_path}/{index}")
-    # Somebody may have deleted the index by hand; a check makes it anew.
+    # Somebody may have deleted the index by hand; a check puts it back.
     if names is None and (yield ReadData(plan_path)) is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     return sorted(names or ())
@@ -173,7 +173,7 @@ def _watched(path: str, queue: str) -> Step[Sequence[str] | None]:
     return names  # type: ignore[no-any-return]
 
 
-#: Versions and last changes. They differ if a plan has changed.
+#: Versions and last changes of the znodes of a plan. They differ if the plan has changed.
 Signs = tuple[int | None, ...]
 
 
@@ -196,8 +196,8 @@ def read_signs(
 
 
 def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:
-    """Make due entries runnable. Any worker may try; each entry is moved once. Returns the names of
-    entries that an access list keeps where they are, and why."""
+    """Make due entries runnable. Any worker may try; each entry is moved once. Returns why entries
+    cannot be moved, such as an access list, by name."""
     todo, shut = list(due), dict[str, str]()
     while todo:
         ops: list[Op] = []
@@ -238,8 +238,8 @@ def list_queues(plan_path: str) -> Step[list[str]]:
 
 
 def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
-    """Make those of these queues that the plan lacks. Returns whether that took a task number; None
-    if the plan takes no tasks now. Raises TransactionRejected, ServerFull."""
+    """Make the queues in `wanted` that the plan lacks. Returns whether that took a task number;
+    None if the plan takes no tasks now. Raises TransactionRejected, ServerFull."""
     made = False
     missing = sorted({*map(queue_in, wanted)} - {DEFAULT_QUEUE})
     for _ in range(REFUSALS_MAX if missing else 0):
@@ -247,7 +247,7 @@ def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
         missing = [queue for queue in missing if queue not in (names or ())]
         if not missing:
             break
-        # A plan is open for adds as long as `add-count` stands.
+        # A plan is open for adds as long as `add-count` exists.
         ops: list[Op] = [Check(f"{plan_path}/add-count")]
         if names is None:
             ops.append(Create(f"{plan_path}/{QUEUES}"))

@@ -45,10 +45,10 @@ def publish(
 ) -> Step[Published]:
     """Publish `dependents` and delete `pending` in one transaction that starts with `guard`.
 
-    To publish is a compare-and-set of `ready` from K to K+1: only one of several workers succeeds.
+    Publishing is a compare-and-set of `ready` from K to K+1: only one of several workers succeeds.
     """
     rest, refusals = list(dependents), 0
-    #: Why one of them cannot be published: the record stays for it.
+    #: Why a dependent cannot be published: then the pending record stays.
     shut: ZkplanError | None = None
     standing: set[str] = set()
     late = LateCopies[list[Claim]](me.claims_path)
@@ -66,7 +66,7 @@ def publish(
         refusals += 1
         before = yield from late.applied(answer, [claim.name for claim in claims], claims)
         if before is not None:
-            # It deleted the pending record, too. What was read behind it is older.
+            # That copy deleted the pending record, too. `read` was answered before it.
             return Published(before, refusals)
         if answer.reason is Reason.FULL and claims:
             allowance = NO_ALLOWANCE  # an entry takes less room than a claim and its mark
@@ -77,13 +77,13 @@ def publish(
         if owner == GUARD:
             allowance = NO_ALLOWANCE
         elif owner == _PENDING and answer.reason is Reason.NOT_EMPTY:
-            # Znodes of others that cannot be deleted. The error would hide claims, so make none.
+            # Foreign znodes that cannot be deleted. The error would hide claims, so make none.
             shut, allowance = rejected(f"settling {pending}", answer), NO_ALLOWANCE
         elif owner == _PENDING:
             pending = ""
             rest = yield from still_complete(me, rest)
         elif answer.path.startswith(me.claims_path) or answer.path.endswith("/owner"):
-            allowance = NO_ALLOWANCE  # the claims node is gone, or the mark of another stands
+            allowance = NO_ALLOWANCE  # the claims node is gone, or another worker's mark exists
         elif answer.path in standing:
             standing.discard(answer.path)  # claimed meanwhile
         elif answer.reason in (Reason.BAD_VERSION, Reason.NO_NODE):
@@ -132,7 +132,7 @@ def _draft(
 
 
 def still_complete(me: Registration, dependents: Sequence[Dependent]) -> Step[list[Dependent]]:
-    """Those of `dependents` that are at K: complete and not published yet."""
+    """The `dependents` whose `ready` is at K: complete and not published yet."""
     if not dependents:
         return []
     nodes = yield ReadMany([ReadData(f"{me.paths.task(d.plan, d.task)}/ready") for d in dependents])

@@ -32,8 +32,7 @@ from .edges import argument_of, edge_ops, publish_ops, with_sources
 
 
 class AddChain:
-    """What one author knows of one plan. The identity in the tree is that of its last add (ADR
-    1)."""
+    """What one author knows about one plan. The tree has the identity of its last add (ADR 1)."""
 
     def __init__(self, plan_path: str, next_task: int | None = None) -> None:
         self.plan_path = plan_path
@@ -57,7 +56,7 @@ class AddChain:
         """A new identity, and the operations that an add starts with.
 
         Deleting the `previous` identity chains the adds of one author: a batch is applied only
-        after the one before it, so its predicted numbers are never those of other tasks.
+        after the one before it, so its predicted numbers never belong to other tasks.
         """
         self._count += 1
         identity = f"{self._uid}-{self._count}"
@@ -146,8 +145,8 @@ def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
         return  # another author has added it under the same key
     path = f"{chain.plan_path}/task-{number}"
     k = len(task.deps) + 1
-    # Only for the positions of one step: a dependency of an earlier step may have delivered and
-    # finished since. If it raises, the incomplete task stays, and the check reports it.
+    # `find` reads only the positions of one step: dependencies of earlier steps may have finished
+    # since. If it raises, the incomplete task stays, and the check reports it.
     find = partial(read_finished, chain.plan_path, task)
     for step, positions in steps_of(task):
         failpoints.reach("wide_join.between")
@@ -162,7 +161,7 @@ def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
 
 
 def step_count(task: NewTask) -> int:
-    """How many steps add its edges, which is the version of `incomplete` after the last one."""
+    """How many steps add the edges, which is the version of `incomplete` after the last step."""
     return -(-len(task.deps) // EDGES_PER_STEP)
 
 
@@ -174,7 +173,7 @@ def steps_of(task: NewTask, first: int = 0) -> Iterator[tuple[int, Sequence[int]
 
 
 def wide_join_ops(plan_path: str, task: NewTask, number: str, record: bytes, name: str) -> list[Op]:
-    """Create the task without its edges. `name` is that of its adder; `record` has its sources."""
+    """Create the task without its edges. `name` names its adder, `record` includes its sources."""
     path = f"{plan_path}/task-{number}"
     ops: list[Op] = [
         Create(f"{plan_path}/task-", record, sequence=True, becomes=path),

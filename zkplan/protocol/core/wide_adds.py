@@ -1,7 +1,7 @@
 """Add the tasks of a function in many transactions, all or none.
 
-Their definitions are staged below the task that adds them. The transaction that fixes its outcome
-makes them count. After that the holder of its claim adds them, piece by piece, and lets them run.
+Their definitions are staged below the adding task. The transaction that fixes its outcome makes the
+definitions count. After that the holder of its claim adds the tasks bit by bit, and lets them run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from .plans_and_queues import make_queues
 
 #: How many tasks one transaction lets run, with at most four operations each.
 _GO = GROUP_OPS_MAX // 4
-#: Makes the sealed failure that stands for an outcome which cannot be read.
+#: Makes the sealed failure that replaces an outcome which cannot be read.
 Lost = Callable[[ZkplanError], bytes]
 
 
@@ -77,10 +77,10 @@ Lost = Callable[[ZkplanError], bytes]
 
 
 def stage(part: Part) -> Step[Op | None]:
-    """Put the definitions of the added tasks below their task. Returns the operation that makes
+    """Stage the definitions of the added tasks below their task. Returns the operation that makes
     them count, for the transaction that fixes the outcome; None if the claim is gone.
 
-    Raises ResultNotKept, PlanError or PayloadTooLarge if one of them cannot be added.
+    Raises ResultNotKept, PlanError or PayloadTooLarge if a task cannot be added.
     """
     loaded, claim = part.loaded, part.loaded.claim
     yield from _require_sources(claim, part.adds)
@@ -149,12 +149,12 @@ class _Adds:
         return f"task-{self.claim.task}"
 
     def is_held(self, task: NewTask) -> bool:
-        """Whether it must wait for the end of the adds, because later tasks may depend on it."""
+        """Whether `task` must wait for the end of the adds, as later tasks may depend on it."""
         of_set = (dep == self.claim.task or isinstance(dep, NewTask) for dep in task.deps)
         return not any(of_set)
 
     def is_incomplete(self, task: NewTask) -> bool:
-        """Whether it gets the mark that `_let_go` deletes."""
+        """Whether `task` gets the mark that `_let_go` deletes."""
         return _is_wide(task) or self.is_held(task)
 
     def number(self, first: int, count: int) -> None:
@@ -169,7 +169,7 @@ class _Adds:
             yield from read_finished(self.claim.plan_path, task, among)
             return
         except (ResultNotKept, PayloadTooLarge, PayloadRefused):
-            pass  # it does not say which position
+            pass  # the error does not say which position
         for position in range(len(task.deps)) if among is None else among:
             try:
                 yield from read_finished(self.claim.plan_path, task, [position])
@@ -188,8 +188,8 @@ def _is_wide(task: NewTask) -> bool:
 def add_staged(claim: Claim, lost: Lost) -> Step[None]:
     """Add the tasks that count, and let them run. Other claimants may do the same at the same time.
 
-    Raises PlanError if the plan takes no more tasks, PayloadUndecodable if they cannot be read, and
-    ZooKeeperError. The next holder of the claim goes on.
+    Raises PlanError if the plan takes no more tasks, PayloadUndecodable if the staged tasks
+    cannot be read, and ZooKeeperError. The next holder of the claim goes on.
     """
     adds = yield from _read(claim, lost)
     if adds is None:
@@ -339,7 +339,7 @@ def _drop_known(adds: _Adds, error: PayloadTooLarge) -> int:
 
 
 def _add_edges(adds: _Adds, task: NewTask) -> Step[None]:
-    """Add those edges of a wide join that are missing."""
+    """Add the missing edges of a wide join."""
     if not _is_wide(task):
         return
     path = f"{adds.claim.plan_path}/task-{task.number}/{INCOMPLETE}"

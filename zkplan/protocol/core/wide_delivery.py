@@ -48,7 +48,7 @@ _SPENT = ("arg-", "log-", STAGED, ADDED)
 
 
 class WorkerGone(ZkplanError):
-    """The claims node of the registration is gone: register anew, and go on."""
+    """The claims node of the registration is gone: register again, and go on."""
 
 
 def deliver_wide(
@@ -69,7 +69,7 @@ def deliver_wide(
     gone, but not the claim, which is under a lease: the delivery goes on with another registration.
 
     With `allowance` and `taken` the worker can run dependents while later edges are delivered.
-    `owed` gets dependents that a full server has no room to publish, and their pending record.
+    `owed` gets dependents that a full server cannot publish, with their pending record.
     `lost`: see `wide_adds`.
     """
     loaded = part.loaded
@@ -87,7 +87,7 @@ def deliver_wide(
             return False
     assert loaded.result is not None
     part.outcome = loaded.result
-    # `result` has recorded how long it ran and what it printed: the end does not record it again.
+    # `result` has recorded how long the task ran and what it printed: record that only once.
     loaded.claim.fact = loaded.claim.fact._replace(ran_ms=-1, ended=0.0, printed=None)
     refusals = 0
     while refusals <= REFUSALS_MAX:
@@ -114,7 +114,7 @@ def deliver_wide(
 
 
 def _fix_result(part: Part) -> Step[bool]:
-    """Create `result`: the function never runs again, and what it has added counts."""
+    """Create `result`: the function never runs again, and the tasks that it added count."""
     loaded, claim = part.loaded, part.loaded.claim
     ops: list[Op] = [Check(claim.path), Create(f"{claim.task_path}/result", part.outcome)]
     if part.adds:
@@ -174,11 +174,11 @@ def _deliver(
     answer = yield Multi(ops)
     if isinstance(answer, Refused) and answer.reason is Reason.FULL:
         raise rejected(f"delivering the result of {claim.task_path}", answer)
-    # A claim of its own is gone with the claims node, which the next read of the task finds.
+    # If the claim is on that claims node, it is gone, too, which the next read of the task shows.
     is_own = claim.path.startswith(f"{me.claims_path}/")
     is_refused = isinstance(answer, Refused) and answer.reason is Reason.NO_NODE
     if not is_own and is_refused and answer.path == pending:
-        raise WorkerGone(f"{me.claims_path} is gone: register anew")
+        raise WorkerGone(f"{me.claims_path} is gone: register again")
     if is_refused and isinstance(answer, Refused):
         loaded.tear(answer.path)
     if isinstance(answer, Applied):

@@ -29,13 +29,13 @@ WorkerState = Literal["running", "paused", "draining"]
 
 class WorkerRecord(NamedTuple):
     """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed. `queues` are those that it serves, the preferred one first.
+    claimed. `queues` are the queues that it serves, the preferred one first.
 
-    `version` is that of its zkplan, and `isolation` the default of its tasks (`thread` or
+    `version` is the version of its zkplan, and `isolation` the default for its tasks (`thread` or
     `process`); both are empty for an older worker. `state` is its last order: `running`, `paused`
-    or `draining`. `keys` names its sealing keys, the one that it seals with first. `abandoned`
-    counts functions that it has given up and that still run: each holds a thread, and no claim.
-    `format` is that of the plans that it runs (`formats.TREE`), 1 for an older worker.
+    or `draining`. `keys` names its sealing keys, first the key that it seals with. `abandoned`
+    counts functions that it has given up and that still run: each holds a thread, but no claim.
+    `format` is the format of the plans that it runs (`formats.TREE`), 1 for an older worker.
     """
 
     id: str
@@ -126,8 +126,8 @@ def register(
         raise ZooKeeperError(f"{paths.root} has no `workers` and `claims`: {answer.path}")
     if answer.reason is not Reason.NODE_EXISTS:
         raise rejected(f"registering worker {worker}", answer)
-    # An earlier copy has made it, in this session or in an expired one. Nobody works under that ID:
-    # if it stayed, the others would leave it a share of the plans for as long as the session lasts.
+    # An earlier copy has registered it, in this session or in an expired one. No worker uses that
+    # ID, but the others would leave it a share of the plans until its session ends.
     yield from sign_off(paths, worker)
     return None
 
@@ -161,14 +161,14 @@ def sign_off(paths: Paths, worker: str) -> Step[bool]:
 
 # ---- Orders to a worker (drain, pause, resume), and what it reports meanwhile.
 #
-# Orders are in the data of its registration. A worker reads that anyway, to notice the end of its
-# session. So an order needs no watch and no request, and goes with the worker.
+# Orders are in the data of a worker's registration. The worker reads it anyway, to notice the end
+# of its session. So an order needs no watch and no request, and vanishes with the worker.
 
 
 def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
     """Order a worker to drain, pause or resume. Returns False if that is its order already.
 
-    Raises WorkerNotFound if it is gone, ZkplanError if it drains and the order is another,
+    Raises WorkerNotFound if it is gone, ZkplanError if it drains and gets another order,
     TransactionRejected, and PayloadUndecodable if its last order is not sealed with a known key.
     """
     path = paths.worker(worker)
@@ -193,7 +193,7 @@ def order(paths: Paths, worker: str, state: WorkerState) -> Step[bool]:
 
 
 def report(paths: Paths, me: WorkerRecord) -> Step[bool]:
-    """Write the record of a worker anew. Returns False if its registration is gone.
+    """Write the current record of a worker. Returns False if its registration is gone.
 
     The version that was read is checked, so an order meanwhile is kept. Raises TransactionRejected,
     and PayloadUndecodable if the last order is not sealed with a known key.

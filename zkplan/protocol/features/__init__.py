@@ -1,1 +1,1 @@
-"""What not every plan needs: gates, limits, leases, schedules, keys, updates, retries, repairs."""
+"""Features of some plans: gates, limits, leases, schedules, keys, updates, retries, repairs."""

@@ -67,8 +67,8 @@ def ensure_root(paths: Paths) -> Step[Node | None]:
     above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
     for path in (*above, *wanted):
         answer = yield Multi([Create(path)])
-        # Without the right to create what is above the root: it exists, or the next path is
-        # refused.
+        # This client may lack the right to create above the root: if the znode does not exist, the
+        # next path is refused.
         known = (Reason.NODE_EXISTS, *([Reason.NO_AUTH] if len(path) < len(paths.root) else []))
         if isinstance(answer, Refused) and answer.reason not in known:
             raise rejected(f"creating {path}", answer)
@@ -95,11 +95,11 @@ def create_plan_with(
     warn: Callable[[str], None] = lambda warning: None,
     facts: Callable[[str], Mapping[str, Fact]] = lambda number: NO_FACTS,
 ) -> Step[str | Refused]:
-    """Create a plan with `more` operations, given its number, and their `facts`. `warn` is called
-    if the budget is nearly spent.
+    """Create a plan with the operations that `more` gives for its number, and their `facts`. Calls
+    `warn` if the budget is nearly spent.
 
-    Returns the number, or the refusal of an operation of `more`. Nothing was written then, not even
-    by an earlier copy: its fixed children would have refused this one. Raises BudgetSpent.
+    Returns the number, or the refusal of one of these operations. Then nothing was written, not
+    even by an earlier copy, whose fixed children would refuse this copy. Raises BudgetSpent.
     """
     bounds = refuse_if_spent(paths, (yield from ensure_root(paths)))
     if bounds is not None and (warning := warning_of(paths, bounds)):
@@ -152,7 +152,7 @@ class _Batch(NamedTuple):
 class Author(AddChain):
     """Adds tasks to one plan, as one chain of adds. Not thread-safe."""
 
-    #: Whether failures in this plan go to the dependents, once its record was read.
+    #: Whether failures in this plan cascade, which is known once its record was read.
     cascades = False
 
     def add(self, tasks: Sequence[NewTask]) -> Step[None]:
@@ -165,7 +165,7 @@ class Author(AddChain):
             yield from self._add_all(tasks)
             taking = [task for task in tasks if self.cascades or task.takes_failures]
             if sources := [dep_number(dep) for task in taking for dep in task.deps]:
-                # Sources that were dead already, or died before they had read the new edge.
+                # Some were dead already, or died before their workers had read the new edge.
                 root, _, name = self.plan_path.rpartition("/")
                 yield from send_failures(Paths(root), number_of(name), sources)
         except ZkplanError as error:
@@ -184,7 +184,7 @@ class Author(AddChain):
             yield from self._add_part(new)
 
     def _find_keyed(self, tasks: Sequence[NewTask]) -> Step[None]:
-        """Take the numbers of tasks whose keys the plan has."""
+        """Set the numbers of tasks whose keys the plan already has."""
         keyed = [task for task in tasks if task.key]
         reads = [ReadData(task_key(self.plan_path, task.key)) for task in keyed]
         for task, node in zip(keyed, (yield from read_all(reads, None)), strict=True):
@@ -264,7 +264,7 @@ class Author(AddChain):
         """Find which of `batches` were applied, and why the next one was not."""
         done = max((i + 1 for i, a in enumerate(answers) if isinstance(a, Applied)), default=0)
         if any(answer.repeated for answer in answers):
-            # Each batch deletes the identity of the one before it, so the one in the tree is that
+            # Each batch deletes the identity of the batch before it, so the tree holds the identity
             # of the last batch that was applied.
             standing = set((yield ReadChildren(f"{self.plan_path}/add-ids")) or ())
             done = max(
@@ -282,7 +282,7 @@ class Author(AddChain):
 
 
 def _without_twins(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
-    """Parts of `tasks`, in order, so that no part has a key twice: the second finds the first."""
+    """Split `tasks`, in order, so that no part has a key twice: the second task finds the first."""
     part, keys = list[NewTask](), set[str]()
     for task in tasks:
         if task.key and task.key in keys:

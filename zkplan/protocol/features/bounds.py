@@ -1,7 +1,7 @@
 """The bounds of a root: retention, archiving, the budget, and how much room plans take.
 
-They are one znode, which a root has from the first setting on. Authors read it in a batch that they
-send anyway. Workers read it if a plan may be due, or if they count.
+One znode holds them, from the first setting on. Authors read it in a batch that they send anyway.
+Workers read it if a plan may be due for removal, or if they count the room of plans.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..requests import (
 )
 from ..transactions import REFUSALS_MAX, ensure, is_applied, too_busy
 
-_Data = bytes  # which is the name of a field below
+_Data = bytes  # a field below is named `bytes`
 #: The default retention of a finished plan, in seconds.
 RETENTION_S = 30 * 86400.0
 #: Authors and workers are warned from this share of the budget on.
@@ -39,8 +39,8 @@ WARN_SHARE = 0.8
 
 
 class Used(NamedTuple):
-    """The room that plans took when they were counted: `bytes` of data, `counted` in wall-clock
-    seconds since 1970 of the server. `exact`: no plan was estimated by a sample."""
+    """The room that plans took at the last count: `bytes` of data, and `counted`, the server's time
+    in seconds since 1970. `exact`: no plan was estimated by a sample."""
 
     plans: int
     znodes: int
@@ -52,8 +52,8 @@ class Used(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The bounds of a root. `retention`: how many seconds a finished plan stays if its author gives
-    no retention; infinite: for ever. `archive`: it is archived before it is removed. `znodes` and
-    `bytes` are the budget, None without one. `used` was counted last."""
+    no retention; infinity means forever. `archive`: plans are archived before their removal.
+    `znodes` and `bytes` are the budget, None without one. `used` is the last count."""
 
     retention: float = RETENTION_S
     archive: bool = False
@@ -141,16 +141,16 @@ def refuse_if_spent(paths: Paths, node: Node | None) -> Bounds | None:
     if found.share >= 1.0:
         raise BudgetSpent(
             paths.root,
-            f"the plans under {paths.root} take {found.text}, which is their budget, so no new "
-            "plan is created; those that are there go on. Remove finished plans (`zkplan plan gc`) "
-            "or raise the budget (`zkplan root budget set`)",
+            f"the plans under {paths.root} take {found.text}, all of their budget, so no new plan "
+            "can be created; existing plans go on. Remove finished plans (`zkplan plan gc`) or "
+            "raise the budget (`zkplan root budget set`)",
         )
     return found
 
 
 def warning_of(paths: Paths, found: Bounds) -> str:
-    """The warning if the budget is nearly spent; else empty. It changes with each twentieth, so at
-    most four different texts are logged."""
+    """The warning if the budget is nearly spent; else empty. Its text changes with each twentieth
+    of the budget, so at most four different texts are logged."""
     if not WARN_SHARE <= found.share < 1.0:
         return ""
     percent = int(found.share * 20) * 5
@@ -175,7 +175,7 @@ def _of(paths: Paths, node: Node | None) -> Bounds:
     except PayloadUndecodable as error:
         raise PayloadUndecodable(
             f"{paths.bounds} is damaged, somebody changed it by hand ({error}): nothing is removed "
-            "and no budget counts until it is deleted, or set anew (`zkplan root retention set`)"
+            "and no budget counts until it is deleted, or set again (`zkplan root retention set`)"
         ) from None
 
 
@@ -193,7 +193,7 @@ def change_bounds(paths: Paths, changes: dict[str, Any], anew: bool = False) -> 
         after = replace(before, **changes)
         data = after.to_bytes()
         if node is None:
-            # Empty: with sealing keys, a first version never counts, so nobody can put one back.
+            # Empty: with sealing keys a first version never counts, so an old one put back is void.
             yield from ensure(paths.bounds)
             continue
         answer = yield Multi([SetData(paths.bounds, data, node.version)])
@@ -230,7 +230,7 @@ def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
         return None
     record = readable_record(node.data)
     if record is None:
-        return None  # of a later zkplan, which knows its retention
+        return None  # written by a later zkplan, which knows its retention
     retention = record.retention
     if retention is None:
         retention = _of(paths, bounds).retention
@@ -245,11 +245,11 @@ def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
 
 # ---- How much room plans take: small plans are counted, large ones estimated by a sample.
 #
-# A server that is asked for the size of a subtree looks at every znode that it has, and not every
-# server can be asked. So a client reads what it counts.
+# A server that is asked for the size of a subtree looks at all of its znodes, and not every server
+# can be asked. So a client reads what it counts.
 
 
-#: The most znodes of one kind that are read. They stand for the others.
+#: The most znodes of one kind that are read, as a sample for the others.
 SAMPLE = 1000
 
 
@@ -286,7 +286,7 @@ def room_of(plan_path: str, chance: random.Random = CHANCE) -> Step[Room]:
 
 
 def _kind(paths: Sequence[str], chance: random.Random) -> Step[Room]:
-    """These znodes of one kind, and all below them."""
+    """The room of these znodes of one kind, and of all znodes below them."""
     total, weight, exact = NONE, 1.0, True
     while paths:
         chosen = paths
@@ -310,7 +310,7 @@ def _kind(paths: Sequence[str], chance: random.Random) -> Step[Room]:
 def count_plans(
     paths: Paths, plans: Sequence[str], known: dict[str, Room], ended: Container[str]
 ) -> Step[Room]:
-    """The room of these plans together. `known` caches those that have ended, which never grow."""
+    """The room of these plans together. `known` caches the room of ended plans: they never grow."""
     total = NONE
     for plan in plans:
         found = known.get(plan)

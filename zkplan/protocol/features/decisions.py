@@ -1,7 +1,7 @@
-"""Operators decide: fix the outcome of a task, or change its priority.
+"""Decisions of operators: fix the outcome of a task, or change its priority.
 
-One transaction takes the task from its place and creates `result`, as a wide delivery does. So its
-function never starts again, and the next holder of its claim only delivers.
+One transaction takes the task from its place and creates `result`, as a wide delivery does. So the
+function never starts again, and the next holder of the claim only delivers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..transactions import (
 )
 from .task_place import Place, find_place
 
-#: The child of a task whose open edges an operator has cut: it lacks arguments.
+#: The child of a task whose open edges an operator has cut: such a task lacks arguments.
 CUT = "cut"
 #: How many open edges one transaction can cut.
 CUT_MAX = GROUP_OPS_MAX
@@ -92,7 +92,7 @@ def decide_facts(plan_path: str, task: str, *, skips: bool) -> dict[str, Fact]:
 
 
 def send_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[str]]:
-    """Send the failures of those of `tasks` that are dead. Returns these."""
+    """Send the failures of the dead tasks among `tasks`. Returns the tasks whose failures went."""
     found = list(dict.fromkeys(tasks))
     letters = yield from read_all([ReadData(f"{paths.plan(plan)}/dead/{task}") for task in found])
     sent: list[str] = []
@@ -105,9 +105,9 @@ def send_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[st
 
 
 def send_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
-    """Send the failure of a dead task along edges that were added when it was about to fail: it
-    gets that failure as its outcome once more, and the holder of its claim delivers. Returns
-    whether the task was dead. Raises as `find_place`."""
+    """Send the failure of a dead task along edges that were added when it was about to fail: the
+    task gets its failure as its outcome once more, and the holder of its claim delivers it. Returns
+    False if the task is not dead, or its failure cannot be sent. Raises as `find_place`."""
     plan_path = paths.plan(plan)
     path = f"{plan_path}/task-{task}"
     letter, outcome = yield ReadMany(
@@ -125,7 +125,7 @@ def send_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
     if place.cascaded:
         # S7: so the plan cannot end meanwhile, though all of its tasks are dead.
         ops.append(SetData(f"{plan_path}/add-count"))
-    # The claim that delivers counts as the last attempt did: none is used up or given back.
+    # The claim that delivers counts as the last attempt, so no attempt is used up or given back.
     entry = Entry(place.rank, task, place.next_n, max(0, dead.a - 1))
     ops.append(Create(f"{path}/result", outcome.data))
     ops.append(Create(entry_path(plan_path, place.queue, entry)))
@@ -150,15 +150,15 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
     if place.state in ("runnable", "delayed"):
         return [Delete(place.path)]
     if place.state == "gated":
-        # Its argument comes with its opening, so it lacks one as a task that was cut.
+        # Only its opening brings its argument, so the gate lacks it like a task that was cut.
         return [Delete(place.path), Create(f"{path}/{CUT}")]
     if place.state == "running":
         claims_node, _, name = place.path.rpartition("/")
         ops: list[Op] = [Delete(place.path)]
         if place.has_owner:
             ops.append(Delete(f"{path}/owner"))
-        # Its worker watches this data, and stops the function at once.
         ops += map(Delete, place.permits)
+        # The worker watches the data of its claims node, and stops the function at once.
         return [*ops, SetData(claims_node, taken_to_bytes(name))]
     if place.state == "dead":
         # As for a retry: a late copy must not end a later death of the same task.
@@ -182,8 +182,8 @@ def leaving_ops(plan_path: str, task: str, place: Place) -> list[Op]:
         ops += [Delete(dep), Delete(prov)]
     ops += map(Delete, place.torn)
     ready, count = f"{path}/ready", ready_to_bytes(place.k, place.queue)
-    # The version rises as if all had arrived and the task had been published. The last operation
-    # checks that nothing else has raised it.
+    # The version rises as if all edges had arrived and the task had been published. The last
+    # operation checks that nothing else has raised the version.
     ops += [SetData(ready, count) for _ in range(place.version, place.k)]
     ops.append(SetData(ready, count, place.k))
     if place.version < place.k:
@@ -200,9 +200,9 @@ def set_priority(
     """Give the task this priority. Returns where it stood; an empty text if nothing changes because
     it is claimed, gated, dead, lost or finished.
 
-    The time of a gate counts from the creation of its entry, so that stays. After a lost answer
-    nothing needs to be read: the task has the rank, or gets it once more. Raises as `find_place`,
-    and TransactionRejected.
+    The time-out of a gate runs from the creation of its entry, so the entry stays. After a lost
+    answer nothing needs to be read: the task has the rank, or gets it once more. Raises as
+    `find_place`, and TransactionRejected.
     """
     plan_path, rank = paths.plan(plan), rank_of(priority)
     for _ in range(REFUSALS_MAX):
@@ -219,8 +219,8 @@ def set_priority(
 
 
 def priority_ops(paths: Paths, plan: str, task: str, place: Place, rank: str) -> list[Op]:
-    """Give a task that has not started that rank. Raises TaskError if its open edges are too
-    many."""
+    """Give `rank` to a task that has not started. Raises TaskError if it has too many open
+    edges."""
     plan_path = paths.plan(plan)
     # Another N: no name of an entry comes back (S8).
     entry = Entry(rank, task, place.next_n, place.a)

@@ -47,7 +47,7 @@ from ..transactions import ensure
 
 #: The position of the only argument of a gate.
 ARGUMENT = "arg-0000000000"
-#: How many gates one transaction opens, or notes on gates it writes.
+#: How many gates one transaction opens, or how many notes on gates it writes.
 OPENED_PER_MULTI = 100
 PATH_CHARS_MAX = 1000
 Kind = Literal["exists", "absent", "value", "children"]
@@ -56,8 +56,8 @@ _KINDS: tuple[Kind, ...] = get_args(Kind)
 
 class Condition(NamedTuple):
     """What a gate waits for: that the znode exists, is absent, holds `value`, or has at least
-    `children` children. `take`: it hands on the value (or the children) of the znode. The gate
-    fails after `timeout` seconds."""
+    `children` children. With `take`, the gate hands on the value (or the children) of the
+    znode. It fails after `timeout` seconds."""
 
     path: str
     kind: Kind
@@ -100,14 +100,15 @@ class Condition(NamedTuple):
 
 
 def is_path(path: Any) -> TypeGuard[str]:
-    """Whether a znode can have that path: what cannot be sent would end a worker."""
+    """Whether a znode can have that path. A path that cannot be sent would end a worker."""
     if not isinstance(path, str) or len(path) > PATH_CHARS_MAX or not path.isprintable():
         return False
     return path.startswith("/") and not {"", ".", ".."} & set(path[1:].split("/"))
 
 
 class Seen(NamedTuple):
-    """A znode as it was read; None if it does not exist. `names` are its children, if read."""
+    """A znode as it was read: `node` is None if it does not exist, `names` if they were not
+    read."""
 
     node: Node | None
     names: Sequence[str] | None = None
@@ -137,8 +138,8 @@ class Opening(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """`changed`: the znode has changed since it was read. `shut`: entries that cannot be moved, and
-    why."""
+    """The result of opening gates. `changed`: the znode has changed since it was read. `shut`: why
+    entries cannot be moved, by name."""
 
     changed: bool
     shut: dict[str, str]
@@ -147,8 +148,8 @@ class Opened(NamedTuple):
 def ensure_gates(root: str) -> Step[None]:
     """Create `ROOT/gates` before the first gate under the root is sent.
 
-    Once an add was refused for want of it, it is too late: a copy of that add may be under way, and
-    would be applied then.
+    Once an add was refused because `gates` was missing, it is too late: a copy of that add may be
+    under way, and would then be applied.
     """
     yield from ensure(f"{root}/gates")
 
@@ -183,7 +184,7 @@ class Read(NamedTuple):
 
 
 def read_gates(paths: Paths, names: Sequence[str]) -> Step[list[Read]]:
-    """Read those of these gates that exist and may be read."""
+    """Read the gates in `names` that exist and may be read."""
     found, reads = [], []
     known = [(name, gate) for name in names if (gate := parse_gate(name)) is not None]
     for name, gate in known:
@@ -212,7 +213,7 @@ def look_at(path: str, with_children: bool) -> Step[Seen]:
 
 def open_gates(paths: Paths, guard: Sequence[Op], openings: Sequence[Opening]) -> Step[Opened]:
     """Make gates runnable in one transaction that starts with `guard`. Any worker may try: the
-    entry of a gate is deleted once, and its name never comes back. After a lost answer nothing
+    entry of a gate is deleted once, and its name is never used again. After a lost answer nothing
     needs to be read."""
     todo, shut = list(openings), dict[str, str]()
     while todo:
@@ -238,7 +239,7 @@ def open_gates(paths: Paths, guard: Sequence[Op], openings: Sequence[Opening]) -
 
 
 def write_notes(paths: Paths, notes: dict[str, bytes]) -> Step[None]:
-    """Write into entries why the znode of a gate cannot be read, for `why`."""
+    """Write into the entries of gates why their znodes cannot be read, so that `why` can tell."""
     todo = list(notes.items())
     while todo:
         batch, todo = todo[:OPENED_PER_MULTI], todo[OPENED_PER_MULTI:]
@@ -249,9 +250,9 @@ def write_notes(paths: Paths, notes: dict[str, bytes]) -> Step[None]:
 
 
 def note_look(paths: Paths, worker: str) -> Step[int]:
-    """Write that this worker has looked at all gates, unless its name is empty. Returns a time of
-    the server in ms, which is never ahead. Time-outs are measured by it and the creation time of an
-    entry, not by the clocks of workers."""
+    """Write that this worker has looked at all gates, unless its name is empty. Returns a time in
+    ms that is never ahead of the server's clock. Time-outs run from the creation of an entry to
+    that time, whatever the clocks of workers say."""
     if worker:
         yield Multi([SetData(paths.gates, to_json({"worker": worker}))])
     node = yield ReadData(paths.gates)

@@ -27,7 +27,7 @@ from ..requests import (
 from ..transactions import ensure, require_race
 from .author import create_plan_with
 
-#: An author without a session counts as living for that many milliseconds after its last add.
+#: An author without a session counts as living for this many milliseconds after its last add.
 LEASE_MS = 60_000
 KeyOps = Callable[[str], list[Op]]
 
@@ -54,7 +54,7 @@ class Held(NamedTuple):
 
     @property
     def is_defined(self) -> bool:
-        """Whether it was marked ready, or ended before."""
+        """Whether the plan was marked ready, or has ended."""
         return self.ready is not None or self.done is not None
 
 
@@ -87,14 +87,14 @@ def create_keyed(
     lease_ms: int = 0,
     marks: Callable[[str], None] = lambda mark: None,
 ) -> Step[tuple[str, bool]]:
-    """Create a plan with its key, or find the one that has it. Returns its number, and whether it
-    is new. `warn`, and errors: see `create_plan_with`.
+    """Create a plan with its key, or find the plan that has the key. Returns its number, and
+    whether it is new. See `create_plan_with` for `warn` and the errors.
 
-    The transaction that creates the plan moves the key from a plan whose author is gone before it
-    was marked ready, which it cancels; and with `replace` from a plan that is done or cancelled,
-    which stays as it is. An author lives as long as its session and the mark of its plan. `marks`
-    is called with the path of that mark before it is made. With `lease_ms` the author has no
-    session, and lives for that time after each add.
+    The transaction that creates the plan takes the key from a plan that was not marked ready before
+    its author was gone, and cancels that plan. With `replace` it also takes the key from a plan
+    that is done or cancelled, which stays as it is. An author lives as long as its session and the
+    mark of its plan; before the mark is made, `marks` is called with its path. With `lease_ms` the
+    author has no session, and lives for that time after each add.
     """
 
     def mark(number: str) -> Op:
@@ -124,12 +124,12 @@ def _with_mark(give: KeyOps, mark: Callable[[str], Op]) -> KeyOps:
 
 
 def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
-    """Take the key from a plan that is not marked ready, and cancel it. None if its author lives.
+    """Cancel a plan that is not marked ready, and take its key. None if its author lives.
 
     An author that comes back finds `ready` and no `add-count`, so it can neither start the plan nor
     add to it. Its mark is never made again, so the transaction only proves that the mark is gone.
     If the author has no session, an add since then has raised the version of `add-count`. Nobody
-    else can end or remove the plan meanwhile: both make another `ready`.
+    else can end or remove the plan meanwhile: that needs a `ready`, which refuses this transaction.
     """
     assert held.plan is not None
     path = paths.plan(held.number)
@@ -155,8 +155,8 @@ def _taken_over(paths: Paths, key: str, held: Held) -> Step[KeyOps | None]:
 
 
 def _has_lapsed(paths: Paths, mark: Node, adds: Node | None) -> Step[bool]:
-    """Whether the author of that mark has no session, and has added nothing for too long, by the
-    server's clock: a write gives its present time."""
+    """Whether the author of that mark has no session, and has added nothing for too long by the
+    server's clock, whose current time a write gives."""
     if adds is None or not mark.data.isdigit():
         return False
     yield Multi([SetData(paths.keys)])
@@ -165,7 +165,7 @@ def _has_lapsed(paths: Paths, mark: Node, adds: Node | None) -> Step[bool]:
 
 
 def key_ops(paths: Paths, key: str, held: Held | None) -> KeyOps:
-    """Give the key to a plan that the same transaction creates, by its number. `held` was read."""
+    """Operations that give the key to a new plan, by its number. `held` has the key now."""
 
     def ops(number: str) -> list[Op]:
         data = f"{number} {key}".encode()
@@ -183,7 +183,7 @@ def key_ops(paths: Paths, key: str, held: Held | None) -> KeyOps:
 
 
 def mend_keys(paths: Paths, refused: Refused) -> Step[None]:
-    """After a refusal of `key_ops`: make `ROOT/keys`, or raise what would be refused again."""
+    """After a refusal of `key_ops`: make `ROOT/keys`, or raise if they would be refused again."""
     if refused.reason is Reason.NO_NODE and refused.path.startswith(f"{paths.keys}/"):
         yield from ensure(paths.keys)
     else:
@@ -191,8 +191,8 @@ def mend_keys(paths: Paths, refused: Refused) -> Step[None]:
 
 
 def freeing(plan_path: str, plan: Node) -> Step[list[Op]]:
-    """Delete the znode of a plan, and its key if it still has it. A move of the key since `plan`
-    was read has raised its version."""
+    """Delete the znode of a plan, and its key if the plan still has it. This is refused if the key
+    moved since `plan` was read, because a move raises the version of the plan."""
     gone: list[Op] = [Delete(plan_path, plan.version)]
     if b'"key"' not in plan.data:
         return gone
@@ -219,6 +219,6 @@ def _number_in(path: str, data: bytes) -> str:
     number = parse_number(data[:10].decode(errors="replace"))
     if number is None:
         raise PayloadUndecodable(
-            f"{path} names no plan: somebody changed it by hand; delete it, and the key is free"
+            f"{path} does not name a plan: somebody changed it by hand; delete it to free the key"
         )
     return number

@@ -1,7 +1,7 @@
 """Leases: claims that last for a time, for programs without a session.
 
-A lease is a claims node without a registration. It counts from its last change, by the clock of the
-server, for the time that its name says. After that any worker may release its claims.
+A lease is a claims node without a registration. It lasts from its last change, by the clock of the
+server, for the time in its name. After that any worker may release its claims.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LEASE_MS_MIN, LEASE_MS_MAX = 1_000, 3_600_000
 
 
 class Lease(Registration):
-    """In place of a registration, for claims under a lease.
+    """Takes the place of a registration for claims under a lease.
 
-    The transaction that makes the claims makes the lease, so it is made once and gets no other
-    claims. Its `owner` marks stand as long as the claims.
+    The transaction that makes the claims also makes the lease, so a lease is made once and gets no
+    other claims. Its `owner` marks exist as long as the claims.
     """
 
     __slots__ = ()
@@ -71,10 +71,10 @@ class Renewed(NamedTuple):
 
 
 def renew(paths: Paths, leases: Iterable[str]) -> Step[list[Renewed]]:
-    """Let these leases count from now on, and read their claims.
+    """Renew these leases, and read their claims.
 
-    A lease that is gone stays gone. One whose time is over counts again: a worker that has begun to
-    release it is refused from now on, and the claims that it has released are not named.
+    A lease that is gone stays gone. A lease whose time is over is renewed, too: a worker that has
+    begun to release its claims is refused from now on, and claims already released are not named.
     """
     todo = list(dict.fromkeys(leases))
     standing = list(todo)
@@ -99,7 +99,7 @@ def _claims(names: Sequence[str] | None) -> frozenset[str] | None:
 
 
 def claims_under(paths: Paths, wanted: Sequence[tuple[str, str]]) -> Step[list[Claim | None]]:
-    """The claims of these leases and names; None for those that are gone or under no lease."""
+    """The claim for each lease and name in `wanted`; None if it is gone or under no lease."""
     known = [parse_claim(name) if parse_lease(lease) else None for lease, name in wanted]
     reads = [
         ReadData(f"{paths.claims_of(lease)}/{name}")
@@ -133,10 +133,10 @@ def claims_under(paths: Paths, wanted: Sequence[tuple[str, str]]) -> Step[list[C
 
 def log(claim: Claim, number: int, sealed: bytes) -> Step[str | int | None]:
     """Write the log entry `number` of this attempt, counted from 1. The version of the claim counts
-    them, so each is written once and none is left out.
+    the entries, so each is written once and none is left out.
 
-    Returns the name of its znode; the number of entries if it is not the next one; None if the
-    claim is gone. Raises TransactionRejected, ServerFull.
+    Returns the name of its znode; the number of entries if `number` is not the next one; None if
+    the claim is gone. Raises TransactionRejected, ServerFull.
     """
     ops: list[Op] = [
         SetData(claim.path, claim.data, number - 1),
@@ -155,7 +155,7 @@ def log(claim: Claim, number: int, sealed: bytes) -> Step[str | int | None]:
 
 
 def lease_s(lease: str) -> float:
-    """For how many seconds a renewal of that lease counts."""
+    """How many seconds a renewal of that lease lasts."""
     return (parse_lease(lease) or 0) / 1000
 
 
@@ -165,8 +165,8 @@ def due_ms(lease: str, node: Node) -> int:
 
 
 def expire(paths: Paths, lease: str, now_ms: Callable[[], float]) -> Step[Cleared | int]:
-    """Release the claims of a lease whose time is over, as those of a worker that is gone. Returns
-    when the lease lapses if its time is not over.
+    """Release the claims of a lease whose time is over, like the claims of a worker that is gone.
+    Before that time it does nothing, and returns when the lease lapses.
 
     `now_ms` must never be ahead of the server's clock. Each transaction checks the version at which
     the time was read, so a renewal in between refuses it.

@@ -1,8 +1,8 @@
 """Limits: how many tasks run at once, or start within a period.
 
 S11: a permit is a znode with a number below the size of its limit. The transaction that claims a
-task makes it, and the one that ends the claim deletes it. A permit of a rate stays: when its period
-is over, by the server's clock, another claim takes it over.
+task makes the permit, and the transaction that ends the claim deletes it. A permit of a rate stays:
+when its period is over, by the server's clock, another claim takes it over.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ PERIODS_S: dict[str, int] = {"second": 1, "minute": 60, "hour": 3600, "day": 86_
 class Limit(NamedTuple):
     """A limit as it was read: the version of its znode, its size, and the numbers of its permits.
 
-    Of a rate, with a `period_ms`, `held` are the permits whose period is not over, `until_ms` is
-    when the first of them is free, and `versions` has those of all permits.
+    A rate has a `period_ms`: then `held` are the permits whose period is not over, `until_ms` is
+    when the first of these is free, and `versions` has the versions of all permits.
     """
 
     version: int
@@ -54,10 +54,10 @@ class Limit(NamedTuple):
     def free(self) -> list[int]:
         """The numbers that a claim may take.
 
-        After the size was lowered, permits above it stand until their claims end. So claims only
-        take numbers below `end`: these and the permits from `end` on are not more than the size.
-        Every claim checks the version of the size, so no permit is made above the largest `end` at
-        that version, and those that stand there only become fewer.
+        After the size was lowered, permits above it remain until their claims end. So claims take
+        only numbers below `end`: these numbers and the permits from `end` on are together at most
+        the size. Every claim checks the version of the size, so no permit is made above the largest
+        `end` at that version, and the permits above it only become fewer.
         """
         end, above = self.size, sum(number >= self.size for number in self.held)
         while end > 0 and end + above > self.size:
@@ -79,9 +79,9 @@ class Permit(NamedTuple):
 class LimitStatus(NamedTuple):
     """A limit: its size, and the permits that are held.
 
-    The name of a plan's own limit (`max_running`) is `plan-NUMBER`. Of a rate, `period` is its
-    seconds, and `held` are the permits that were taken within that time. `unread` says why its size
-    is not known here: then nothing is claimed under it. Empty if the size is known.
+    The name of a plan's own limit (`max_running`) is `plan-NUMBER`. For a rate, `period` is its
+    length in seconds, and `held` are the permits taken within that time. If the size is not known
+    here, `unread` says why, and no task under the limit is claimed; otherwise it is empty.
     """
 
     name: str
@@ -95,14 +95,14 @@ def check_limit(name: str, size: int, per: Per | None = None) -> None:
     """Raises ZkplanError for a name, a size or a period that no limit can have."""
     if type(name) is not str or not parse_queue(name) or name == OWN_LIMIT or parse_plan(name):
         raise ZkplanError(
-            f"{name!r:.60} is no name of a limit: it has 1 to 40 of the characters a-z 0-9 . _ -, "
-            "and is neither `plan` nor `plan-NUMBER`"
+            f"{name!r:.60} is not a name for a limit: use 1 to 40 of the characters a-z 0-9 . _ -, "
+            "but neither `plan` nor `plan-NUMBER`"
         )
     if per is not None and per not in PERIODS_S:
-        raise ZkplanError(f"per is one of {', '.join(PERIODS_S)}, not {per!r:.60}")
+        raise ZkplanError(f"per must be one of {', '.join(PERIODS_S)}, not {per!r:.60}")
     most, what = (SIZE_MAX, "a limit") if per is None else (RATE_MAX, "a rate")
     if type(size) is not int or not 0 <= size <= most:
-        raise ZkplanError(f"the size of {what} is 0 to {most}, not {size!r}")
+        raise ZkplanError(f"the size of {what} must be 0 to {most}, not {size!r}")
 
 
 def size_from_bytes(data: bytes) -> int:
@@ -119,7 +119,7 @@ def size_problem(data: bytes) -> str:
         return str(error)
     if not data:
         return "it has no size yet: set it"
-    return "" if data.partition(b" ")[0].isdigit() else "its size is no number: set it anew"
+    return "" if data.partition(b" ")[0].isdigit() else "its size is not a number: set it again"
 
 
 def period_from_bytes(data: bytes) -> int:
@@ -132,10 +132,10 @@ def period_from_bytes(data: bytes) -> int:
 def set_limit(paths: Paths, name: str, size: int, per: Per | None = None) -> Step[None]:
     """Create the limit, or change its size. No running task is stopped.
 
-    A new limit has no size, so that nothing runs, and gets its size with the next version: with
+    A limit is created without a size, so nothing runs under it; a second write sets the size. With
     sealing keys, a first version or an earlier size that somebody puts back does not count. Raises
-    TransactionRejected, and ZkplanError for a rate that is to become a limit, or the reverse,
-    because its permits would mean something else.
+    TransactionRejected, and ZkplanError if a rate would become a limit of concurrent tasks, or the
+    reverse, because its permits would mean something else.
     """
     path = f"{paths.root}/limits/{name}"
     yield from ensure(f"{paths.root}/limits")
@@ -144,9 +144,9 @@ def set_limit(paths: Paths, name: str, size: int, per: Per | None = None) -> Ste
         node = yield ReadData(path)
         is_set = node is not None and size_problem(node.data) == ""
         if is_set and (per is None) is not (period_from_bytes(node.data) == 0):
-            kind = "no rate" if per else "a rate"
-            raise ZkplanError(f"{name} is {kind}: remove it first, and then set it anew")
-        # By its version: a late copy must not set an earlier size again.
+            kind = "not a rate" if per else "a rate"
+            raise ZkplanError(f"{name} is {kind}: remove it first, and then set it again")
+        # At this version: a late copy must not set an earlier size again.
         op: Op = Create(path) if node is None else SetData(path, data, node.version)
         answer = yield Multi([op])
         if isinstance(answer, Applied) and node is not None:
@@ -205,10 +205,10 @@ def remove_own_limit(plan_path: str) -> Step[None]:
 def read_limit(
     path: str, server_ms: Callable[[], Step[float]], watch: bool = False
 ) -> Step[Limit | None]:
-    """The limit at `path`; None if there is none. With `watch`, a change of it wakes the worker.
+    """The limit at `path`; None if there is none. With `watch`, a change wakes the worker.
 
-    The permits are read after the size: those above it only become fewer. `server_ms` is never
-    ahead of the server's clock.
+    The permits are read after the size: permits above the size only become fewer. The time from
+    `server_ms` is never ahead of the server's clock.
     """
     node = yield ReadData(path, watch=watch)
     names = (yield ReadChildren(path, watch=watch)) if node is not None else None
@@ -232,8 +232,8 @@ def read_limit(
 
 
 def left_permits(paths: Paths, plan: str, task: str, lane: str) -> Step[list[str]]:
-    """The permits that earlier claims of this task, which is not claimed, have left behind. Permits
-    of a rate end by themselves."""
+    """The permits that earlier claims of a task have left behind. The task must not be claimed now.
+    Permits of a rate end by themselves."""
     left: list[str] = []
     for name in limits_in(lane):
         path = limit_path(paths.root, plan, name)
@@ -249,14 +249,14 @@ def left_permits(paths: Paths, plan: str, task: str, lane: str) -> Step[list[str
 
 
 def missing_limits(paths: Paths, names: Collection[str]) -> Step[list[str]]:
-    """Those of these limits that do not exist."""
+    """The limits in `names` that do not exist."""
     wanted = sorted(names)
     nodes = yield from read_all([ReadData(f"{paths.root}/limits/{name}") for name in wanted])
     return [name for name, node in zip(wanted, nodes, strict=True) if node is None]
 
 
 def list_limits(paths: Paths, now: float) -> Step[list[LimitStatus]]:
-    """All limits by name, with their permits; of a rate those that count at the time `now`."""
+    """All limits by name, with their permits; for a rate, the permits that count at `now`."""
     above = f"{paths.root}/limits"
     names = sorted(filter(parse_queue, (yield ReadChildren(above)) or ()))
     found = []

@@ -1,8 +1,8 @@
 """The background check of a plan: read it in batches, have it repaired, report the rest.
 
-Correctness never depends on it. It puts back znodes that somebody deleted by hand (`plan_repair`).
-It also reports what no worker can repair: damaged records, and tasks whose author died while it
-defined them.
+Correctness never depends on the check. It puts back znodes that somebody deleted by hand
+(`plan_repair`). It also reports what no worker can repair: damaged records, and tasks whose author
+died while it defined them.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from .plan_repair import (
 from .task_place import last_n, place_of, unplaced
 
 TASKS_PER_BATCH = 300
-#: Children of a plan that it has besides, at some time.
+#: Other children of a plan, which it has only at times.
 _PLAN_OTHERS = ("ready", "done", QUEUES, HISTORY)
 #: The most foreign znodes that a report names.
 STRANGE_MAX = 20
-#: The most waiting tasks that it names, the oldest first.
+#: The most waiting tasks that a report names, the oldest first.
 WAITING_MAX = 1000
 
 
@@ -73,13 +73,13 @@ WAITING_MAX = 1000
 class Report:
     """The result of a check.
 
-    `published`, `created` and `mended` are repairs; `problems` need a person. `waiting` maps tasks
-    that wait to their edges, at most WAITING_MAX of them; `takers` those of them that take
-    failures. `shut` lists tasks that wait for a repair, and the plan itself if it does, which an
-    access list forbids to this client; they are among the problems, too.
-    `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
-    `unread` counts the blobs that were not compared with their digests, since there are too many.
-    `unchecked` says why values in a store were not looked at at all; empty if there are none.
+    `published`, `created` and `mended` are repairs; `problems` need a person. `waiting` maps
+    waiting tasks to their edges, at most WAITING_MAX tasks; `takers` does so for tasks that take
+    failures. `shut` lists the tasks, or the plan itself, that need a repair which an access list
+    forbids to this client; `problems` names them, too. `unreferenced` are the blobs in the store
+    that nothing needs, `deleted` the blobs that the check deleted. `unread` counts the blobs that
+    were not compared with their digests, because there are too many. `unchecked` is empty, or says
+    why the check looked at no value in a store.
     """
 
     tasks: int = 0
@@ -147,11 +147,11 @@ def _check_ended(
 
 @dataclass(slots=True)
 class _Found:
-    """What a walk over the tasks of a plan has found: as numbers, for they may be very many.
+    """What a walk over the tasks of a plan has found. Tasks are numbers: there may be very many.
 
     `suspects` wait for nothing, `torn` lack a `dep-`, an argument or `ready`. `loose` says how many
-    more `dep-` a task has than `prov-` lead to it. `nowhere` are the paths of `prov-` that lead to
-    no task, `limits` those that tasks name.
+    more `dep-` each task has than there are `prov-` that lead to it. `nowhere` are the paths of
+    `prov-` that lead to no task, `limits` the limits that tasks name.
     """
 
     tasks: array[int]
@@ -179,7 +179,7 @@ def _check_tasks(mender: Mender, tasks: array[int], report: Report) -> Step[None
     yield from report_gates(mender)
     yield from mend_limits(mender, found.limits)
     yield from mend_places(mender, lost[:TORN_MAX])
-    # First those whose edge has one end only: K may also count an arrival that fills no position.
+    # Tasks with a one-ended edge first: in `torn`, K may count an arrival that fills no position.
     torn = array("Q", (task for task, count in zip(tasks, found.loose, strict=True) if count))
     torn.extend(found.torn)
     yield from mend_edges(mender, sorted(set(torn[:TORN_MAX])), found.nowhere)
@@ -208,13 +208,13 @@ def _walk(plan_path: str, batch: list[str], found: _Found, report: Report) -> St
 
 
 def _is_forged(path: str) -> Step[bool]:
-    """Whether that znode is not sealed for its place: nothing is concluded from it."""
+    """Whether the znode is not sealed for its place, so that nothing may be concluded from it."""
     node = yield ReadData(path)
     return node is not None and isinstance(node.data, Unproven)
 
 
 def _deliver_failures(paths: Paths, plan: str, report: Report) -> Step[None]:
-    """Let failures of dead tasks go along edges that were added just before they died."""
+    """Send failures of dead tasks along edges that were added just before the tasks died."""
     plan_path, takers = paths.plan(plan), report.takers
     if report.waiting and report.waiting != takers:
         node, dead = yield ReadMany([ReadData(plan_path), ReadData(f"{plan_path}/dead")])
@@ -258,14 +258,14 @@ def _not_repaired(plan_path: str, answer: Refused, report: Report) -> Step[None]
     """Leave what others changed meanwhile to the next check; report a missing right."""
     if not (yield from cleared(plan_path, answer)) and answer.reason is Reason.NO_AUTH:
         report.shut.append(plan_path)
-        report.problems.append(f"the znodes that zkplan needs cannot be put right: {answer.why}")
+        report.problems.append(f"the znodes that the plan needs cannot be put back: {answer.why}")
 
 
 def _leave_index(plan_path: str, report: Report) -> Step[None]:
-    """Delete an index entry that somebody has made for a plan that is done, which stays done."""
+    """Delete an index entry that somebody made for a plan that is done. The plan stays done."""
     entry_path = active_entry(plan_path)
     if (yield ReadData(entry_path)) is not None:
-        # S14: it may be retried meanwhile.
+        # S14: the plan may be retried meanwhile.
         answer = yield Multi([Check(f"{plan_path}/done"), Delete(entry_path)])
         if not isinstance(answer, Applied):
             yield from _not_repaired(plan_path, answer, report)
@@ -274,7 +274,7 @@ def _leave_index(plan_path: str, report: Report) -> Step[None]:
 def _inspect(
     report: Report, suspects: array[int], name: str, ready: Node | None, children: list[str]
 ) -> bool:
-    """Note what is to be done about a task. Returns whether one of its edges or arguments, or its
+    """Note what to do about a task. Returns whether one of its edges or arguments, or its
     `ready`, is missing."""
     if ready is None:
         return True
@@ -298,12 +298,12 @@ def _inspect(
 
 
 def _read_edges(plan_path: str, edges: list[tuple[str, str]], found: _Found) -> Step[None]:
-    """Note the dependents of each task: which it feeds, and that one more end leads there."""
+    """Note for each edge that one more `prov-` leads to its dependent, or leads nowhere."""
     for start in range(0, len(edges), READS_PER_REQUEST):
         chunk = edges[start : start + READS_PER_REQUEST]
         nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
         for (name, prov), node in zip(chunk, nodes, strict=True):
-            # One that is not sealed leads nowhere: its task fails, and `check_seals` reports it.
+            # An unsealed `prov-` leads nowhere: its task fails, and `check_seals` reports it.
             if node is not None and not isinstance(node.data, Unproven):
                 at = node.data.find(b"task-")
                 fed = parse_task(node.data[at : at + 15].decode(errors="replace"))
@@ -318,7 +318,7 @@ def _read_edges(plan_path: str, edges: list[tuple[str, str]], found: _Found) -> 
 
 def _publish_forgotten(mender: Mender, name: str, report: Report) -> Step[bool]:
     """Publish a complete task that is in no index. The compare-and-set from K to K+1 lets only one
-    win.
+    client win.
 
     Returns False if the task was published before: somebody has deleted its place.
     """
@@ -337,7 +337,7 @@ def _publish_forgotten(mender: Mender, name: str, report: Report) -> Step[bool]:
         yield from make_queues(plan_path, [queue])
         answer = yield Multi(
             [
-                # A plan without it takes no more tasks.
+                # A plan without `add-count` takes no more tasks.
                 Check(f"{plan_path}/add-count"),
                 SetData(f"{plan_path}/{name}/ready", ready.data, k),
                 Create(entry_path(plan_path, queue, entry)),
@@ -349,6 +349,6 @@ def _publish_forgotten(mender: Mender, name: str, report: Report) -> Step[bool]:
                 report.problems.append(
                     f"{name}: can be run, but is in no index and cannot be put there: {answer.why}"
                 )
-            return True  # published or finished meanwhile, or as it was
+            return True  # published or finished meanwhile, or left as it was
     report.published.append(name)
     return True

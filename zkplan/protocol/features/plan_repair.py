@@ -71,8 +71,8 @@ class Mended(Protocol):
 
 
 class Mender:
-    """Mends one plan while that takes tasks, or only reports what it would mend. With `ended`, the
-    version of its `ready`, it mends a plan that has ended, until that is retried or removed."""
+    """Mends one plan while the plan takes tasks, or only reports what it would mend. With `ended`,
+    the version of `ready`, it mends an ended plan until the plan is retried or removed."""
 
     def __init__(
         self, paths: Paths, plan: str, repair: bool, report: Mended, ended: int | None = None
@@ -108,7 +108,7 @@ class Mender:
 
 
 def mend_indexes(mender: Mender, children: set[str]) -> Step[None]:
-    """Put back the key of the plan. `children` are those of its znode."""
+    """Put back the key of the plan. `children` are the children of its znode."""
     plan_path = mender.plan_path
     if "ready" not in children:
         node = yield ReadData(f"{mender.paths.active}/{mender.plan}")
@@ -145,7 +145,7 @@ def mend_ended(mender: Mender, tasks: array[int]) -> Step[None]:
 
 
 def mend_limits(mender: Mender, names: Iterable[str]) -> Step[None]:
-    """Report those of these limits that are gone, and make that of the plan anew."""
+    """Report the limits in `names` that are gone, and put back the plan's own limit."""
     for name in sorted(names):
         path = limit_path(mender.paths.root, mender.plan, name)
         if (yield ReadData(path)) is not None:
@@ -160,7 +160,7 @@ def mend_limits(mender: Mender, names: Iterable[str]) -> Step[None]:
         running = (yield from placed(mender.paths, mender.plan)).values()
         if not size or any(place.state == "running" for place in running):
             # S11: the permits of its claims are gone, and would be given out once more.
-            mender.report(path, "is missing: it is made anew once no task of the plan runs")
+            mender.report(path, "is missing: a check puts it back once no task of the plan runs")
         else:
             yield from mender.put(path, "was gone", [Create(path, b"%d" % size)])
 
@@ -174,7 +174,7 @@ def report_gates(mender: Mender) -> Step[None]:
     for path, node in zip(paths, nodes, strict=True):
         if node is None:
             name = path.partition("/")[0]
-            mender.report(path, f"is missing, so nobody opens this gate: skip {name}, or cancel it")
+            mender.report(path, f"is missing, so this gate stays shut: skip {name}, or cancel it")
 
 
 def mend_left(mender: Mender, tasks: array[int]) -> Step[None]:
@@ -224,7 +224,7 @@ def _put_back(mender: Mender, name: str, path: str, node: Node) -> Step[None]:
     entry, ops = Entry(RANK, number, n + 1, 0), untouched(path, node)
     if "owner" in children:
         ops.append(Delete(f"{path}/owner"))
-    # S11: `untouched` proves that nobody else has freed them since.
+    # S11: `untouched` proves that no other client has freed the permits since.
     permits = yield from left_permits(mender.paths, mender.plan, number, queue)
     ops += map(Delete, permits)
     if mender.has_ended or (outcome is not None and "result" not in children):
@@ -274,7 +274,7 @@ class _Torn(NamedTuple):
     ready: Node | None
     children: frozenset[str]
     sources: list[str]
-    #: By its `dep-`, the other end of each edge.
+    #: The other end of each edge, by the path of its `dep-`.
     ends: dict[str, tuple[str, Edge]]
     #: The sources that exist, as they were before their children were read.
     standing: dict[str, Node]
@@ -317,7 +317,7 @@ def _read_torn(mender: Mender, name: str) -> Step[_Torn | None]:
     if node is None or children is None or "incomplete" in children:
         return None
     if isinstance(node.data, Unproven):
-        return None  # it fails where it runs, and `values.check_seals` reports it
+        return None  # it fails when it runs, and `values.check_seals` reports it
     positions = len(sources_in(node.data)) // SOURCE_BYTES
     sources = sources_of(node.data, positions)
     at = [f"{mender.plan_path}/task-{source}" for source in dict.fromkeys(sources)]
@@ -339,7 +339,7 @@ def _read_torn(mender: Mender, name: str) -> Step[_Torn | None]:
 
 
 def _mend_end(mender: Mender, torn: _Torn, count: Node, dep: str, source: str) -> Step[None]:
-    """Mend a `dep-` without its `prov-`: make that anew, or deliver the kept result of its
+    """Mend a `dep-` without its `prov-`: put back the `prov-`, or deliver the kept result of the
     source."""
     plan_path, ready = mender.plan_path, f"{torn.path}/ready"
     same: list[Op] = [Check(f"{torn.path}/{dep}"), Check(ready, count.version)]
@@ -371,7 +371,7 @@ def _mend_end(mender: Mender, torn: _Torn, count: Node, dep: str, source: str) -
 
 
 def _mend_start(mender: Mender, torn: _Torn, count: Node, position: int, source: str) -> Step[None]:
-    """Mend a position without `dep-` and argument: make the `dep-` anew if its `prov-` exists."""
+    """Mend a position without `dep-` and argument: put back the `dep-` if its `prov-` exists."""
     dep, arg = f"{torn.path}/dep-{position:010d}", f"{torn.path}/arg-{position:010d}"
     end = torn.ends.get(dep)
     if end is None:
@@ -385,7 +385,7 @@ def _mend_start(mender: Mender, torn: _Torn, count: Node, position: int, source:
 
 
 def _mend_ready(mender: Mender, torn: _Torn) -> Step[None]:
-    """Make `ready` anew, with a version that counts the edges arrived."""
+    """Put back `ready`, with a version that counts the edges that have arrived."""
     path, number = f"{torn.path}/ready", torn.name[5:]
     place = (yield from placed(mender.paths, mender.plan)).get(number)
     if place is not None:
@@ -401,7 +401,7 @@ def _mend_ready(mender: Mender, torn: _Torn) -> Step[None]:
         mender.report(torn.name, "has no `ready`, so it is not fully defined")
         return
     k, data = edges[0].k, ready_to_bytes(edges[0].k, edges[0].queue)
-    # No edge has arrived since: it would make a child.
+    # No edge has arrived since: an arrival would make a child.
     ops = [*untouched(torn.path, torn.node), Create(path, data)]
     ops += [SetData(path, data) for _ in range(k - len(deps))]
     yield from mender.put(f"{torn.name}/ready", "was gone", ops)

@@ -36,8 +36,8 @@ REMOVALS_MAX = 100
 def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
     """Cancel the plan, then delete it task by task. Returns the number of tasks deleted.
 
-    `end` identifies the end of a plan: the CZXID of `done`, or 0 if it is cancelled. A plan that
-    runs again or has ended again since then stays, and None is returned.
+    `end` identifies the end of a plan: the CZXID of `done`, or 0 if it is cancelled. If the
+    plan runs again, or has ended again since, it stays, and this returns None.
 
     If this is interrupted, the plan is cancelled and can be removed again. `add-count` is deleted
     first, so that no task is added, and `ready` last, so that no task is claimed.
@@ -60,7 +60,7 @@ def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
         raise too_busy(f"removing {plan_path}")
     yield from remove_waiting(plan_path)
     yield from remove_own_limit(plan_path)
-    # Somebody else made the first one after the plan had ended.
+    # The first exists only if somebody made it after the plan had ended.
     yield from delete_all([active_entry(plan_path), failed_entry(plan_path)])
     for _ in range(REMOVALS_MAX):
         # `done` is deleted with `ready`: a scan would put a plan that is ready and not done into
@@ -88,7 +88,7 @@ def remove(plan_path: str, end: int | None = None) -> Step[int | None]:
 
 
 def _end_for_good(plan_path: str, end: int | None) -> Step[bool]:
-    """Cancel the plan, also one that is done with failures, so that no retry runs it again. Returns
+    """Cancel the plan, even if it is done with failures, so that no retry runs it again. Returns
     False for a plan that stays, see `remove`.
     """
     paths = [plan_path, *(f"{plan_path}/{name}" for name in ("ready", "done", "dead"))]
@@ -122,8 +122,8 @@ def _end_for_good(plan_path: str, end: int | None) -> Step[bool]:
 
 
 def _remove_history(path: str) -> Step[None]:
-    # First, so that it does not record tasks as gone whose results still exist. A worker that ends
-    # a claim meanwhile adds to it, which refuses the deletion.
+    # The history goes first, so that it does not record tasks as gone whose results still exist. A
+    # worker that ends a claim meanwhile adds to the history, which refuses the deletion.
     for _ in range(REMOVALS_MAX):
         if (yield from delete_all([path])) or (yield ReadChildren(path)) is None:
             return
@@ -131,8 +131,8 @@ def _remove_history(path: str) -> Step[None]:
 
 
 def delete_all(paths: Sequence[str], held: str = "") -> Step[int]:
-    """Delete these znodes with their children, but of `held` only the children. Returns how many
-    were deleted. The next round deletes what others change meanwhile. Raises TransactionRejected.
+    """Delete `paths` with their children, but of `held` only the children. Returns how many paths
+    it deleted. The next round deletes what others change meanwhile. Raises TransactionRejected.
     """
     children = yield ReadMany([ReadChildren(path) for path in paths])
     doomed: list[str] = []

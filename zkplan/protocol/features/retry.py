@@ -1,4 +1,4 @@
-"""Run again what failed: one dead task, or all of a plan that has ended."""
+"""Run failed tasks again: one dead task, or all failed tasks of a plan that has ended."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     if letter.n < 0:
         # Without the N of its last claim, the name of an entry might come back (S8).
         raise PayloadUndecodable(
-            f"task {task} of {plan_path} cannot be retried: {letter.error}; it must be added anew"
+            f"task {task} of {plan_path} cannot be retried: {letter.error}; add it again"
         )
     if cut is not None:
         raise TaskError(
             task,
             f"task {task} of {plan_path} was cancelled while it waited for others, so it lacks "
-            "their results and cannot be retried: skip it, or add it anew",
+            "their results and cannot be retried: skip it, or add it again",
         )
     place = Place("dead", "", letter.rank, letter.n, queue=letter.queue)
     place = place._replace(has_outcome=outcome is not None)
@@ -121,20 +121,20 @@ def run_now(plan_path: str, place: Place) -> Step[bool]:
     return answer.repeated or is_applied(answer, f"retrying {name} of {plan_path}")
 
 
-# ---- Reopen: run again what failed in a plan that has ended (`on_failure="cascade"`).
+# ---- Reopen: run the failed tasks of a plan that has ended again (`on_failure="cascade"`).
 #
 # Tasks whose failures cascaded stay in the tree, dead, with their arguments. To reopen the plan,
-# each of them waits again for those of its arguments that come from another of them, and keeps the
-# others. Then `done` is deleted.
+# each dead task waits again for the arguments that come from other dead tasks, and keeps its other
+# arguments. Then `done` is deleted.
 #
-# A small plan takes one transaction. For a larger one the first transaction pauses the plan, which
-# is still done, so nothing of it can be claimed, and each later one checks the version of `ready`.
-# If the caller dies in between, the next call goes on.
+# A small plan takes one transaction. For a larger plan, the first transaction pauses the plan,
+# which is still done, so that no task can be claimed. Each later transaction checks the version of
+# `ready`. If the caller dies in between, the next call goes on.
 
 
-#: Tasks that are read in one batch.
+#: How many tasks one batch reads.
 TASKS_PER_BATCH = 300
-#: The reason of that pause.
+#: The reason for the pause of a plan that is being reopened.
 UNDER_WAY = "a retry puts its failed tasks back"
 
 
@@ -148,7 +148,7 @@ class _Ended(NamedTuple):
 
 @dataclass(slots=True)
 class _Task:
-    """A task of such a plan. Without a `letter` an earlier call has put it back."""
+    """A task of a plan that is done. Without a `letter`, an earlier call has put it back."""
 
     number: str
     letter: Dead | None
@@ -162,18 +162,18 @@ class _Task:
 
     @property
     def can_run(self) -> bool:
-        """Whether it has its arguments or can get them again: not if an operator has cut it."""
+        """Whether the task has its arguments or can get them again, so no operator has cut it."""
         return self.letter is None or (self.letter.n >= 0 and CUT not in self.names)
 
 
 def reopen(plan_path: str, now: float) -> Step[int]:
-    """Run again what failed in a plan that is done. Returns how many tasks run again.
+    """Run the failed tasks of a plan that is done again. Returns how many tasks run again.
 
-    A task that was cancelled before it had all its arguments cannot run again, nor can what failed
-    by it. `now` is in wall-clock seconds since 1970. Raises PlanNotFound, PlanCancelled for a plan
-    that is being removed, PlanError for one that is not done, whose deadline has passed or that
-    somebody else retries at this moment, PayloadUndecodable if the plan cannot be read here, and
-    TransactionRejected.
+    A task that was cancelled before it had all its arguments cannot run again, nor can tasks that
+    failed because of it. `now` is in wall-clock seconds since 1970. Raises PlanNotFound,
+    PlanCancelled for a plan that is being removed, PlanError for one that is not done, whose
+    deadline has passed or that somebody else retries at this moment, PayloadUndecodable if the plan
+    cannot be read here, and TransactionRejected.
     """
     for _ in range(REFUSALS_MAX):
         found = yield from _read_plan(plan_path, now)
@@ -181,7 +181,7 @@ def reopen(plan_path: str, now: float) -> Step[int]:
         if not again:
             return 0
         if any("gate" in task.names for task in again):
-            yield from ensure(f"{plan_path.rpartition('/')[0]}/gates")  # an import has not made it
+            yield from ensure(f"{plan_path.rpartition('/')[0]}/gates")  # an import makes none
         failpoints.reach("reopen.read")
         ops = [op for task in again for piece in _pieces(plan_path, task) for op in piece]
         if len(ops) <= GROUP_OPS_MAX:
@@ -210,7 +210,7 @@ def _read_plan(plan_path: str, now: float) -> Step[_Ended]:
     require_proven(done.data)
     require_opened(f"{plan_path}/ready", ready.data)
     if control_from_bytes(ready.data) == "cancelled":
-        raise PlanCancelled(plan_path, f"{plan_path} is being removed: nothing of it runs again")
+        raise PlanCancelled(plan_path, f"{plan_path} is being removed: its tasks do not run again")
     record = readable_record(plan.data)
     if record is not None and record.deadline is not None and record.deadline <= now:
         raise PlanError(
@@ -258,8 +258,8 @@ def _is_position(name: str) -> bool:
 
 
 def _choose(standing: list[_Task]) -> list[_Task]:
-    """The tasks that run again, with the positions at which they wait: all tasks that exist have
-    failed, so their arguments from such tasks are failures."""
+    """The tasks that run again, with the positions at which they wait. All tasks that still exist
+    have failed, so an argument that came from such a task is a failure."""
     by_number = {task.number: task for task in standing}
     feeds: dict[str, list[_Task]] = {}
     for task in standing:
@@ -285,13 +285,13 @@ def _choose(standing: list[_Task]) -> list[_Task]:
 
 
 def _pieces(plan_path: str, task: _Task) -> Iterator[list[Op]]:
-    """Put a task back, in pieces: after each of them another call could go on. The last one deletes
+    """Put a task back, in pieces: after each piece another call could go on. The last piece deletes
     the dead letter."""
     letter = task.letter
     if letter is None:
         return
     path = f"{plan_path}/task-{task.number}"
-    # Its version counts arrivals and never goes back, so K grows by the edges that are open again.
+    # The version counts arrivals and never goes back, so K grows by the edges that are open again.
     k, n = task.version + 1 + len(task.waits), letter.n + 1
     for position in task.waits:
         if f"dep-{position:010d}" not in task.names:
@@ -321,7 +321,7 @@ def _pieces(plan_path: str, task: _Task) -> Iterator[list[Op]]:
 
 
 def _reopened(plan_path: str, task: _Task, position: int, edge: Edge) -> list[Op]:
-    """Replace a failure by the edge along which it came."""
+    """Replace a failure with the edge along which it came."""
     path, source = f"{plan_path}/task-{task.number}", task.sources[position]
     return [
         Delete(f"{path}/arg-{position:010d}"),

@@ -44,7 +44,7 @@ Overlap = Literal["skip", "queue", "cancel_previous", "allow"]
 CatchUp = Literal["latest", "all", "none"]
 OVERLAPS: tuple[Overlap, ...] = ("skip", "queue", "cancel_previous", "allow")
 CATCH_UPS: tuple[CatchUp, ...] = ("latest", "all", "none")
-#: The end of the years that a date can have.
+#: The latest time that a date can hold.
 TIME_MS_MAX = 250_000_000_000_000
 #: How many of the last firings a schedule remembers.
 FIRED_MAX = 20
@@ -54,7 +54,7 @@ class Firing(NamedTuple):
     """The outcome of one due time. Times are wall-clock milliseconds of the server.
 
     `plan` is the number of its plan, or empty. `how` is `fired`, `triggered`, or why it was
-    skipped. `worker` did it.
+    skipped. `worker` is the worker that handled it, or `hand` for a person.
     """
 
     due_ms: int
@@ -107,7 +107,7 @@ class Definition:
                 builder=str(value["builder"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise PayloadUndecodable(f"a schedule makes no sense: {error!r}") from None
+            raise PayloadUndecodable(f"the record of a schedule is damaged: {error!r}") from None
 
 
 class Upcoming(NamedTuple):
@@ -142,7 +142,7 @@ def _firing(value: Sequence[Any]) -> Firing:
 
 
 def _time_ms(value: Any) -> int:
-    """Wall-clock milliseconds, within the years that a date can have."""
+    """Wall-clock milliseconds that a date can hold. Raises ValueError for others."""
     if not 0 <= value < TIME_MS_MAX:
         raise ValueError(f"no time: {value!r:.50}")
     return int(value)
@@ -194,7 +194,7 @@ def read_schedule(paths: Paths, name: str) -> Step[Schedule]:
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Errors of the block name the znode."""
+    """Let errors of the block name the znode at `path`."""
     try:
         yield
     except PayloadUndecodable as error:
@@ -209,7 +209,7 @@ def _schedule(path: str, definition: Definition, node: Node) -> Schedule:
 
 
 def reread(schedule: Schedule) -> Step[Schedule | None]:
-    """The schedule with its present next time; None if it was changed or removed."""
+    """The schedule with its current next time; None if it was changed or removed."""
     node = yield ReadData(schedule.next_path)
     return None if node is None else _schedule(schedule.path, schedule.definition, node)
 
@@ -231,8 +231,8 @@ def put_schedule(
     """Add a schedule, or change the `old` one and keep its last firings. Returns False if somebody
     else has changed it since.
 
-    Its next time is made paused, and resumed with the next version: with sealing keys, a first
-    version or an earlier time that somebody puts back fires nothing.
+    The next time is created paused, and a second write resumes the schedule: with sealing keys, a
+    first version or an earlier time that somebody puts back fires nothing.
     """
     path = f"{paths.schedules}/{definition.name}"
     upcoming = Upcoming(due_ms)
@@ -257,7 +257,7 @@ def put_schedule(
 
 
 def set_next(paths: Paths, schedule: Schedule, upcoming: Upcoming) -> Step[bool]:
-    """Pause or resume it. Returns False if its next time has changed since."""
+    """Pause or resume a schedule. Returns False if its next time has changed since."""
     ops = [
         SetData(paths.schedules),
         SetData(schedule.next_path, upcoming.to_bytes(), schedule.version),
@@ -266,7 +266,7 @@ def set_next(paths: Paths, schedule: Schedule, upcoming: Upcoming) -> Step[bool]
 
 
 def remove_schedule(paths: Paths, schedule: Schedule) -> Step[bool]:
-    """Delete it. Its plans stay. Returns False if its next time has changed since."""
+    """Delete a schedule. Its plans stay. Returns False if its next time has changed since."""
     ops: list[Op] = [SetData(paths.schedules), Delete(schedule.next_path, schedule.version)]
     return (yield from _applied(f"removing {schedule.path}", [*ops, Delete(schedule.path)]))
 
@@ -286,8 +286,8 @@ def fire(
 ) -> Step[Schedule | None]:
     """Create the plan of a due time, ready, with the builder's task, and move the next time.
 
-    The key of `record` names the due time: if a plan has it already, that is the plan. Returns the
-    schedule after that; None if somebody else has changed it since it was read.
+    The key of `record` names the due time: a plan that has this key already is the plan of the due
+    time. Returns the schedule after the change; None if somebody else changed it since it was read.
     """
     definition = schedule.definition
     give_key = key_ops(paths, record.key, None)
@@ -350,13 +350,13 @@ def goes_on(paths: Paths, number: str) -> Step[bool]:
 # ---- Compute which due time is fired, and the record of its plan, without requests.
 
 
-#: With catch_up="none", a due time is missed after that many seconds.
+#: With catch_up="none", a due time is missed after this many seconds.
 MISSED_S = 60.0
 
 
 class Turn(NamedTuple):
-    """The due time to fire, None if all were missed; the next one; and the first one that is
-    skipped, if any."""
+    """The due time to fire, None if all were missed; the next due time; and the first skipped due
+    time, if any."""
 
     fire_ms: int | None
     next_ms: int

@@ -36,7 +36,7 @@ from .limits import left_permits
 
 #: The rank of a task that has none in any record.
 RANK = "5000"
-#: How far N is raised where the znode that had it is gone: no task is claimed so often.
+#: How far N is raised if the znode that had it is gone: no task is claimed this often.
 N_LOST = 1_000_000
 
 
@@ -51,11 +51,11 @@ class Place(NamedTuple):
 
     `find_place` reads more. There `state` may also be `waiting` (for edges), `complete` (all edges
     have arrived, and it is not published yet) or `lost`: somebody has deleted the znode that said
-    where it stands, and `node` is the task as it was read before. `edges` are both ends of what a
-    waiting task waits for, `torn` the `dep-` of those whose other end somebody has deleted;
-    `version` and `k` are those of its `ready`. `data` is that of a delayed entry. `permits` are the
-    paths of those that a claim holds or has left behind. `cascaded`: it is dead, and its failure
-    has gone to all that depend on it, so only the retry of its plan takes that back.
+    where the task stands, and `node` is the task as it was read before. `edges` has both ends of
+    each edge that a waiting task waits for, `torn` the `dep-` of each edge whose other end somebody
+    has deleted; `version` and `k` are from its `ready`. `data` is the data of a delayed entry.
+    `permits` are the paths of the permits that a claim holds or has left behind. `cascaded`: the
+    task is dead, and its failure has gone to its dependents: only a retry of the plan undoes that.
     """
 
     state: str = ""
@@ -84,7 +84,7 @@ class Place(NamedTuple):
         return self.n + 1
 
 
-#: By the numbers of plan and task.
+#: Places by the numbers of plan and task.
 TaskPlaces = dict[tuple[str, str], Place]
 #: The place of a task that is in no index.
 NOWHERE = Place()
@@ -121,8 +121,8 @@ def read_places(paths: Paths, plans: Sequence[str], strict: bool | None = None) 
     """The places of all tasks of these plans that are in an index, in a few reads.
 
     The indexes are read in the order in which tasks move, claims last: a task that is claimed
-    meanwhile counts as claimed. One that moves the other way may be missing. `strict` is for what
-    the plans themselves hold: see ReadMany.
+    meanwhile counts as claimed. A task that moves the other way may be missing. `strict` (see
+    ReadMany) is for the reads below the plans themselves.
     """
     found = yield from read_unclaimed(paths, plans, strict)
     wanted = set(plans)
@@ -137,7 +137,7 @@ def read_places(paths: Paths, plans: Sequence[str], strict: bool | None = None) 
 def read_unclaimed(
     paths: Paths, plans: Sequence[str], strict: bool | None = None
 ) -> Step[TaskPlaces]:
-    """The same without the claims: a task that is claimed may still seem runnable."""
+    """As `read_places`, but without the claims: a claimed task may still seem runnable."""
     wanted, found = set(plans), TaskPlaces()
     delayed, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
     for name in delayed or ():
@@ -186,8 +186,8 @@ def _add_dead_and_runnable(
 
 
 def unplaced(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
-    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, gated, runnable or
-    dead.
+    """Find those of the sorted numbers `tasks` that are in no index: neither claimed, delayed,
+    gated, runnable nor dead.
 
     The indexes are read in the order in which tasks move, from the claims on. So a task that is not
     claimed meanwhile is seen wherever it stands (see `interference.untouched`).
@@ -201,7 +201,7 @@ def unplaced(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
             if at is not None:
                 seen[at] = 1
 
-    for _ in range(2):  # most of those that are claimed meanwhile are seen then
+    for _ in range(2):  # the second pass sees most tasks that are claimed meanwhile
         claims = [parse_claim(name) for _, name in (yield from names_on_claims_nodes(paths))]
         note(claim.task for claim in claims if claim is not None and claim.plan == plan)
         gates, later = yield ReadMany([ReadChildren(paths.gates), ReadChildren(paths.delayed)])
@@ -237,7 +237,7 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
         _refuse(plan_path, task, root, control, node)
         if node is None or result is not None:
             return None
-        # Without `dead`, which somebody deleted by hand, nothing may end here.
+        # If somebody deleted `dead` by hand, whether the task is dead is not known.
         if incomplete is not None or graves is None:
             raise _undefined(task, path)
         if stood is not None:
@@ -261,7 +261,7 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
             return Place("complete", f"{path}/ready", n=n, version=k, k=k, queue=queue)
         if ready.version < k:
             found = yield from _waiting(plan_path, path, task, ready)
-            # Edges that are torn may be moved at this moment: then they are whole the next time.
+            # A torn edge may just be moving: then it is whole on the next try.
             if found is not None and (len(found.edges) == k - found.version or found == before):
                 return found
             before = found
@@ -304,15 +304,15 @@ def _lost(paths: Paths, plan: str, task: str, node: Node, ready: Node) -> Step[P
 def last_n(task_path: str) -> Step[int]:
     """The number of the last claim of a task that waits or is complete; -1 if it had none.
 
-    It had one if it has failed and waits again: `retry-N` names it.
+    A task that failed and waits again had one: `retry-N` names it.
     """
     names = (yield ReadChildren(task_path)) or ()
     return _largest_n(names)
 
 
 def lost_n(task_path: str) -> Step[int]:
-    """A number that no claim or entry of a task has had, although the znode with its last one is
-    gone (S8). Who puts the task back makes `retry-N` of it, so that the next one is larger."""
+    """An N that no claim or entry of a task has had, although the znode with its last N is gone
+    (S8). Whoever puts the task back creates `retry-N` with it, so that the next N is larger."""
     owner, names = yield ReadMany([ReadData(f"{task_path}/owner"), ReadChildren(task_path)])
     named = owner.data.decode(errors="replace").rpartition(" ")[2] if owner is not None else ""
     largest = _largest_n(names or ())
@@ -349,7 +349,7 @@ def _refuse(
 
 
 def _complete(place: Place, node: Node, has_owner: bool, has_outcome: bool) -> Place:
-    """`place` with what its znode says."""
+    """`place`, completed by what its znode says."""
     if place.state == "running":
         facts = claim_facts(node.data)
         rank, a, queue = facts.rank, facts.a, facts.queue
@@ -358,16 +358,16 @@ def _complete(place: Place, node: Node, has_owner: bool, has_outcome: bool) -> P
         letter = Dead.from_bytes(node.data)
         if letter.n < 0:
             # Without the number of its last claim, a runnable name might come back.
-            raise PayloadUndecodable(f"{place.path}: {letter.error}; its task must be added anew")
+            raise PayloadUndecodable(f"{place.path}: {letter.error}; add its task again")
         rank, n, queue = letter.rank, letter.n, letter.queue
         return place._replace(rank=rank, n=n, queue=queue, has_outcome=has_outcome)
     return place._replace(data=node.data)
 
 
 def _waiting(plan_path: str, path: str, task: str, ready: Node) -> Step[Place | None]:
-    """The place of a task that waits: `dep-`, `prov-` and its record, of each edge that is open.
+    """The place of a waiting task, with the `dep-`, the `prov-` and the record of each open edge.
 
-    None if edges come or go meanwhile. Raises TaskError where the other end is not known.
+    None if edges come or go meanwhile. Raises TaskError if a `dep-` does not name its source.
     """
     names = yield ReadChildren(path)
     deps = [f"{path}/{name}" for name in sorted(names or ()) if name.startswith("dep-")]
@@ -378,8 +378,8 @@ def _waiting(plan_path: str, path: str, task: str, ready: Node) -> Step[Place | 
     if None in sources:
         raise TaskError(
             task,
-            f"{path}: a `dep-` of it does not name the task that it waits for, so somebody changed "
-            "it by hand: nothing was changed",
+            f"{path} has a `dep-` that does not name the task to wait for, so somebody changed it "
+            "by hand: nothing was changed",
         )
     at_sources = [f"{plan_path}/task-{source}" for source in dict.fromkeys(sources)]
     listed = yield from read_all([ReadChildren(source) for source in at_sources])
@@ -406,7 +406,7 @@ def _waiting(plan_path: str, path: str, task: str, ready: Node) -> Step[Place | 
 def ends_at(
     task: str, path: str, provs: list[str], records: list[Node | None]
 ) -> Iterator[tuple[str, tuple[str, Edge]]]:
-    """Those of `provs` that lead to the task at `path`, with their records, each by its `dep-`."""
+    """For each of `provs` that leads to the task at `path`: its `dep-`, itself and its record."""
     for prov, node in zip(provs, records, strict=True):
         if node is None:
             continue
@@ -419,6 +419,6 @@ def ends_at(
 
 
 def place_of(tasks: array[int], number: int) -> int | None:
-    """The index of that number in the sorted numbers; None if it is not there."""
+    """The index of `number` in the sorted `tasks`; None if it is not there."""
     at = bisect_left(tasks, number)
     return at if at < len(tasks) and tasks[at] == number else None

@@ -53,7 +53,7 @@ from .update_changes import (
     weight_of,
 )
 
-#: What one transaction carries, by bounds from above.
+#: The most that one transaction carries, by upper bounds of its size.
 OPS_MAX, BYTES_MAX = 4 * GROUP_OPS_MAX, 2 * GROUP_BYTES_MAX
 _PENDING, _ADDS = -2, -3
 
@@ -70,9 +70,10 @@ class Mark(NamedTuple):
 class Updated(NamedTuple):
     """The result of an update.
 
-    `against`: nothing was written, for these reasons. `numbers` are those of the added tasks, in
-    order. The caller publishes `complete`, which settles `pending`. `repeated`: an earlier request
-    with the same key, for `body`, did it. `worker_gone`: nothing was written, register anew.
+    With `against`, nothing was written, for these reasons. `numbers` are the numbers of the added
+    tasks, in order. The caller publishes `complete`, which settles `pending`. `repeated`: an
+    earlier request with the same key, whose digest is `body`, made the update. `worker_gone`:
+    nothing was written, because the worker must register again.
     """
 
     against: Sequence[Against] = ()
@@ -97,8 +98,8 @@ def find_mark(mark: Mark) -> Step[Updated | None]:
 
 
 class Update:
-    """One update. `changes` name each task once; `adds` are in the order of their edges. `never`
-    are numbers that never were tasks: only a history can distinguish them from finished ones."""
+    """One update. `changes` name each task once; `adds` are in the order of their edges. No task
+    ever had a number in `never`: only a history can tell these from finished tasks."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class Update:
         self._gone: set[str] = set()
 
     def apply(self) -> Step[Updated]:
-        """Apply it, or return everything that is against it.
+        """Apply the update, or return everything that is against it.
 
         Raises PlanNotFound, PlanCancelled, PlanDrained, UpdateTooLarge, ServerFull, and
         TransactionRejected if the tasks move all the time.
@@ -173,7 +174,7 @@ class Update:
     # ---- judging
 
     def judge(self) -> Step[list[Against]]:
-        """Everything that is against it now. Raises PlanNotFound, PlanCancelled, PlanDrained."""
+        """Everything against the update now. Raises PlanNotFound, PlanCancelled, PlanDrained."""
         yield from self._refuse_closed()
         against = yield from self._judge_changes()
         against += yield from self._judge_claims()
@@ -186,7 +187,7 @@ class Update:
             needed.append("add-count")
         nodes = yield ReadMany([ReadData(f"{self._path}/{name}") for name in needed], strict=True)
         if None in nodes:
-            # It returns only if the plan takes tasks by now.
+            # Returns only if the plan takes tasks by now.
             yield from chain.explain_plan()
 
     def _judge_changes(self) -> Step[list[Against]]:
@@ -314,7 +315,7 @@ class Update:
         return draft, lambda results: body.complete(results[before:])
 
     def _learn(self, answer: Refused, owner: int) -> Step[None]:
-        """Read anew what was refused. Everything is judged again in any case."""
+        """Learn from a refusal. In any case `apply` judges everything again."""
         if answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:
             yield from skip_number(self._path)
         if owner < 0:

@@ -1,4 +1,4 @@
-"""The single changes of an update: their demands and their operations."""
+"""The changes of an update: what each demands, and its operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .retry import retry_ops, run_now_ops
 from .task_place import Place, find_place
 
 Verb = Literal["complete", "skip", "cancel", "retry", "move", "check"]
-#: In place of a version.
+#: What a task has in place of a version.
 FINISHED, DECIDED, UNKNOWN, UNDEFINED = "finished", "decided", "unknown", "being defined"
 _STATES: dict[Verb, tuple[str, ...]] = {
     "skip": ("runnable", "delayed", "gated", "running", "dead", "waiting", "complete", "lost"),
@@ -30,8 +30,8 @@ _STATES: dict[Verb, tuple[str, ...]] = {
 class Change:
     """What an update does with an existing task.
 
-    It demands that the version of the task is `expect` or begins with it, unless that is empty. A
-    completion has the `part` of its claim, a skip or a cancel the `sealed` outcome, a move the
+    The version of the task must be `expect` or begin with it, unless `expect` is empty. A
+    completion has the `part` of its claim, a skip or a cancel the `sealed` outcome, a move the new
     `rank`.
     """
 
@@ -44,7 +44,7 @@ class Change:
 
 
 class Against(NamedTuple):
-    """Why an operation cannot be applied: the version that its task has, or `why` in words. `at`
+    """Why a change or an added task cannot be applied: the version `found`, or `why` in words. `at`
     counts the changes, and after them the tasks to add."""
 
     at: int
@@ -98,7 +98,7 @@ def matches(version: str, expect: str) -> bool:
 
 
 def objection(change: Change, found: Found, index: int) -> Against | None:
-    """Why `change` does not fit what was found, if it does not."""
+    """Why `change` cannot be applied to `found`; None if it can."""
     place, version = found.place, version_of(found.place)
     if not matches(version, change.expect):
         return Against(index, version)
@@ -129,7 +129,7 @@ class Meeting:
         self._rank = {each.task: each.rank for each in waiting if each.verb == "move"}
 
     def part(self, part: Part) -> Part:
-        """A cut deletes the edge. A move changes its rank."""
+        """`part` without the edges that a cut deletes, and with the ranks that a move gives."""
         edges = [
             (prov, edge._replace(rank=self._rank.get(edge.task, edge.rank)))
             for prov, edge in part.loaded.edges
@@ -138,7 +138,7 @@ class Meeting:
         return replace(part, loaded=replace(part.loaded, edges=edges))
 
     def place(self, change: Change, place: Place) -> Place:
-        """A move leaves the edges along which the update delivers."""
+        """`place`; for a move, without the edges along which the update delivers."""
         if change.verb != "move":
             return place
         edges = [each for each in place.edges if each[1].rpartition("/")[0] not in self._ending]
@@ -168,10 +168,10 @@ def check_ops(plan_path: str, task: str, place: Place) -> list[Op]:
     path = f"{plan_path}/task-{task}"
     if place.state in ("waiting", "complete"):
         ops: list[Op] = [Check(f"{path}/ready", place.version)]
-        # A move replaces all of its edges.
+        # A move replaces all edges of the task, so a check of one edge is enough.
         return [*ops, Check(place.edges[0][1])] if place.edges else ops
     if place.state == "dead":
-        # It was not retried since: the dead letter of a later death has the same name.
+        # Prove that it was not retried: the dead letter of a later death has the same name.
         witness = f"{path}/retry-{place.n}"
         return [Create(witness), Delete(witness), Check(place.path)]
     return [Check(place.path)]

@@ -38,23 +38,23 @@ from .segments import (
     records_from_bytes,
 )
 
-#: The most bytes of a plan's history in the tree; and if its oldest parts go to a store, which may
-#: be away.
+#: The most bytes of a plan's history in the tree: without a store, and with a store for its oldest
+#: parts, which may be unreachable.
 BYTES_MAX, AWAY_BYTES_MAX = 1024 * 1024, 4 * 1024 * 1024
 #: How many segments one transaction merges, and how many bytes of them.
 SEGMENTS_MAX, SEGMENT_BYTES_MAX = 400, 256 * 1024
 #: Segments with more printed bytes, which may be small when packed, are not merged.
 PRINTED_BYTES_MAX = 8 * 1024 * 1024
-#: A merged znode that unpacks to more than that many times its size counts as larger.
+#: A merged znode that unpacks to more than this many times its size counts as larger.
 UNPACKED_RATIO = 16
-#: A smaller merged znode may be merged once more with what follows.
+#: A smaller merged znode may be merged again with the segments after it.
 FULL_BYTES = 64 * 1024
 
 
 class Cut(NamedTuple):
     """What a history in the tree lacks: how many events, and until when, in seconds since 1970 by
-    the clock of ZooKeeper. `imported`: also all events before its import. `kept` of these events
-    are in the store; `stored` is the last part there, which names the one before it.
+    the clock of ZooKeeper. `imported`: all events before its import, too. `kept` of the events are
+    in the store; `stored` is the last part there, which names the part before it.
     """
 
     events: int = 0
@@ -85,8 +85,8 @@ class Cut(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """A merged znode that is to leave the tree. `cut` and `version` are those of the znode of the
-    history, `events` and `until` what this one adds to the cut."""
+    """A merged znode that must leave the tree. `cut` and `version` belong to the znode of the
+    history; `events` and `until` are what this merged znode adds to the cut."""
 
     span: Span
     data: bytes
@@ -110,8 +110,8 @@ class History(NamedTuple):
 def read_history(plan_path: str, after: int = -1, watch: bool = False) -> Step[History | None]:
     """Read the records after number `after`; None if the plan keeps no history.
 
-    With `watch` the next record wakes the client. The records are those of one moment: if some are
-    merged meanwhile, all are read again.
+    With `watch` the next record wakes the client. The records are a snapshot: if some are merged
+    meanwhile, all are read again.
     """
     path = history_path(plan_path)
     for _ in range(REFUSALS_MAX):
@@ -139,7 +139,7 @@ def compact(plan_path: str, most: int | None = None, has_store: bool = False) ->
     """Merge the segments of a history, and keep it below `most` bytes, or the default. Returns how
     many were merged. `has_store`: the caller moves the oldest part to the store after this.
 
-    Of two workers that do so at the same time one is refused: each deletes what it has read.
+    If two workers merge at the same time, one is refused, as each deletes the segments it has read.
     """
     if most is None:
         most = AWAY_BYTES_MAX if has_store else BYTES_MAX
@@ -161,8 +161,8 @@ def compact(plan_path: str, most: int | None = None, has_store: bool = False) ->
 
 
 def _worth_merging(before: list[Span], count: int) -> list[Span]:
-    """The last merged znodes that are merged once more with `count` new segments: small ones with
-    not many more records. So each record is rewritten a few times, as in a log-structured merge
+    """The last merged znodes to merge again with `count` new segments: small znodes with not many
+    more records. So each record is rewritten only a few times, as in a log-structured merge
     tree."""
     chosen: list[Span] = []
     for span in reversed(before):
@@ -175,7 +175,7 @@ def _worth_merging(before: list[Span], count: int) -> list[Span]:
 
 
 def _merge(path: str, spans: Sequence[Span]) -> Step[int]:
-    """Merge the first consecutive `spans` that can be read. Returns how many."""
+    """Merge the first consecutive `spans` that can be read. Returns how many it merged."""
     nodes = yield from read_all([ReadData(f"{path}/{span.name}") for span in spans])
     chosen, records, size, printed = list[Span](), list[Record](), 0, 0
     for span, node in zip(spans, nodes, strict=True):
@@ -210,7 +210,7 @@ def _bound(plan_path: str, most: int) -> Step[None]:
         if found.cut.stored and most < AWAY_BYTES_MAX:
             most = AWAY_BYTES_MAX  # workers with that store move it there
         elif not (yield from let_go(plan_path, found)):
-            return  # another one does it
+            return  # another client does it
 
 
 def oldest(plan_path: str, most: int | None = None) -> Step[Oldest | None]:
@@ -234,8 +234,8 @@ def oldest(plan_path: str, most: int | None = None) -> Step[Oldest | None]:
 
 
 def let_go(plan_path: str, found: Oldest, stored: str = "") -> Step[bool]:
-    """Delete that znode, which is in the store as `stored`, or nowhere else. Returns False if
-    somebody else has changed the history: then look for the oldest again."""
+    """Delete the oldest znode: the store has it as `stored`, or its events are lost. Returns False
+    if somebody else has changed the history: then look for the oldest again."""
     path, cut = history_path(plan_path), found.cut
     cut = cut._replace(events=cut.events + found.events, until=found.until)
     if stored:
@@ -287,7 +287,7 @@ class StoredHistory:
         return found
 
     def behind(self, earlier: Sequence[tuple[Span, bytes]], cut: Cut) -> StoredHistory:
-        """The same with the data of merged znodes that came before it. `cut` is still missing."""
+        """This history after the `earlier` merged znodes. `cut` is what is still missing then."""
         nodes = [(span, Node(data, 0, 0, 0, 0, 0, 0)) for span, data in earlier]
         return StoredHistory([*nodes, *self._nodes], cut, self.untold, self.damaged)
 
@@ -310,10 +310,10 @@ class StoredHistory:
 def read_histories(
     plan_paths: Sequence[str], since_ms: int = 0
 ) -> Step[list[StoredHistory | None]]:
-    """The histories of these plans; None for a plan that keeps none, or that may not be read.
+    """The histories of these plans; None for a plan without a history, or that may not be read.
 
-    A history without records at `since_ms` or later may be empty. Each is that of one moment, but
-    not all are of the same moment.
+    A history without records at `since_ms` or later may be empty. Each history is a
+    snapshot, but not all are of the same moment.
     """
     found = yield from _read(plan_paths, since_ms)
     for at, plan_path in enumerate(plan_paths):
@@ -321,8 +321,8 @@ def read_histories(
         for _ in range(REFUSALS_MAX):
             if stored is None or not stored.damaged:
                 break
-            # Znodes that were merged or removed meanwhile are not listed any more. Those that are
-            # may not be read.
+            # Znodes that were merged or removed meanwhile are not listed any more. A znode that is
+            # still listed may not be read.
             known = set(stored.damaged)
             (stored,) = yield from _read([plan_path], since_ms)
             if stored is not None and known.issuperset(stored.damaged):

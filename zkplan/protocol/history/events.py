@@ -29,8 +29,8 @@ _CLAIM = re.compile("([^/]*)/([0-9]{10})-([^/]{10})[.]([0-9]+)[.][^/]*").fullmat
 class _Move:
     """The changes of one task in one transaction.
 
-    `left` is the letter of the place that it leaves, `place` its new place; `rank` is that of its
-    edges if they are written anew.
+    `left` is the letter of the place that the task leaves, `place` its new place; `rank` is the
+    rank of its edges if they are replaced.
     """
 
     # Defaults of the class, because most transactions set few of them.
@@ -59,7 +59,7 @@ class _Plan:
         self.moves: dict[str, _Move] = {}
         self.own: list[RawEvent] = []
         self.closed: dict[str, list[str]] = {}
-        #: The size of what each task has delivered.
+        #: The size of the outcome that each task has delivered.
         self.sizes: dict[str, int] = {}
         self.is_untold = False
 
@@ -102,12 +102,12 @@ class EventDeriver:
         self._without = without
 
     def derives_nothing(self, ops: Sequence[Op]) -> bool:
-        """Whether certainly no event follows, because only plans without a history change. It
-        checks the paths that a commit changes, and is much quicker than `events`."""
+        """Whether `ops` surely have no events, as they change only plans without a history. It
+        knows the paths that a commit changes, and is much quicker than `events`."""
         without, cut = self._without, self._cut
         if not without:
             return False
-        #: Prefixes of their paths: most operations are of the same plan as the one before.
+        #: Path prefixes of such plans: most operations change the same plan as the one before.
         found: tuple[str, ...] = ()
         for op in ops:
             path = op.path
@@ -132,10 +132,10 @@ class EventDeriver:
     def events(
         self, ops: Sequence[Op], facts: Mapping[str, Fact], by: str, now: float = 0.0
     ) -> Iterator[tuple[str, list[RawEvent]]]:
-        """The number of each plan that the transaction changes, and its events in order. Events
-        leave out a worker that is `by`. `now` is monotonic."""
+        """The number of each plan that the transaction changes, and its events in order. An event
+        leaves out its worker if that is `by`. `now` is monotonic."""
         plans, without, cut = _Plans(self._without), self._without, self._cut
-        #: Where the number of a task begins and ends, and the name of a child of it.
+        #: Where in a path the number of a task begins and ends, and the name of its child begins.
         begin, end, child = cut + 21, cut + 31, cut + 32
         #: The worker or lease that is proved to be gone; the dependent of the last edge; the task
         #: that lost a `prov-` without a delivery.
@@ -280,7 +280,7 @@ def _in_plan(plan: _Plan, op: Op, rest: str) -> None:
             event += share[:2]
         plan.own.append(event)
     elif first == "done":
-        # Both in one transaction only prove that the plan is not done.
+        # Create and delete in one transaction only prove that the plan is not done.
         if kind is Create:
             plan.own.append(["D"])
         elif kind is Delete and ["D"] in plan.own:
@@ -342,7 +342,7 @@ def _events(plan: _Plan, by: str, gone: str, now: float) -> Iterator[RawEvent]:
             yield _printed(move, move.fact.printed, by)
         event = _event(move, by, gone, now)
         if event is not None:
-            # Leave out defaults at its end: -1, and all that is false except 0.
+            # Leave out defaults at the end of the event: -1, and false values except 0.
             last = event[-1]
             while last == -1 or (not last and last != 0):
                 del event[-1]

@@ -54,13 +54,13 @@ _MERGED = re.compile(rf"{MERGED}([0-9]{{10}})-([0-9]{{10}})\.([0-9]{{1,8}})")
 STORED_PART = re.compile("(history-([0-9]{10})-([0-9]{10})-([0-9]{1,9}))-([0-9a-f]{32})")
 #: The event in place of dropped events, if earlier ones are kept.
 GAP = "G"
-#: The event with what an attempt has printed.
+#: The event with output of an attempt.
 PRINTED = "p"
 
 
 class Record(NamedTuple):
     """The events of one transaction. `number` is its place in the order, `ms` the server's time.
-    `by` did it: the ID of a worker, or a person, a machine and a command."""
+    `by` is its author: the ID of a worker, or a person, a machine and a command."""
 
     number: int
     ms: int
@@ -129,7 +129,7 @@ def records_from_body(span: Span, body: bytes, created_ms: int) -> list[Record]:
 
 
 def gap_to_bytes(number: int, ms: int) -> bytes:
-    """The data of a `merged-` in place of dropped records, the last of which is of `ms`."""
+    """The data of a `merged-` in place of dropped records, the last of which has the time `ms`."""
     return merged_to_bytes([Record(number, ms, "", [[GAP]])])
 
 
@@ -140,7 +140,7 @@ def printed_bytes(records: Sequence[Record]) -> int:
 
 
 def is_printed(event: RawEvent) -> bool:
-    """Whether it is a well-formed event with what an attempt has printed."""
+    """Whether `event` is a well-formed event with the output of an attempt."""
     if event[0] != PRINTED or len(event) < 5:
         return False
     numbers = all(type(each) is int and each >= 0 for each in event[1:4])
@@ -195,16 +195,16 @@ def _parsed(body: bytes) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise PayloadUndecodable(f"a history is not JSON: {error}") from None
     if not isinstance(value, list):
-        raise PayloadUndecodable("a history is no list")
+        raise PayloadUndecodable("a history is not a list")
     return value
 
 
 def _no_number(text: str) -> int:
-    raise ValueError(f"a history has no number {text[:20]}")
+    raise ValueError(f"a history has only whole numbers, not {text[:20]}")
 
 
 def _whole(text: str) -> int:
-    """All numbers of a history are whole, and have the size of times at most."""
+    """Parse a number: all numbers of a history are whole, and no longer than times in ms."""
     if len(text) > DIGITS_MAX:
         raise ValueError("a number of a history is too large")
     return int(text)
@@ -212,14 +212,14 @@ def _whole(text: str) -> int:
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _DECODER = json.JSONDecoder(parse_float=_no_number, parse_constant=_no_number)
-#: It calls Python for each number.
+#: Slower, because it calls `_whole` for each number.
 _CAREFUL = json.JSONDecoder(parse_int=_whole, parse_float=_no_number, parse_constant=_no_number)
 
 
 # ---- The one place where history is written.
 #
-# Steps know nothing of it. The recorder adds one operation to a transaction for each plan that it
-# changes, and gives the step the answers to its own operations.
+# Steps know nothing about history. The recorder adds one operation for each plan that a transaction
+# changes, and gives the step only the answers to the step's own operations.
 
 
 T = TypeVar("T")
@@ -227,7 +227,7 @@ T = TypeVar("T")
 KNOWN_MAX = 10_000
 #: How often one transaction is sent again because somebody makes znodes where zkplan makes none.
 CLEARED_MAX = 20
-#: A segment counts as one, and as one more for each of these bytes.
+#: A segment counts as one, and as one more for this many bytes.
 COUNTED_BYTES = 640
 
 
@@ -244,7 +244,7 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
         acting: Callable[[], str] = str,
     ) -> None:
-        """`acting` returns the author of the events of a step; empty: `by`."""
+        """`acting` returns the author of the events of a step, or an empty text for `by`."""
         self.root, self.by, self._acting = root, by, acting
         #: The numbers of plans without a history.
         self._without: set[str] = set()
@@ -253,16 +253,16 @@ class Recorder:
         self.written: Counter[str] = Counter()
 
     def leave_out(self, number: str) -> None:
-        """Write nothing for a plan that keeps no history. Other clients learn it from the first
-        transaction, which is refused and sent again."""
+        """Write nothing for a plan that keeps no history. Other clients learn that from their
+        first transaction, which is refused and sent again."""
         if len(self._without) >= KNOWN_MAX:
             self._without.clear()
         self._without.add(number)
 
     def step(self, step: Step[T]) -> Step[T]:
-        """The same step, whose transactions write history."""
+        """Run `step`, and let its transactions write history."""
         sent: dict[Ticket, tuple[Multi | ReadMany, _Recorded | None]] = {}
-        #: Reads that were answered before the transaction behind which they were sent.
+        #: Reads that were answered before the transaction that they were sent after.
         early: set[Ticket] = set()
         answer: Any = None
         failure: Exception | None = None
@@ -320,18 +320,18 @@ class Recorder:
         return _Recorded(self.root, ops, segments)
 
     def _final(self, recorded: _Recorded, answer: Any) -> Step[Any]:
-        """The answer to what the step has sent.
+        """The answer to the transaction of the step, after more tries.
 
-        A transaction that znodes of somebody else obstruct is sent again without these. Without a
-        place for its history it is sent again without that, or says only that there is something
-        untold. It was not applied before: its own operations come first, and an earlier copy would
-        have refused them.
+        If foreign znodes obstruct the transaction, they are deleted before the next try. If a plan
+        has no history, the next try writes none; if its history has no room, the next try only
+        counts the transaction as untold. No earlier try was applied: the step's own operations come
+        first, and an applied copy would have refused them.
         """
         count = len(recorded.ops)
         for _ in range(CLEARED_MAX):
             if not isinstance(answer, Refused) or not (yield from leaf_cleared(self.root, answer)):
                 break
-            recorded.build()  # another request: reads that were sent behind the first are repeated
+            recorded.build()  # another request: reads that were sent after the first are repeated
             before, answer = answer, (yield recorded.multi)
             # An earlier copy of the first try may have been applied since.
             answer = answer._replace(repeated=answer.repeated or before.repeated)
@@ -357,8 +357,8 @@ class Recorder:
 
 
 class _Recorded:
-    """A transaction, and for each plan the data of its segment. For `untold` plans, which have no
-    room, it only counts a transaction without events."""
+    """A transaction, and for each plan the data of its segment. For `untold` plans, whose histories
+    have no room, it only counts a transaction without events."""
 
     __slots__ = ("multi", "ops", "root", "segments", "untold")
 
