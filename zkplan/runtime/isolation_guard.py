@@ -149,7 +149,7 @@ class Guard:
         self._renew({"code": code, "why": why, "number": number, "limit": self._limit})
 
     def _renew(self, ended: dict[str, Any]) -> None:
-        """Fork a child. Send its sockets to the worker, and how the previous child ended."""
+        """Fork a child. Send the worker its socket and output, and how the previous child ended."""
         self._limit = 0
         self._serial += 1
         ours, theirs = pair()
