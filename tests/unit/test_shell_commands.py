@@ -71,15 +71,15 @@ def test_a_list_runs_without_a_shell_and_joins_values_to_their_texts() -> None:
         ('echo "{x}"', "inside quotes"),
         ("echo a\\{x}", "inside quotes"),
         ("cat <<E\n{x}\nE", "here-document"),
-        ("awk '{print $1}'", "written twice"),
+        ("awk '{print $1}'", "itself twice"),
         ("echo {x!r}", "is not a placeholder"),
         ("echo {x.y}", "is not a placeholder"),
         ("echo {0}", "is not a placeholder"),
         ("echo {for}", "is not a placeholder"),
-        ("echo }", "written twice"),
+        ("echo }", "itself twice"),
         (" ", "not empty"),
         ([], "not empty"),
-        (["echo", 1], "list of texts"),
+        (["echo", 1], "list of strings"),
     ],
 )
 def test_a_command_that_could_go_wrong_is_refused_where_it_is_written(

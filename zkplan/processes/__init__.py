@@ -74,8 +74,7 @@ class WatchedProcess:
         return self.exit_code is None
 
     def is_stopped(self) -> bool:
-        """Whether the process is stopped (SIGSTOP) now; always False on macOS, which cannot
-        tell."""
+        """Whether the process is stopped (SIGSTOP) now; always False on macOS."""
         if not hasattr(os, "waitid"):  # macOS
             return False
         options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
@@ -85,8 +84,7 @@ class WatchedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, or minus the number of the signal that ended the process; None while it
-        runs."""
+        """The exit code, or minus the number of the signal that ended it; None while it runs."""
         code = self._process.poll()
         if code is not None:
             # `poll` has reaped the process, so another process may get its ID from now on.
@@ -125,8 +123,7 @@ class WatchedProcess:
         self.send(signal.SIGCONT)
 
     def end(self, grace_s: float) -> None:
-        """Terminate the process, kill it after `grace_s` seconds (0: at once), and reap it. May be
-        called again."""
+        """Terminate the process, after `grace_s` seconds kill it, and reap it. May be repeated."""
         if grace_s > 0:
             self.terminate()
             self.wait_ended(grace_s)
@@ -256,8 +253,7 @@ class Relay:
 
     @contextmanager
     def ends(self) -> Iterator[list[int]]:
-        """Yield descriptors for the process's standard output and error, and close them afterwards
-        here.
+        """Yield descriptors for the process's standard output and error; close them afterwards.
 
         Raises OSError, and RuntimeError if no more threads can be started.
         """

@@ -74,8 +74,7 @@ class Crew:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no process is left and none will start, as operators have drained all
-        workers."""
+        """Whether operators have drained all workers: no process is left, and none will start."""
         return not self._seats
 
     @property
@@ -306,8 +305,7 @@ class SigningOff:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def has_ended(self, process: WorkerProcess) -> None:
-        """Note that `process` has ended. With exit code 0 its worker has signed off, or tried
-        to."""
+        """Note that `process` has ended. With exit code 0, its worker has tried to sign off."""
         if process.exit_code and process.worker:
             self.has_died(process.worker)
 
@@ -349,8 +347,8 @@ class SigningOff:
                 # This thread must survive any error, such as a lack of memory or threads.
                 if not failures and not self._over:
                     logger.warning(
-                        "worker %s cannot be signed off yet; its tasks wait for that, or for the "
-                        "end of its session: %s",
+                        "worker %s cannot be signed off yet; its tasks wait until it is signed off "
+                        "or its session ends: %s",
                         self._oldest(),
                         error,
                     )

@@ -188,8 +188,7 @@ class LowerEnd:
                 self._lower.send(_DRAINED + b"\n", socket.MSG_DONTWAIT)
 
     def hand_on(self) -> dict[str, str]:
-        """The environment variables for a program that replaces this one (exec) and keeps the
-        line."""
+        """The environment variables that keep the line for a program that replaces this one."""
         if self._lower is None:
             return {}
         self._lower.set_inheritable(True)
@@ -228,8 +227,7 @@ class PageProcess(WatchedProcess):
     token for this run."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ZkplanError if the service does not start, for example because the packages of
-        zkplan[service] are missing."""
+        """Raises ZkplanError if the service does not start, for example without zkplan[service]."""
         self.address = ""
         self._said = threading.Event()
         handed = Handed(settings)

@@ -56,8 +56,7 @@ class Prefetch:
         self._batches: dict[str, _Batch] = {}
 
     def begin(self, loaded: Loaded, most: Callable[[], int]) -> None:
-        """Prefetch up to `most()` dependents of a task that starts. Its commit may claim them for
-        this worker."""
+        """Prefetch up to `most()` dependents of a task that starts: its commit may claim them."""
         if loaded.claim.task_path in self._batches:
             return
         for _, edge in loaded.edges:

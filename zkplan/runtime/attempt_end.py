@@ -341,8 +341,7 @@ class Settler:
         self.candidates.rest(job.claim.plan, self.clock.monotonic())
 
     def _wait_for_store(self, job: Job, why: str) -> bytes:
-        """Leave the plan alone for a moment. Returns a log entry, which tells the author what the
-        plan waits for, or nothing."""
+        """Leave the plan alone for a moment. Returns a log entry, for the author, or nothing."""
         plan = job.claim.plan
         self.candidates.rest(plan, self.clock.monotonic() + STORE_REST_S)
         if plan in self._without_store:
@@ -378,8 +377,7 @@ class Settler:
             self._keep(part, error)
 
     def _changed(self, part: Part) -> None:
-        """Read and commit the task again, as it has changed since it was read (a new edge, a new
-        log)."""
+        """Read and commit again a task that has changed since it was read (a new edge or log)."""
         part.reloads += 1
         if part.reloads > RELOADS_MAX:
             why = "its znodes change faster than it can be committed"
@@ -392,8 +390,7 @@ class Settler:
             self._commit_anew(part)
 
     def _refused(self, part: Part, error: Exception) -> None:
-        """Fail the task of a part that ZooKeeper refuses for a reason of its own; other parts go
-        on."""
+        """Fail the task of a part that ZooKeeper refuses for its own reason; other parts go on."""
         job = self.claims.job_of(part.loaded)
         # If `part` was to deliver a failure, the task becomes dead. Otherwise it would be retried
         # for ever.

@@ -229,8 +229,7 @@ class Loader:
     clock: Clock
 
     def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
-        """Load and run tasks that this worker has claimed. `read`: the reads made with the
-        claim."""
+        """Load and run the tasks of `claims`; `read` has the reads that were made with them."""
         if claims:
             self.claims.loading += len(claims)
             for each in claims:

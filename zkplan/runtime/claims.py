@@ -102,8 +102,7 @@ class Claims:
 
     @property
     def spare(self) -> int:
-        """How many idle slots should try tasks of other workers' shares, at the risk of a
-        conflict."""
+        """How many idle slots should try tasks of other shares, at the risk of a conflict."""
         return max(0, self.free(plenty=False)) if self.capacity.are_long else 0
 
     def job_of(self, loaded: Loaded) -> Job:

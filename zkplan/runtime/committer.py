@@ -124,8 +124,7 @@ class Committer:
                 report.poison.append((part, ended))
             else:
                 (report.done if ended else report.fenced).append(part)
-                # A fenced part, too: its own last transaction, whose answer was lost, may have
-                # fenced it.
+                # Even if fenced: perhaps by its own last transaction, whose answer was lost.
                 self.publisher.finish(part.loaded.claim.plan_path)
             self.settler.committed(report)
 
@@ -144,8 +143,7 @@ class Committer:
         self.steps.start(or_error(step), delivered)
 
 
-# ---- Publish: make dependents runnable whose last argument was delivered, and end plans without
-# tasks left.
+# ---- Publish: make dependents with all arguments runnable, and end plans without tasks left.
 
 
 @dataclass(eq=False)
@@ -164,8 +162,7 @@ class Publisher:
     _finishing: dict[str, bool] = field(default_factory=dict)
 
     def publish(self, full: list[Dependent], pending: str, allowance: Allowance) -> None:
-        """Publish `full`, which the record `pending` lists, and claim as many of these tasks as
-        `allowance` permits."""
+        """Publish `full`, listed in the record `pending`; claim as many as `allowance` permits."""
         me = self.membership.me
         if me is None:
             self.claimer.used(allowance)

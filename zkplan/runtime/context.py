@@ -133,8 +133,7 @@ class Context:
 
     @property
     def logs(self) -> list[Any]:
-        """The entries that earlier attempts logged, oldest first, without entries that this
-        worker cannot decode."""
+        """The entries of earlier attempts, oldest first, but none that this worker cannot decode."""
         found = []
         for sealed in self._job.loaded.logs:
             try:

@@ -281,8 +281,8 @@ class GateWatch:
     # ---- notes in the entries, and time-outs
 
     def _tell(self, told: dict[str, tuple[bytes, str]]) -> None:
-        """Write into the entries what stops their gates. `told` has, by name, the note that the
-        entry has now, and the error; skip entries whose note is right."""
+        """Write into the entries what stops their gates, if that is new. By name, `told` has the
+        note in the entry, and the error."""
         me = self.membership.me
         changed: dict[str, bytes] = {}
         for name, (before, error) in told.items():

@@ -156,8 +156,7 @@ class _Run:
         self._tell("result", head, [*chunks, *records])
 
     def _prepare(self) -> tuple[Callable[..., Any], Any, Any]:
-        """Decode the function and its arguments. This may run user code: an import, or a class that
-        decodes its value."""
+        """Decode the function and its arguments, which may run user code (imports, classes)."""
         self._link.tell("at", {"what": "importing its function"})
         bodies = list(zip(self._blobs, self._bodies, strict=True))
         function = carried_function(*bodies[0])
@@ -206,10 +205,7 @@ class WorkerGone(BaseException):
 
 
 class Link:
-    """The child's end of the socket. Thread-safe: no packet comes between a request and its answer.
-
-    All methods raise WorkerGone.
-    """
+    """The child's end of the socket. Thread-safe. All methods raise WorkerGone."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end, self._lock, self._pid = end, threading.RLock(), os.getpid()
@@ -229,8 +225,7 @@ class Link:
             self._send(kind, head, parts)
 
     def ask(self, job: Job, kind: str, parts: Sequence[Bytes] = ()) -> Packet:
-        """Send a packet, and return its answer. Raises the worker's error if it answers with
-        one."""
+        """Send a packet, and return its answer. Raises the error if the worker answers with one."""
         self._refuse_fork(job)
         with self._lock:
             self._send(kind, None, parts)

@@ -19,8 +19,7 @@ from ..protocol.requests import NO_FACT, Fact, Printed
 from ..protocol.task_options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.transactions import Claim
 
-#: Why a function should stop. SILENCE may end again; for the other reasons, the worker gives the
-#: function up after a grace.
+#: Why a function should stop. Only SILENCE may pass; for the others the worker gives it up.
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 CANCELLED, REMOVED = "its plan was cancelled", "its plan was removed"
 TAKEN = "an operator has skipped or cancelled it"
@@ -112,8 +111,7 @@ class Job:
             self.output.add(text)
 
     def pass_on(self, out: Any, data: Any) -> int:
-        """Write `data`, which the task prints, to the stream `out`, each line with the task's
-        name."""
+        """Write `data`, which the task prints, to the stream `out`, each line with its task."""
         return pass_on(self.begun, self._label, out, data)
 
     def end_lines(self) -> None:

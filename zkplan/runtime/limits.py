@@ -71,8 +71,7 @@ class Limits:
         self._prefix = f"{paths.root}/limits/"
 
     def touched(self, path: str | None) -> bool:
-        """Note that a watch of `path` fired; None: the connection changed. Returns True if `path`
-        only concerns limits."""
+        """Note a fired watch; None: the connection changed. Returns whether it concerns limits."""
         if path is None:
             for each in self._states.values():
                 each.must_look = True
@@ -138,15 +137,13 @@ class Limits:
         )
 
     def _server_ms(self) -> Step[float]:
-        """The server's time in milliseconds; minus infinity while it is unknown: then no period is
-        over."""
+        """The server's milliseconds; while they are unknown, minus infinity: no period is over."""
         clock = self._membership.server_clock
         yield from clock.measure()
         return 1000 * clock.now() if clock.is_known else float("-inf")
 
     def _pace(self, state: _State, found: Limit, now: float) -> None:
-        """Set when to try for a permit of a rate that was read at `now`, and when to read it
-        again."""
+        """Set when to try for a permit of a rate, read at `now`, and when to read it again."""
         was_left, state.left = state.left, False
         if found.free:
             state.preferred_at, state.any_at = now, now if was_left else float("inf")
@@ -177,10 +174,7 @@ class Limits:
             self._states.setdefault(limit_path(self._paths.root, plan, name), _State())
 
     def take(self, plan: str, names: list[str], now: float) -> tuple[str, ...] | None:
-        """Choose a permit of each limit for an entry; None if a limit has none to try now.
-
-        Returns the paths of the permits.
-        """
+        """The paths of permits to try for an entry with these limits; None if one has none."""
         paths = [limit_path(self._paths.root, plan, name) for name in names]
         chosen = [self._choose(path, now) for path in paths]
         if not all(chosen):

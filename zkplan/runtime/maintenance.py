@@ -55,8 +55,7 @@ class Duty(Protocol):
 
 @dataclass(eq=False)
 class IdlePoll:
-    """Looks for work that no watch has announced, because a watch may be lost with its
-    connection."""
+    """Looks for work that no watch announced, as watches may be lost with their connection."""
 
     backoff: Backoff
     claims: Claims

@@ -35,8 +35,7 @@ class Candidates:
         self._sweep: list[str] = []
 
     def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> list[PlanView]:
-        """Take a new listing of the active plans. New plans get a look. Forgets and returns the
-        plans that are missing."""
+        """Take a new listing of the active plans. Forgets and returns plans that are missing."""
         for number in numbers:
             if number not in self.views:
                 self.views[number] = PlanView(number, path_of(number), kinds=self._kinds)

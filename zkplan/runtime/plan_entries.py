@@ -10,9 +10,8 @@ from itertools import islice
 
 from ..protocol.layout import parse_entry
 
-#: How many entries of a listing to keep (5 MB). When they are used up, the worker lists again: a
-#: busy worker claims this many in REFRESH_MAX_S, so a huge plan is listed only when its listing has
-#: grown old.
+#: How many entries of a listing to keep (5 MB). When they are used up, the worker lists again. A
+#: busy worker needs REFRESH_MAX_S for them, so a huge plan is not listed more often than that.
 CANDIDATES_MAX = 65_536
 #: How many names of a listing to sort in at a time.
 _BATCH = 16_384

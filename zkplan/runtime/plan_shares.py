@@ -103,8 +103,7 @@ class Shares:
         self._accounts.pop(plan, None)
 
     def came(self, plan: str, now: float) -> None:
-        """Note that the plan has something to claim again. It catches up only a part of the time
-        for which it had nothing."""
+        """Note that the plan has something to claim again, and let it catch up a little."""
         account = self._accounts.get(plan)
         if account is None:
             self._account(plan).passed = self._here(plan, now)
@@ -180,7 +179,7 @@ class Shares:
         self._virtual = max(self._virtual, account.passed)
 
     def _passed(self, plans: Sequence[tuple[str, int]], now: float) -> dict[str, float]:
-        """The pass of each plan, with the time that its open claims will probably add."""
+        """The pass of each plan, with the estimated time of its open claims."""
         open_s: dict[str, float] = {}
         for number, weight in plans:
             account = self._account(number)

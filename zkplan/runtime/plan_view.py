@@ -316,8 +316,7 @@ class PlanView:
         return taken
 
     def put_back(self, queue: str, names: Iterable[str]) -> None:
-        """Put back entries that must wait for a permit, or were in the same claim as such
-        entries."""
+        """Put back entries that must wait for permits, and others of the same claim."""
         for name in names:
             if "~" in name:
                 self.waiting.setdefault((queue, name.partition("~")[2]), deque()).append(name)
@@ -339,8 +338,7 @@ class PlanView:
             self.strange.add(name)
 
     def _is_entry(self, name: str) -> bool:
-        """Whether `name` is an entry. Needed only if there are too many strange names to
-        remember."""
+        """Whether `name` is an entry. Asked only if too many names are strange to remember all."""
         return name not in self.strange and parse_entry(name) is not None
 
     def leave(self, now: float, task: str) -> None:
@@ -373,8 +371,7 @@ class PlanView:
 
     @property
     def due_at(self) -> float:
-        """When a look is due by time: to try entries of another share, or tasks that could not run
-        here."""
+        """When a look is due by time, for entries of other shares or tasks that cannot run here."""
         again_at = self.left.again_at
         return again_at if self.steal_at is None else min(self.steal_at, again_at)
 

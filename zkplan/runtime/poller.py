@@ -59,8 +59,7 @@ class Poller:
     _newest_first: bool = False
 
     def touched(self, path: str | None) -> bool:
-        """Note that a watch of `path` fired; None: the connection changed. Returns True if `path`
-        only concerns plans."""
+        """Note a fired watch; None: the connection changed. Returns whether it concerns plans."""
         root, active = self.paths.root, self.paths.active
         if path is None or path == active:
             self._must_list = True
@@ -77,8 +76,7 @@ class Poller:
     def look_again(self) -> None:
         """Look for changes that no watch has announced: in the list of plans, and in some plans.
 
-        All in one request, so that plans without work for this worker cost no requests of their
-        own.
+        Makes one request, so that plans without work for this worker cost none of their own.
         """
         if self._sweeping:
             return
@@ -97,8 +95,7 @@ class Poller:
         self.steps.start(read_signs(self.paths, [v.number for v in views], self.queues), read)
 
     def advance(self, now: float, *, claims_next: bool) -> None:
-        """Start the looks that are needed. `claims_next`: this worker claims from the current
-        listings next."""
+        """Start the looks that are needed. `claims_next`: a claim from the listings is next."""
         if self._must_list and not self._listing:
             self._must_list, self._listing = False, True
             self.steps.start(list_active(self.paths, watch=True), self._plans_listed)
@@ -143,8 +140,7 @@ class Poller:
         self.steps.start_contained(step, looked, what, instead=None)
 
     def _unwatch(self, view: PlanView) -> None:
-        """Remove this worker's two watches of a plan that is not active. Otherwise they would stay
-        until the plan is removed."""
+        """Remove the watches of a plan that is not active: two for each worker would stay."""
         queues = (queue_path(view.path, queue) for queue in self.queues)
         self.steps.unwatch((f"{view.path}/ready", *queues))
 
@@ -179,8 +175,7 @@ class Poller:
 
 
 def _look(view: PlanView, watch: bool, queues: Sequence[str], times: PlanTimes) -> Step[PlanLook]:
-    """List the runnable tasks of a plan. Raises PayloadUndecodable for a plan in an unknown
-    format."""
+    """List the runnable tasks of a plan. Raises PayloadUndecodable for an unknown format."""
     if view.record is None:
         node = yield ReadData(view.path)
         if node is None:

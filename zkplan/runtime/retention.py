@@ -129,8 +129,7 @@ BATCH = 100
 HEAD_START_S = 60.0
 #: Seconds until the next try to remove a plan that could not be removed.
 REST_S = 300.0
-#: The shortest time between two counts, in seconds; counting takes at most 1/COUNT_COST of the
-#: time.
+#: The shortest seconds between two counts; counts take at most 1/COUNT_COST of the time.
 COUNT_PERIOD_S, COUNT_COST = 300.0, 50.0
 _NEVER = float("inf")
 
@@ -277,8 +276,7 @@ class Written:
         return bool(self._written)
 
     def take(self, now: float) -> str | None:
-        """The number of a plan whose history is due, or None. The plan's count starts again at
-        0."""
+        """The number of a plan whose history is due, or None. Its count starts again at 0."""
         for plan, count in list(self._written.items()):
             if self._is_due(plan, count, now):
                 self._written.pop(plan, None)
@@ -298,8 +296,7 @@ class Written:
 class Tidying:
     """A maintenance duty: tidies up the histories that are due.
 
-    If two workers tidy up one history at the same time, the second is refused, and loses a few
-    reads.
+    If two workers tidy up one history at a time, the second is refused, and loses a few reads.
     """
 
     steps: Steps

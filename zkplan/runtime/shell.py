@@ -1,5 +1,4 @@
-"""Make a shell command a task (`zkplan.shell`), fill in its placeholders, and run it in a
-worker."""
+"""Make a shell command a task (`zkplan.shell`), fill its placeholders, and run it in a worker."""
 
 from __future__ import annotations
 
@@ -179,8 +178,7 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
 
 
 def signal_name(code: int) -> str:
-    """The signal that ended a command, by its exit code or by the code of its shell (128 + signal);
-    empty if no signal did.
+    """The signal that ended a command, also by its shell's code (128 + signal); empty if none did.
 
     >>> signal_name(-9), signal_name(143), signal_name(1)
     ('SIGKILL', 'SIGTERM', '')
@@ -302,8 +300,7 @@ class Template:
         return text
 
     def as_arguments(self, values: Mapping[str, Any]) -> list[str]:
-        """This part as one argument of a command without a shell. If the part is a placeholder
-        only, and its value a list, each item becomes an argument."""
+        """One argument of a command without a shell; several if it is only `{name}`, of a list."""
         if len(self.pieces) == 1 and not self.pieces[0][0]:
             name = self.pieces[0][1]
             return words(name, values[name])

@@ -50,8 +50,7 @@ class Tail:
         return max(0, self.total - self._limit)
 
     def text(self) -> str:
-        """The text without trailing newlines. The first line says how many bytes were cut, if
-        any."""
+        """The text without trailing newlines; the first line says how many bytes were cut."""
         kept = self._kept[-self._limit :] if self.cut else self._kept
         text = kept.decode(errors="replace").rstrip("\n")
         return f"[zkplan: {self.cut} bytes cut here]\n{text}" if self.cut else text

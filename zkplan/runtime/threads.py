@@ -273,8 +273,8 @@ class EventLoop:
 
 
 async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """Return the coroutine's error as it is. A future would replace a CancelledError by one without
-    message and traceback."""
+    """Return the error as it is: a future would replace a CancelledError by one without a message
+    and traceback."""
     try:
         return await coroutine, None
     except GeneratorExit:
@@ -352,8 +352,7 @@ def leave_fork(pid: int, error: BaseException | None = None) -> None:
 
 
 def exit_fork(error: BaseException | None) -> NoReturn:
-    """End this process as Python does, but without the `atexit` functions, which are the
-    worker's."""
+    """End this process as Python does, but without `atexit`: these functions are the worker's."""
     code = 1
     try:
         if error is None:
