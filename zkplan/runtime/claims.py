@@ -342,7 +342,7 @@ class KeptResults:
         """Forget `claim`, which was committed, lost, or handed back."""
         if self._kept.pop(claim.path, None) is not None and not self._kept:
             self.is_met = False
-            logger.warning("this worker keeps no results any more: all of them are settled")
+            logger.warning("this worker no longer keeps results: all of them are settled")
 
     def _is_full(self, size: int) -> bool:
         kept = sum(other for other, _ in self._kept.values())

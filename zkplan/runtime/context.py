@@ -133,7 +133,7 @@ class Context:
 
     @property
     def logs(self) -> list[Any]:
-        """The entries of earlier attempts, oldest first, but none that this worker cannot decode."""
+        """The entries of earlier attempts, oldest first, without those that cannot be decoded."""
         found = []
         for sealed in self._job.loaded.logs:
             try:

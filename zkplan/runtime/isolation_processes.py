@@ -97,7 +97,7 @@ class Processes:
         """See Isolation."""
         job = work.job
         if sys.platform != "linux":
-            return Came(cannot_run=f"{job.name} needs a process of its own, which needs Linux here")
+            return Came(cannot_run=f"{job.name} needs a process of its own, and so Linux")
         try:
             slot = self._take()
         except (OSError, ZkplanError) as error:
@@ -216,7 +216,7 @@ class _Attempt:
             else:
                 self.came = Came(lost=_lost(job, ended.how))
         except Garbled as error:
-            self.came = Came(lost=_failure(job, "ProcessLost", f"its process went wrong: {error}"))
+            self.came = Came(lost=_failure(job, "ProcessLost", f"it sent a bad packet: {error}"))
             self.leaves = True
 
     def _packet(self) -> tuple[dict[str, Any], list[Bytes]]:
@@ -312,12 +312,12 @@ def _lost(job: Job, how: dict[str, Any]) -> Failure:
     if why == "processes":
         text = f"it had {number} processes, more than a task may have: all of them were ended"
     elif code is None:
-        text = "the guard of its process is gone, or did not start"
+        text = "the guard of its process has ended, or did not start"
     elif code < 0:
         name = _signal_name(-code)
         text = f"the process of the task was killed by {name}"
         if -code == signal.SIGKILL:
-            text += " (by the system for want of memory, or by hand)"
+            text += " (by the system because memory ran out, or by hand)"
     else:
         text = f"the process of the task ended with exit code {code} before its function returned"
     return _failure(job, "ProcessLost", text)

@@ -186,7 +186,7 @@ class Membership:
         could never be cleared.
         """
         if self.me is me:
-            logger.warning("worker %s: its session expired; registering anew", me.worker)
+            logger.warning("worker %s: its session expired; registering again", me.worker)
             self.me = None
 
     def leave(self) -> None:

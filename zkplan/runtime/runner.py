@@ -145,7 +145,7 @@ class Runner:
             # Another attempt would not find the value either.
             lost = StoredValueLost(
                 f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
-                f"task (`zkplan plan retry {int(job.claim.plan)}`), or create the plan anew"
+                f"task (`zkplan plan retry {int(job.claim.plan)}`), or create the plan again"
             )
             return Ended(job, failure=self._describe(lost, job), final=True, shown=str(lost))
         # Of the tasks whose last attempt the loss of this worker would use up, only one runs at a

@@ -169,7 +169,7 @@ class Schedules:
         self.steps.start_contained(step, ended, what, instead=failed)
 
     def _turn(self, known: Known, asks_first: bool) -> Step[Schedule | None]:
-        """Fire the schedule if it is due. Returns its state then; None if others have changed it."""
+        """Fire the schedule if it is due. Returns its new state; None if others have changed it."""
         schedule, clock = known.schedule, self.membership.server_clock
         if asks_first:  # most likely another worker has fired it
             fresh = yield from reread(schedule)

@@ -171,7 +171,7 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
     by = signal_name(ended.code)
     how = f"was ended by {by}" if ended.code < 0 else f"ended with exit code {ended.code}"
     if by and ended.code > 0:
-        how += f" (a process of it was ended by {by})"
+        how += f" (one of its processes was ended by {by})"
     shown = told if len(told) <= _COMMAND_TOLD else f"{told[:_COMMAND_TOLD]}…"
     tail = f":\n{stderr[-_STDERR_TOLD:]}" if stderr else ", and wrote nothing to stderr"
     raise ShellFailed(name, f"`{shown}` {how}{tail}", ended.code, by, stderr)

@@ -50,7 +50,7 @@ class Shutdown:
             logger.info(
                 "draining: %s running, %s to end; a second signal hands them back at once",
                 count(len(self.pool.running), "task"),
-                f"{grace_s:g} s" if grace_s < PATIENT_S else "with as long as they take",
+                f"{grace_s:g} s" if grace_s < PATIENT_S else "with as much time as they need",
             )
         elif hurry_at >= self._hurry_at:
             return

@@ -237,7 +237,7 @@ class EventLoop:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._closed:
-            raise ZkplanError("the worker has ended: it starts no coroutine any more")
+            raise ZkplanError("the worker has ended, and starts no more coroutines")
         if self._loop is None or self._loop.is_closed():
             loop = asyncio.new_event_loop()
             try:
