@@ -43,7 +43,7 @@ class _State:
     #: When to read the limit next if no watch fires, and the earliest time for any read.
     look_at: float = 0.0
     rest_until: float = 0.0
-    #: From when this worker may try free numbers that prefer it, and from when any free number.
+    #: When this worker may try the free numbers that it is preferred for, and when any number.
     preferred_at: float = float("inf")
     any_at: float = float("inf")
     #: Free numbers that this worker has just given back, and how many permits it holds.
@@ -71,7 +71,7 @@ class Limits:
         self._prefix = f"{paths.root}/limits/"
 
     def touched(self, path: str | None) -> bool:
-        """Note a fired watch; None: the connection changed. Returns whether it concerns limits."""
+        """Note a fired watch (None: the connection changed). True: it concerns only limits."""
         if path is None:
             for each in self._states.values():
                 each.must_look = True

@@ -59,7 +59,7 @@ class Poller:
     _newest_first: bool = False
 
     def touched(self, path: str | None) -> bool:
-        """Note a fired watch; None: the connection changed. Returns whether it concerns plans."""
+        """Note a fired watch (None: the connection changed). True: it concerns only plans."""
         root, active = self.paths.root, self.paths.active
         if path is None or path == active:
             self._must_list = True
