@@ -110,14 +110,14 @@ def test_results_without_room_wait_and_cost_no_attempt(told: Told) -> None:
                     taken.add(task.number)
         status = plan.wait(timeout=60)
         assert (status.dead, status.tasks) == (0, 0)
-    told("this worker keeps no results any more")
+    told("this worker no longer keeps results")
 
 
 def test_what_was_kept_is_forgotten_with_its_plan(told: Told) -> None:
     with overfull() as (_, plan, *_):
         told(KEPT)
         plan.remove()
-        told("this worker keeps no results any more")
+        told("this worker no longer keeps results")
 
 
 def test_claims_without_room_are_logged_once(

@@ -250,7 +250,7 @@ def test_a_transaction_that_meets_the_end_of_its_session_costs_no_attempt(
         plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
     with working(proxy.hosts, zkplan_client.root, threads=2, session_timeout=5.0):
         status = plan.wait(90)
-    assert "its session expired; registering anew" in caplog.text
+    assert "its session expired; registering again" in caplog.text
     assert "attempts used)" not in caplog.text
     assert (status.finished, status.dead) == (60, 0)
     assert {name.split()[0] for name in notes(file)} == {str(number) for number in range(60)}

@@ -116,7 +116,7 @@ def test_a_start_that_fails_for_the_moment_is_tried_again(
         errors.append(error)
         crew.kill(crew.processes[0])
         tend_until_full(crew, 1)
-    assert f"a worker process cannot be started; it is tried again: {error}" in caplog.text
+    assert f"cannot start a worker process, and will try again: {error}" in caplog.text
 
 
 def test_a_crew_with_a_process_that_cannot_start_leaves_none() -> None:

@@ -1,4 +1,4 @@
-"""Start a process that cannot outlive its starter, end it, and read its output line by line."""
+"""Processes that cannot outlive this one: start them, end them, and read their output by lines."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from typing import IO
 
 from ..basics.log import get_logger
 
-# The watcher reads a process id from its first line. If its input ends without a second line, the
-# starter is gone (the kernel closes the pipe of any dead process), and the watcher kills that
-# process. PR_SET_PDEATHSIG does not help: it fires when the *thread* that started the child ends.
+# The watcher reads a process ID from its first line. If its input ends without a second line, the
+# starter has died (the kernel closes the pipes of any dead process), and the watcher kills the
+# process with that ID. PR_SET_PDEATHSIG does not help: it fires when the *thread* that started the
+# child ends.
 _WATCHER = 'read -r pid && { read -r released || kill -KILL "$pid"; }'
 
 
@@ -27,11 +28,11 @@ class WatchedProcess:
     """A process that is killed when its starter dies. It has its own session, so Ctrl-C does not
     reach it.
 
-    Its output is appended to the file `log`, goes into the pipes of a Relay, or with None goes
-    where that of this process goes. `environment` replaces the inherited one; `pass_fds` are
-    descriptors that it inherits. A child that the starter forked holds the pipe, too: then the
-    process is killed when both are gone. A process that is not `watched` has to notice the death of
-    its starter itself.
+    `log` gets its output: a file, at the end, or a Relay. With None the process shares the output
+    streams of this process. `environment` replaces the inherited one; the process also inherits
+    the descriptors `pass_fds`. A child that the starter has forked holds the watcher's pipe, too:
+    then the process is killed only when both have died. A process that is not `watched` must
+    notice the death of its starter itself.
     """
 
     def __init__(
@@ -65,15 +66,15 @@ class WatchedProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process itself, not of a wrapper, so signals reach it."""
+        """The ID of the process itself, not of a wrapper, so that signals reach it."""
         return self._process.pid
 
     def is_running(self) -> bool:
-        """Whether it still runs. A stopped (SIGSTOP) process counts as running."""
+        """Whether the process still runs. A stopped (SIGSTOP) process counts as running."""
         return self.exit_code is None
 
     def is_stopped(self) -> bool:
-        """Whether it is stopped (SIGSTOP) now; False where the system does not say."""
+        """Whether the process is stopped (SIGSTOP) now; always False on macOS."""
         if not hasattr(os, "waitid"):  # macOS
             return False
         options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
@@ -83,15 +84,15 @@ class WatchedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, or the negative number of the signal that ended it; None while it runs."""
+        """The exit code, or minus the number of the signal that ended it; None while it runs."""
         code = self._process.poll()
         if code is not None:
-            # This reaps the process, so another process may get its id from now on.
+            # `poll` has reaped the process, so another process may get its ID from now on.
             self._release_watcher()
         return code
 
     def wait_ended(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` seconds for its end. Returns whether it ended."""
+        """Wait up to `timeout_s` seconds for the process to end. Returns whether it ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -104,14 +105,14 @@ class WatchedProcess:
         self._process.send_signal(number)
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM), even if it is paused."""
+        """Ask the process to end (SIGTERM), even if it is paused."""
         self.send(signal.SIGTERM)
-        self.resume()  # A paused process would not act on SIGTERM.
+        self.resume()  # a paused process would not act on SIGTERM
 
     def pause(self) -> None:
-        """Stop it (SIGSTOP), and wait until all its threads have stopped; `resume` continues it.
+        """Stop the process (SIGSTOP), and wait until all its threads have stopped.
 
-        The signal alone is not enough: on a busy machine a thread may still answer a request.
+        Otherwise, on a busy machine, a thread may still answer a request after the signal.
         """
         if self.is_running():
             self.send(signal.SIGSTOP)
@@ -122,8 +123,7 @@ class WatchedProcess:
         self.send(signal.SIGCONT)
 
     def end(self, grace_s: float) -> None:
-        """Terminate it, kill it after `grace_s` seconds (0: at once), and reap it. May be called
-        again."""
+        """Terminate the process, after `grace_s` seconds kill it, and reap it. May be repeated."""
         if grace_s > 0:
             self.terminate()
             self.wait_ended(grace_s)
@@ -134,7 +134,7 @@ class WatchedProcess:
             self._log.finish()
 
     def log_tail(self) -> str:
-        """The end of what it wrote, as the end of a message."""
+        """The last lines of the process's output, as the end of a message."""
         if isinstance(self._log, Relay):
             return self._log.tail()
         return log_tail(self._log) if self._log is not None else ""
@@ -145,7 +145,7 @@ class WatchedProcess:
 
 
 class _Watcher:
-    """A shell that kills one process as soon as the process that started the shell is gone."""
+    """A shell that kills one process as soon as the starter of the shell has died."""
 
     def __init__(self) -> None:
         self._releasing = threading.Lock()
@@ -159,7 +159,7 @@ class _Watcher:
         self._input.write(b"%d\n" % pid)
 
     def release(self) -> None:
-        """End the shell without a kill, once the process is reaped or was never started."""
+        """End the shell without killing the process, which is reaped or was never started."""
         with self._releasing:
             if not self._input.closed:
                 with contextlib.suppress(BrokenPipeError):
@@ -171,7 +171,7 @@ class _Watcher:
 def _outputs(
     log: Path | Relay | None, stack: contextlib.ExitStack
 ) -> tuple[int | IO[bytes] | None, int | None]:
-    """Standard output and error for a new process; `stack` closes our ends of them."""
+    """Standard output and error for a new process; `stack` closes this process's copies."""
     if isinstance(log, Path):
         return stack.enter_context(log.open("ab")), subprocess.STDOUT
     if isinstance(log, Relay):
@@ -183,21 +183,21 @@ def _outputs(
 def wait_unreaped(pid: int, options: int = 0) -> None:
     """Wait until a child has ended (with os.WUNTRACED: or has stopped), without reaping it.
 
-    Does nothing if another thread has reaped it.
+    Returns at once if another thread has reaped the child.
     """
     with contextlib.suppress(ChildProcessError):
         if hasattr(os, "waitid"):
             stopped = os.WSTOPPED if options == os.WUNTRACED else 0
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | stopped)
-        else:  # macOS: a child that ends at this moment is reaped
+        else:  # macOS: `waitpid` reaps a child that has ended
             os.waitpid(pid, options)
 
 
 def same_imports() -> dict[str, str]:
-    """The environment of a Python process that can import all that this one can.
+    """An environment in which a Python process can import everything that this process can.
 
-    A script finds modules in its own folder, and pytest adds folders of tests. With only the
-    inherited environment a child would not find those.
+    A script imports modules from its own folder, and pytest adds folders of tests to `sys.path`.
+    With only the inherited environment, a child would not find these modules.
     """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return os.environ | {"PYTHONPATH": path}
@@ -209,10 +209,10 @@ def same_imports() -> dict[str, str]:
 logger = get_logger("zkplan.processes")
 
 _TAIL_LINES = 25
-#: How long to wait for the end of the output of a dead process, whose children may still write.
+#: Seconds to wait for the rest of the output of a dead process, whose children may still write.
 _READ_S = 1.0
 
-#: Called with each line, and with "stdout" or "stderr".
+#: Takes each line, and the stream that it was written to: "stdout" or "stderr".
 Show = Callable[[str, str], None]
 
 
@@ -222,29 +222,29 @@ def log_tail(log: Path) -> str:
 
 
 def show(line: str, stream: str) -> None:
-    """Write it to this process's stream of that name, escaping what the stream cannot show."""
-    # Looked up for each line, because notebooks and pytest replace the stream.
+    """Write `line` to this process's `stream`, with characters escaped that it cannot encode."""
+    # Look the stream up for each line, because notebooks and pytest replace it.
     out = getattr(sys, stream)
     try:
         encoding = out.encoding or "utf-8"
         out.write(line.encode(encoding, "backslashreplace").decode(encoding))
         out.flush()
     except (AttributeError, OSError, ValueError):
-        pass  # there is no stream, or it is closed: nobody reads it
+        pass  # the stream does not exist or is closed, so no reader misses the line
 
 
 def append(file: Path, line: str, stream: str) -> None:
-    """Write it to the end of a file."""
+    """Append `line` to `file`."""
     with file.open("a", encoding="utf-8") as log:
         log.write(line)
 
 
 def drop(line: str, stream: str) -> None:
-    """Ignore a line: only the end of the output is wanted, for a message."""
+    """Ignore `line`: a Relay keeps the last lines for messages anyway."""
 
 
 class Relay:
-    """The two pipes that one process writes into, and a thread of this process to read each."""
+    """Two pipes for the output of one process, and two threads here that read them."""
 
     def __init__(self, show: Show = drop) -> None:
         self._show = show
@@ -253,8 +253,7 @@ class Relay:
 
     @contextmanager
     def ends(self) -> Iterator[list[int]]:
-        """Yield the descriptors for standard output and error of the process; close them here
-        afterwards.
+        """Yield descriptors for the process's standard output and error; close them afterwards.
 
         Raises OSError, and RuntimeError if no more threads can be started.
         """
@@ -263,7 +262,7 @@ class Relay:
 
     def _end(self, stream: str, stack: ExitStack) -> int:
         read, write = os.pipe()
-        # The read ends when the last writer closes this end.
+        # The thread reads until the last copy of this end is closed.
         stack.callback(os.close, write)
         # Pass on the text unchanged, also the carriage returns of progress bars.
         lines = open(read, errors="replace", newline="")  # noqa: SIM115
@@ -277,7 +276,7 @@ class Relay:
         return write
 
     def finish(self) -> None:
-        """Wait until everything that the dead process wrote is passed on."""
+        """Wait, for a moment at most, until all output of the dead process is passed on."""
         deadline = time.monotonic() + _READ_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -293,7 +292,7 @@ class Relay:
                 try:
                     self._show(line, stream)
                 except OSError as error:
-                    # For example a full disk. The process must not fail, or wait for a reader.
+                    # For example a full disk. Read on: the process must not block on a full pipe.
                     logger.warning(
                         "the output of worker processes is dropped from now on: %s", error
                     )

@@ -1,4 +1,4 @@
-"""Keep a number of worker processes running, and sign off those that died."""
+"""Keep a fixed number of worker processes running, and sign off the workers of dead ones."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from .worker import WorkerProcess
 
 logger = get_logger("zkplan.processes")
 
-#: A process that lived for less than this counts as having died young.
+#: A process that lived for fewer seconds than this has died young.
 YOUNG_S = 10.0
-#: The delay before a replacement grows while replacements die young.
+#: The delay before a replacement, which grows while replacements die young.
 _RESTART_REST = Backoff(initial_s=0.2, max_s=10.0, jitter=0.3)
 _POLL_S = 0.2
 
 
 @dataclass(eq=False)
 class _Seat:
-    """The place of one worker process and its replacements; `due` is when the next one starts."""
+    """The place of one worker process and its replacements. `due` is the time to start the next."""
 
     process: WorkerProcess | None = None
     deaths: int = 0
     due: float = 0.0
-    #: Its process was asked to end, and is not replaced here.
+    #: The process was asked to end, and this seat goes with it.
     leaves: bool = False
-    #: Since when its process was stopped at each look; infinite while it runs.
+    #: The time of the first look that found the process stopped; infinite while it runs.
     stopped: float = math.inf
 
 
 @dataclass(eq=False)
 class _Renewal:
-    """The replacement of all processes, one by one: `new` is to take the place of `old`."""
+    """The replacement of all processes, one by one: at present of `old` by `new`."""
 
     seats: deque[_Seat]
     old: _Seat | None = None
@@ -53,10 +53,10 @@ class _Renewal:
 class Crew:
     """Keeps `size` worker processes running; each call of `start` starts one.
 
-    `has_ended` is called with each process that ended by itself, before it is replaced; `tend`
-    raises what it raises. A process that is stopped (SIGSTOP) for `session_s` seconds has lost its
-    session: it is killed and counts as ended by itself. Only one thread at a time may use this, but
-    any thread may call `close`.
+    The crew calls `has_ended` with each process that ended by itself, before it replaces the
+    process; `tend` raises what `has_ended` raises. A process that was stopped (SIGSTOP) for
+    `session_s` seconds has lost its session: the crew kills it, and treats it as ended by itself.
+    Only one thread at a time may use a crew, but any thread may call `close`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Crew:
         return [seat.process for seat in self._seats if seat.process is not None]
 
     def start(self) -> None:
-        """Start all processes. If one cannot start, raises why and leaves none running."""
+        """Start all processes. If one cannot start, end the others and raise its error."""
         try:
             for seat in self._seats:
                 self._fill(seat)
@@ -92,9 +92,10 @@ class Crew:
             raise
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Wait until each has registered a worker.
+        """Wait until each process has registered its worker.
 
-        Raises ZkplanError if one ends before that, or WaitTimeout; both show the end of its log.
+        Raises ZkplanError if a process ends before that, or WaitTimeout. Both show the last lines
+        of the process's output.
         """
         deadline = time.monotonic() + timeout_s
         while missing := [process for process in self.processes if not process.worker]:
@@ -113,7 +114,7 @@ class Crew:
             wait([process.line.fileno() for process in missing], min(left_s, _POLL_S))
 
     def tend(self) -> None:
-        """Check each process once, and replace an ended one if its replacement is due."""
+        """Look at each process once; start the replacements that are due."""
         for seat in list(self._seats):
             now, process = time.monotonic(), seat.process
             if process is not None:
@@ -142,13 +143,13 @@ class Crew:
             # The system has no memory, processes, threads or descriptors left at the moment.
             seat.deaths += 1
             seat.due = now + self._delay_s(seat)
-            logger.error("a worker process cannot be started; it is tried again: %s", error)
+            logger.error("cannot start a worker process, and will try again: %s", error)
 
     def renew(self) -> None:
         """Let `tend` replace the processes one by one by new ones, which load the code again.
 
-        A process is asked to end when the worker of its successor has registered. If a new one ends
-        before that, the other old ones stay.
+        Each process is asked to end once its successor has registered a worker. If a successor
+        ends before that, the processes that are left stay.
         """
         self._renewal = _Renewal(deque(self._seats))
 
@@ -177,7 +178,7 @@ class Crew:
             self._start_in(renewal.new, time.monotonic())
 
     def kill(self, process: WorkerProcess, for_good: bool = False) -> None:
-        """Kill one with SIGKILL. Unless it is `for_good`, the next `tend` replaces it."""
+        """Kill `process` with SIGKILL. Unless `for_good` is True, the next `tend` replaces it."""
         for seat in [seat for seat in self._seats if seat.process is process]:
             process.end(0)
             seat.process, seat.due = None, 0.0
@@ -192,9 +193,9 @@ class Crew:
     ) -> list[WorkerProcess]:
         """Ask all processes to end, and kill those that have not ended after `within_s` seconds.
 
-        While `hurried()` they are asked again at each look, because two signals in a row can arrive
-        as one. `has_ended` is called with each process. Returns the killed ones. No process is
-        left, even if an exception interrupts this.
+        While `hurried()` is True, asks them again at each look, because two signals in a row can
+        arrive as one. Calls `has_ended` with each process. Returns the killed ones. Leaves no
+        process, even if an exception interrupts `stop`.
         """
         was_asked = False
         deadline = time.monotonic() + within_s
@@ -216,7 +217,7 @@ class Crew:
             self.close()
 
     def close(self) -> None:
-        """Kill all that are left with SIGKILL, and start no more."""
+        """Kill all processes that are left (SIGKILL), and start no more."""
         with self._lock, ExitStack() as stack:
             self._closed = True
             for process in self.processes:
@@ -225,7 +226,7 @@ class Crew:
                 seat.process = None
 
     def _fill(self, seat: _Seat) -> None:
-        # A process that starts during `close` would be forgotten.
+        # Without the lock, `close` would miss a process that starts meanwhile.
         with self._lock:
             if not self._closed:
                 seat.process = self._start()
@@ -256,7 +257,7 @@ class Crew:
         return _RESTART_REST.delay_s(seat.deaths, CHANCE.random())
 
     def _living(self, has_ended: Callable[[WorkerProcess], None]) -> list[WorkerProcess]:
-        """The processes that still run, while ended ones are not replaced."""
+        """The processes that still run. Processes that have ended get no replacement."""
         for seat in self._seats:
             if seat.process is not None and not seat.process.is_running():
                 ended, seat.process = seat.process, None
@@ -278,19 +279,19 @@ def _manner(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-# ---- Sign off workers whose processes have died, so that nobody waits until their sessions end.
+# ---- Sign off workers whose processes have died: no task then waits until their sessions end.
 
 
 _SIGN_OFF_REST = Backoff(initial_s=0.2, max_s=5.0)
-#: A server that was away gives sessions their whole time-out again, so try for that many time-outs.
+#: Try for this many session time-outs: a server that was away starts the time-outs again.
 _SIGN_OFF_TIME_OUTS = 2
 
 
 class SigningOff:
     """Signs off workers on a thread of its own, over a connection that is open only while needed.
 
-    If ZooKeeper does not answer, it tries again until the sessions have ended. Without it nothing
-    is lost: ZooKeeper ends the sessions of dead workers, as when a whole machine dies.
+    If ZooKeeper does not answer, the thread tries again until the sessions have ended. A worker
+    that is not signed off only costs time: ZooKeeper ends its session anyway, after the time-out.
     """
 
     def __init__(self, opened: Callable[[], Client], session_timeout_s: float) -> None:
@@ -298,24 +299,24 @@ class SigningOff:
         self._matters_s = _SIGN_OFF_TIME_OUTS * session_timeout_s
         self._over = False
         self._changed = threading.Condition()
-        #: The workers to sign off, and when each process died; oldest first.
+        #: By worker to sign off: when its process died. Oldest first.
         self._dead: dict[str, float] = {}
-        # A daemon thread, so that the end of this process does not wait for ZooKeeper.
+        # A daemon thread, so that this process can end without waiting for ZooKeeper.
         threading.Thread(target=self._serve, daemon=True).start()
 
     def has_ended(self, process: WorkerProcess) -> None:
-        """Note that the process is dead. With exit code 0 it has signed off itself, or tried to."""
+        """Note that `process` has ended. With exit code 0, its worker has tried to sign off."""
         if process.exit_code and process.worker:
             self.has_died(process.worker)
 
     def has_died(self, worker: str) -> None:
-        """Note that the process of that worker is dead. Returns at once."""
+        """Note that the process of `worker` is dead. Returns at once."""
         with self._changed:
             self._dead[worker] = time.monotonic()
             self._changed.notify_all()
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all are signed off or given up, but not longer than this."""
+        """Wait up to `timeout_s` seconds until all dead workers are signed off or given up."""
         with self._changed:
             self._changed.wait_for(lambda: not self._dead, timeout_s)
 
@@ -343,11 +344,11 @@ class SigningOff:
                         self._forget(worker)
                 failures = 0
             except Exception as error:
-                # This thread must go on after any error, such as a lack of memory or threads.
+                # This thread must survive any error, such as a lack of memory or threads.
                 if not failures and not self._over:
                     logger.warning(
-                        "worker %s cannot be signed off yet; its tasks wait until it is, or until "
-                        "its session ends: %s",
+                        "worker %s cannot be signed off yet; its tasks wait until it is signed off "
+                        "or its session ends: %s",
                         self._oldest(),
                         error,
                     )

@@ -1,4 +1,4 @@
-"""Start `zkplan worker` or `zkplan serve` as a process, and read what it reports."""
+"""Start `zkplan worker` or `zkplan serve` as a process, and read the reports of that process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from . import Relay, WatchedProcess, same_imports
 
 
 class WorkerProcess(WatchedProcess):
-    """See WatchedProcess. Over a line it reports the ID of its worker, and notices our end.
+    """See WatchedProcess. Over its line the process reports its worker's ID, and notices our end.
 
-    If `settings` are given, it connects with them, not with those of its command and environment.
+    `settings`, if given, replace the settings in the command and the environment.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class WorkerProcess(WatchedProcess):
         self.line = UpperEnd()
         handed: Handed | None = None
         self.born = time.monotonic()
-        #: When it was last seen running, by the monotonic clock.
+        #: When the process was last seen running, by the monotonic clock.
         self.seen = self.born
         try:
             handed = None if settings is None else Handed(settings)
@@ -60,14 +60,14 @@ class WorkerProcess(WatchedProcess):
 
     @property
     def worker(self) -> str:
-        """The last ID under which its worker registered; empty before the first. Still known after
-        its end."""
+        """The last ID under which its worker registered, also after the process has ended; empty
+        before the first registration."""
         self.line.listen()
         return self.line.worker
 
     @property
     def drained(self) -> bool:
-        """Whether an operator has drained its worker. Still known after its end."""
+        """Whether an operator has drained its worker. Still known after the process has ended."""
         self.line.listen()
         return self.line.drained
 
@@ -86,32 +86,32 @@ class WorkerProcess(WatchedProcess):
 
 
 def worker_command(threads: int, grace_s: float, *more: str) -> list[str]:
-    """The command line of a worker. Every user can read it, so the settings are not in it."""
+    """The command line of a worker, without its settings: every user of the machine can read it."""
     command = [sys.executable, "-m", "zkplan", "worker"]
     return [*command, "--threads", str(threads), "--grace", str(grace_s), *more]
 
 
 def worker_environment() -> dict[str, str]:
-    """The environment for a worker: that of this process without its `ZKPLAN_…` options.
+    """The environment for a worker: this process's environment without its `ZKPLAN_…` variables.
 
-    The worker can import what this process can.
+    The worker can import everything that this process can.
     """
     kept = {name: value for name, value in same_imports().items() if not name.startswith("ZKPLAN_")}
     return kept | {"PYTHONUNBUFFERED": "1"}
 
 
-# ---- A line from each worker process to its supervisor: it reports registrations, and each notices
-# the other's end.
+# ---- A line from each worker process to its supervisor: the worker reports its registrations, and
+# each end notices when the other dies.
 #
-# The line is a socket pair. The lower end gets nothing to read until the supervisor dies in any
-# way: then the kernel closes the upper end.
+# The line is a socket pair. The worker reads nothing from the lower end until the supervisor dies,
+# however it dies: then the kernel closes the upper end.
 
 
 logger = get_logger("zkplan.processes")
 
 #: The environment variable that holds the descriptor of the lower end.
 _LINE_FD = "ZKPLAN_SUPERVISOR_FD"
-#: In place of an ID, which is never that short: an operator has drained the worker.
+#: Sent instead of an ID, which is always longer: an operator has drained the worker.
 _DRAINED = b"drained"
 
 
@@ -122,9 +122,9 @@ class UpperEnd:
         self._upper, self._lower = socket.socketpair()
         self._upper.setblocking(False)
         self._begun = b""
-        #: The last ID under which the worker of that process registered; empty before the first.
+        #: The last ID under which the worker registered; empty before the first registration.
         self.worker = ""
-        #: Whether an operator has drained that worker, so that its process is not replaced.
+        #: Whether an operator has drained the worker. Its process is then not replaced.
         self.drained = False
 
     @property
@@ -133,11 +133,11 @@ class UpperEnd:
         return self._lower.fileno()
 
     def environment(self) -> dict[str, str]:
-        """What the process must find in its environment."""
+        """The environment variable through which the process finds its end."""
         return {_LINE_FD: str(self.to_pass)}
 
     def was_passed(self) -> None:
-        """Close our copy of the lower end, once the process has its own."""
+        """Close this process's copy of the lower end, after the worker process has started."""
         self._lower.close()
 
     def fileno(self) -> int:
@@ -145,7 +145,7 @@ class UpperEnd:
         return self._upper.fileno()
 
     def listen(self) -> None:
-        """Read all reports, also those of a process that has ended."""
+        """Read all reports that have arrived, also from a process that has ended."""
         if self._upper.fileno() < 0:
             return
         try:
@@ -163,21 +163,21 @@ class UpperEnd:
 
 
 class LowerEnd:
-    """The worker's end of the line. Without a supervisor it does nothing."""
+    """The worker's end of the line. Without a supervisor, its methods do nothing."""
 
     def __init__(self) -> None:
-        # No process that this one or its tasks start may inherit the variable or the descriptor.
+        # No child of this process or of its tasks may inherit the variable or the descriptor.
         number = os.environ.pop(_LINE_FD, None)
         self._lower = None if number is None else socket.socket(fileno=int(number))
         if self._lower is not None:
             self._lower.set_inheritable(False)
 
     def report_ready(self, worker: str) -> None:
-        """Report that the worker is registered under this ID."""
+        """Report that the worker has registered under the ID `worker`."""
         if self._lower is not None:
-            # A broken pipe: the supervisor is gone, see `leave_with_supervisor`. A full pipe: it
-            # has not read for hundreds of lost sessions. A message this short is sent completely or
-            # not at all.
+            # BrokenPipeError: the supervisor has died, see `leave_with_supervisor`.
+            # BlockingIOError: the supervisor has not read for hundreds of registrations. A message
+            # this short is sent completely or not at all.
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._lower.send(f"{worker}\n".encode(), socket.MSG_DONTWAIT)
 
@@ -188,16 +188,16 @@ class LowerEnd:
                 self._lower.send(_DRAINED + b"\n", socket.MSG_DONTWAIT)
 
     def hand_on(self) -> dict[str, str]:
-        """The environment that a program needs which replaces this one."""
+        """The environment variables that keep the line for a program that replaces this one."""
         if self._lower is None:
             return {}
         self._lower.set_inheritable(True)
         return {_LINE_FD: str(self._lower.fileno())}
 
     def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
-        """Call `leave` on a thread of its own when the supervisor is gone.
+        """Call `leave` on a new thread when the supervisor has died.
 
-        Otherwise this process would run on beside those of the next supervisor.
+        Otherwise this process would run on beside the processes of the next supervisor.
         """
         if self._lower is not None:
             given = [self._lower, leave]
@@ -209,12 +209,12 @@ def _leave_after(lower: socket.socket, leave: Callable[[], None]) -> None:
         while lower.recv(1):
             pass
     except ConnectionResetError:
-        pass  # it died before it had read everything
+        pass  # the supervisor died before it had read all reports
     logger.warning("the supervisor of this worker process is gone: the worker drains")
     leave()
 
 
-# ---- Start `zkplan serve` as a process, for the page of a root, and learn its address.
+# ---- Start `zkplan serve` as a process, which serves the page of a root, and learn its address.
 
 
 _PAGE_START_S, _PAGE_LOOK_S = 30.0, 0.1
@@ -223,11 +223,11 @@ _PAGE_SAYS = "serving at "
 
 
 class PageProcess(WatchedProcess):
-    """See WatchedProcess. It listens on a free port of loopback; `address` has a token
-    for this run."""
+    """See WatchedProcess. The service listens on a free port of loopback; `address` contains a
+    token for this run."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ZkplanError if it does not start, as without the packages of zkplan[service]."""
+        """Raises ZkplanError if the service does not start, for example without zkplan[service]."""
         self.address = ""
         self._said = threading.Event()
         handed = Handed(settings)
@@ -258,5 +258,5 @@ class PageProcess(WatchedProcess):
             self._said.set()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self.end(_PAGE_STOP_S)

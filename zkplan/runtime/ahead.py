@@ -1,7 +1,7 @@
 """Work ahead of a commit: read the dependents of running tasks, and run pure ones on the same slot.
 
-The commit of such a task delivers the last argument to its dependents and claims them in the same
-transaction. If their definitions are read by then, each hop of a chain costs one round trip.
+The commit of a task delivers the last argument to its dependents, and claims them in the same
+transaction. If their definitions have been read by then, each hop of a chain costs one round trip.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from .job import Ended, Job
 from .output import note_printed
 from .steps import Steps
 
-#: The most dependents of one task that are prefetched. A wide fan-out is left to all workers.
+#: The most dependents of one task to prefetch. All workers share a wide fan-out.
 PREFETCH_MAX = 32
-#: The same for a dependent that is not claimed yet. This is enough for chains that run side by
-#: side.
+#: The same for the dependents of a task that is not claimed yet. Enough for chains side by side.
 PREFETCH_FURTHER_MAX = 2
 
 _Arrived = Callable[[Loaded | None, Claim], None]
@@ -44,38 +43,38 @@ class _Batch:
     def __init__(self) -> None:
         self.readings: dict[str, Reading] = {}
         self.arrived = False
-        #: The task is being committed, so the dependents of its dependents are worth reading.
+        #: The task is being committed, so prefetch the dependents of its dependents, too.
         self.further = False
         self.waiting: list[tuple[Claim, str, bytes, _Arrived]] = []
 
 
 class Prefetch:
-    """All prefetched tasks of one worker, in a batch for each task before them."""
+    """All prefetched tasks of one worker, in batches: the dependents of one task."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._batches: dict[str, _Batch] = {}
 
     def begin(self, loaded: Loaded, most: Callable[[], int]) -> None:
-        """A task starts: prefetch up to `most()` dependents that its commit may claim for this
-        worker."""
+        """Prefetch up to `most()` dependents of a task that starts: its commit may claim them."""
         if loaded.claim.task_path in self._batches:
             return
         for _, edge in loaded.edges:
-            if edge.k == 1:  # else there is nothing to prefetch, and nobody need count
+            if edge.k == 1:  # without such an edge, do not spend time on `most()`
                 self._read(loaded.claim.task_path, loaded.edges, min(PREFETCH_MAX, most()))
                 return
 
     def committing(self, parts: Iterable[Part]) -> None:
-        """The commit was sent: prefetch one hop further meanwhile.
+        """Prefetch one hop further, now that the commit of `parts` was sent.
 
-        Not earlier, because the commit would wait behind these reads. Now they are answered after
-        it.
+        The server answers these reads after the commit. If they were sent earlier, the commit would
+        wait for them.
         """
         for part in parts:
             task_path = part.loaded.claim.task_path
             if part.run:
-                # Its dependents were run, and are committed with it. Theirs are claimed next.
+                # Its dependents ran ahead, and are committed with it. Next the commit claims the
+                # dependents of the last of them.
                 self.forget(part.loaded.claim)
                 self._read(task_path, part.last.loaded.edges, PREFETCH_FURTHER_MAX)
                 continue
@@ -109,11 +108,10 @@ class Prefetch:
                 self._read(reading.task_path, reading.edges, PREFETCH_FURTHER_MAX)
 
     def take(self, report: Committed, arrived: _Arrived) -> tuple[list[Loaded], list[Claim], int]:
-        """Sort the claims that a commit made: those ready to run, those to load, and how many are
-        still being read.
+        """Sort the claims that a commit made: tasks ready to run, claims to load, and the number of
+        claims whose tasks are still being read.
 
-        For each of the last, `arrived` gets what was read (None: it must be read again) and the
-        claim.
+        For each of the latter, `arrived` later gets the task (None: read it again) and the claim.
         """
         sources: dict[str, tuple[_Batch | None, str, bytes]] = {}
         batches = []
@@ -152,38 +150,39 @@ class Prefetch:
         return reading.inherited(claim, position, argument) if reading is not None else None
 
     def _drop_further(self, batch: _Batch) -> None:
-        """Drop what is left in a batch: other workers have it now, and what follows it."""
+        """Drop the batches after the tasks left in `batch`, which other workers claim now."""
         for reading in batch.readings.values():
             self._batches.pop(reading.task_path, None)
 
     def forget(self, claim: Claim) -> None:
-        """The job of `claim` ended without a commit."""
+        """Drop the prefetched dependents of a task that ended without a commit here."""
         batch = self._batches.pop(claim.task_path, None)
         if batch is not None:
             self._drop_further(batch)
 
 
-# ---- Run ahead: run the pure tasks that follow a pure one on its slot, before any is committed.
+# ---- Run ahead: run the pure tasks after a claimed pure one on its slot, before any is committed.
 #
-# The task that was claimed is held back for it, for a moment at most. One transaction commits it
-# and those that ran behind it, or it alone; then their results are dropped, and they run again.
+# The claimed task, the leader, waits for the run, but only for a moment. One transaction commits
+# the leader with the tasks that ran after it, or the leader alone; then the results of the others
+# are dropped, and they run again.
 
 
-#: The most tasks that run behind a claimed one, and the most bytes of all their results, and of
-#: what they have printed.
+#: The most tasks that run after a leader, and the most bytes of their results and output.
 RUN_MAX = 50
 RUN_BYTES_MAX = GROUP_BYTES_MAX // 2
-#: For so many seconds a task may be held back by those behind it, judged by their usual times.
+#: A run may hold its leader back for this many seconds, by the usual times of its tasks.
 HELD_S = 0.02
-#: After so many seconds it is committed although one of them still runs.
+#: After this many seconds the leader is committed, even if a task of the run still runs.
 HELD_MAX_S = 0.25
 #: The most dependents of the last task of a run: their deliveries share its transaction.
 EDGES_MAX = 32
 #: How many tasks the first read of a run asks for.
 GUESSES_FIRST = 8
-#: Functions whose usual time is remembered, and plans whose guesses were right.
+#: The most functions whose usual times, and plans whose numbers of guesses, are remembered.
 KNOWN_MAX = 1000
-#: Twice as many tasks lead no run each time that nothing could run, but at most 2 to that power.
+#: After each leader in a row that led no run, twice as many tasks do not try to lead one: at most 2
+#: to this power.
 VAIN_MAX = 5
 
 logger = get_logger("zkplan.worker")
@@ -193,8 +192,8 @@ class RunAhead:
     """Runs pure tasks ahead for one worker. Thread-safe: each slot calls `run`.
 
     `run_once` runs the function of a job once, and never raises. While tasks wait for a slot
-    (`is_busy`), nothing runs ahead: many short chains side by side are about throughput, and their
-    commits share transactions anyhow. With runs, 300 chains of 5 tasks took half as long again.
+    (`is_busy`), nothing runs ahead: many short chains side by side need throughput, and their
+    commits share transactions anyway. With runs, 300 chains of 5 tasks took half as long again.
     """
 
     def __init__(
@@ -209,15 +208,15 @@ class RunAhead:
     ) -> None:
         self._is_busy, self._queues, self._clock = is_busy, queues, clock
         self._transport, self._codec, self._run_once = transport, codec, run_once
-        #: Seconds by function, infinite where it gives large results; guesses by plan. Each access
-        #: is one atomic operation of a dict.
+        #: By function: its usual seconds, infinite if its results are large. By plan: how many
+        #: tasks to read. Each access is one atomic operation of a dict.
         self._seconds: dict[bytes, float] = {}
         self._guesses: dict[str, int] = {}
-        #: By plan: how many tasks lead no run from now on, after so many that led none in a row.
+        #: By plan: how many tasks must still not try to lead a run, and how many in a row led none.
         self._rests: dict[str, tuple[int, int]] = {}
 
     def run(self, ended: Ended) -> None:
-        """Run what follows the task of `ended`, and add it to its `run`."""
+        """Run the tasks after the task of `ended`, and add them to `ended.run`."""
         job = ended.job
         self._note(job, ended)
         if self._is_busy() or not _may_lead(ended):
@@ -228,15 +227,15 @@ class RunAhead:
             self._rests[plan_path] = rest - 1, vain
             return
         now = self._clock.monotonic()
-        # It has ended, so its time-out is over.
+        # The leader has ended, so its time-out no longer counts.
         job.deadline = float("inf")
         job.held, job.held_until = ended, now + HELD_MAX_S
         ahead = _Ahead(self._transport, plan_path, self._guesses)
         try:
             self._run(ended, ahead, now + HELD_S)
         except ZkplanError as error:
-            # Nothing is lost: what cannot be read here is claimed, and meets the error again.
-            logger.debug("nothing runs ahead behind %s: %s", job.name, error)
+            # Nothing is lost: the next task will be claimed, and meet the error again.
+            logger.debug("nothing runs ahead after %s: %s", job.name, error)
         ahead.learn()
         if ended.run:
             self._rests.pop(plan_path, None)
@@ -266,7 +265,7 @@ class RunAhead:
             next_ended = self._run_once(next_job)
             self._note(next_job, next_ended)
             if not next_ended.outcome or job.abandoned:
-                return  # a failure counts, and a blob is kept, only under a claim of its own
+                return  # only a task with its own claim may fail, or keep a blob
             before, outcome = loaded, next_ended.outcome
             size += len(outcome)
             next_job.claim.fact = next_ended.fact
@@ -276,7 +275,7 @@ class RunAhead:
             ended.run += (Part(loaded, outcome, next_job.options.keep),)
 
     def _is_worth(self, loaded: Loaded, until: float) -> bool:
-        """Whether it is pure, and so short that the one before it can wait for it."""
+        """Whether the task is pure, and short enough for the leader to wait for it."""
         record = self._codec.open_definition(loaded.record)
         options: TaskOptions = task_options(record)
         if not options.pure or options.timeout is not None or len(loaded.edges) > EDGES_MAX:
@@ -290,7 +289,7 @@ class RunAhead:
         if job.options.pure and job.function and (ended.outcome or ended.needs_claim):
             if len(self._seconds) >= KNOWN_MAX:
                 self._seconds.clear()
-            # Behind another task it would run in vain: a run has no room for such a result.
+            # A run has no room for a large result, so this function would run ahead in vain.
             is_large = ended.needs_claim or _is_large(ended.outcome)
             self._seconds[job.function] = float("inf") if is_large else ended.seconds
 
@@ -303,8 +302,8 @@ def _is_large(outcome: bytes) -> bool:
 
 def _may_lead(ended: Ended) -> bool:
     job = ended.job
-    # A task whose earlier claim ended without an outcome runs alone: if the one behind it kills
-    # workers, this one must not be blamed for it again.
+    # A task whose earlier claim ended without an outcome runs alone. If the task after it kills
+    # workers, the loss must not count for this task again.
     return (
         job.options.pure
         and bool(ended.outcome)
@@ -317,7 +316,7 @@ def _may_lead(ended: Ended) -> bool:
 
 @dataclass
 class _Ahead:
-    """What one run has read ahead: the next task, and others that are likely to follow it."""
+    """The tasks that one run has read ahead: the next task, and others that likely follow it."""
 
     transport: Transport
     plan_path: str
@@ -328,10 +327,10 @@ class _Ahead:
         self._asked = self._used = 0
 
     def read(self, before: str, task: str) -> Reading | None:
-        """The task after `before`. Raises ZkplanError.
+        """The reading of `task`, which follows the task `before`. Raises ZkplanError.
 
-        Chains are often added in one go, with even steps between their numbers. So the tasks at
-        the same distance are read with it, the more of them, the more often that was right.
+        Chains are often added in one go, with even steps between their numbers. So this also reads
+        tasks at the same distance: the more, the more of these guesses were right before.
         """
         reading = self._found.pop(task, None)
         if reading is None:
@@ -346,7 +345,7 @@ class _Ahead:
         return reading
 
     def learn(self) -> None:
-        """Note how many of the tasks that were read were of use."""
+        """Note how many of the tasks in the last read were used."""
         if self._asked:
             if len(self.guesses) >= KNOWN_MAX:
                 self.guesses.clear()

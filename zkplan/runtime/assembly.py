@@ -1,4 +1,4 @@
-"""Make the loop of a worker: each part, and for each part what it uses."""
+"""Make the loop of a worker, and connect its parts with each other."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from .steps import Steps
 
 @dataclass(eq=False, kw_only=True)
 class Assembly:
-    """Makes each part of one worker when another part first needs it; `loop` needs them all.
+    """Makes each part of one worker when another part first needs it; `loop` needs all parts.
 
-    `make_pool` makes the slots, which put what has ended into `ended`.
+    `make_pool` makes the slots, which put each Ended into `ended`.
     """
 
     transport: Transport
@@ -375,7 +375,7 @@ class Assembly:
         )
 
     def _of_finished_plans(self) -> tuple[Duty, Duty, Duty]:
-        """What finds them, what removes them, and what merges their histories."""
+        """The duties that find finished plans, remove them, and merge histories."""
         scan = PlanScan(self.paths)
         bounds = RootBounds(
             steps=self.steps,

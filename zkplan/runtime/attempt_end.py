@@ -1,7 +1,7 @@
 """Decide what follows from the end of an attempt (commit, retry, failure), and carry it out.
 
-Nearly pure: it reads the time and a random number for the delay of the next attempt, and writes the
-log.
+`settle` is nearly pure: it reads the time and a random number for the delay of the next attempt,
+and writes the log.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .steps import Steps
 logger = get_logger("zkplan.worker")
 #: The kind of the failure of a task that an operator has cancelled.
 CANCELLED = "TaskCancelled"
-#: The most of the type of a failure that the history keeps.
+#: The most characters of a failure's kind that the history keeps.
 ERROR_CHARS_MAX = 60
 
 
 class End(NamedTuple):
-    """Run the step that `make` makes: it ends the claim, for another attempt or for good."""
+    """Run the step that `make()` returns, which ends the claim, for another attempt or for good."""
 
     job: Job
     make: Callable[[], Step[bool]]
@@ -54,16 +54,16 @@ class End(NamedTuple):
 class HandBack(NamedTuple):
     """Hand the claim back; no attempt is used up.
 
-    With `cannot_run` this worker lacks something, and leaves the task to others for a while. With
-    `no_room` ZooKeeper is full, and with `store_away` the store cannot be used: the plan is left
-    alone for a moment.
+    `cannot_run`: what this worker lacks, so it leaves the task to others for a while. `no_room`:
+    ZooKeeper is full. `store_away`: why the store cannot be used. After these two the worker leaves
+    the plan alone for a moment.
     """
 
     job: Job
     cannot_run: str = ""
     no_room: bool = False
     store_away: str = ""
-    #: What the log says in place of `cannot_run`.
+    #: The text for the log instead of `cannot_run`.
     shown: str = ""
 
 
@@ -79,7 +79,7 @@ def settle(
         return None
     job.claim.fact = ended.fact
     if job.output is not None:
-        # What does not fit its commit goes in transactions of its own.
+        # What does not fit into the commit goes into transactions of its own.
         together = len(ended.outcome) + sum(task.size for task in job.adds)
         taken = together if together <= 2 * GROUP_BYTES_MAX else len(ended.outcome)
         note_printed(job, PRINTED_ROOM - taken)
@@ -133,10 +133,10 @@ def settle_failure(
     clock: Clock = CLOCK,
     chance: Random = CHANCE,
 ) -> Part | End:
-    """Decide what follows from a failure. `final`: no further attempt can change it.
+    """Decide what follows from a failure. `final`: another attempt cannot help.
 
-    A part that is returned goes down the edges. That needs a failure that is `deliverable`, and a
-    plan whose `on_failure` says so. `shown`: see `attempts.for_log`.
+    A returned Part delivers the failure along the edges. This needs `deliverable`, and an edge that
+    takes failures or a plan with `on_failure="cascade"`. `shown`: see `attempts.for_log`.
     """
     claim, options = job.claim, job.options
     note_printed(job, PRINTED_ROOM)
@@ -164,21 +164,21 @@ def settle_failure(
             *("%s of %s is out of attempts: %s", job.name, claim.plan_path, told),
             extra=job.log_fields,
         )
-    # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
+    # If losses have used up all attempts, this claim is not an attempt itself.
     used_up = min(claim.a + 1, max(claim.a, options.attempts))
     summary = failure.summary[:500]
     dead = Dead(claim.rank, claim.n, used_up, job.name, summary, failure.worker, claim.queue)
     cascades = job.plan is not None and job.plan.on_failure == "cascade"
     deliverable = deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges)
-    # Or an earlier claim has delivered along some of them, and left its mark.
+    # A DELIVERED mark: an earlier claim has delivered along some of the edges.
     takes = any(edge.fails for _, edge in job.loaded.edges) or DELIVERED in job.loaded.others
     if (takes or cascades) and deliverable:
-        # If a wide delivery has begun, what it delivers is the outcome, not a new text.
+        # If a wide delivery has begun, its outcome must be delivered on, not a new failure.
         outcome = job.loaded.result or sealed
         return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True, cascades=cascades)
     dead = dead._replace(undelivered=cascades)
-    # What an operator has decided is the outcome: a lost answer is recognised by it. It goes, but
-    # where tasks are missing that count since it was fixed: a retry goes on with these.
+    # An operator's decision is the outcome, also to recognise it after a lost answer. The stored
+    # result is deleted, unless the task has begun to add many tasks (ADDS): a retry adds the rest.
     decided = job.loaded.result
     outcome = decided or sealed
     has_result = decided is not None and ADDS not in job.loaded.others
@@ -187,12 +187,12 @@ def settle_failure(
 
 # ---- Carry out what settlement decides, and handle parts whose commit was refused.
 #
-# Such a part is read again, fails alone, or is kept until there is room.
+# A refused part is read again, fails alone, or is kept until there is room.
 
 
-#: How often one part is loaded again before its task fails.
+#: How often one part is read again before its task fails.
 RELOADS_MAX = 20
-#: Seconds for which a plan is left alone after its store could not be used.
+#: Seconds for which a plan is left alone after the store could not be used.
 STORE_REST_S = 1.0
 
 
@@ -216,13 +216,13 @@ class Settler:
 
     @property
     def lacks_store(self) -> bool:
-        """Whether tasks wait for the store, which cannot be used. Any thread may ask."""
+        """Whether tasks wait because the store cannot be used. Any thread may ask."""
         return bool(self._without_store)
 
     # ---- attempts
 
     def ended(self, ended: Ended) -> None:
-        """An attempt ended."""
+        """Settle the claim of an attempt that has ended."""
         self.counters.failed += ended.failure is not None
         claim = ended.job.claim
         self.claims.shares.ended(claim.path, claim.plan, ended.seconds)
@@ -233,9 +233,9 @@ class Settler:
             self._carry_out(settled)
 
     def end_overdue(self, now: float) -> None:
-        """End the claims of tasks that timed out, or had their grace after they were told to stop.
-        Their threads cannot be stopped; what they return is dropped. A task behind which pure ones
-        run is held back for a moment at most."""
+        """End the claims of tasks that timed out, or whose grace after an order to stop is over.
+        Threads cannot be stopped, so drop what these return. Commit tasks that are held too long
+        for the pure tasks after them."""
         if now <= self.pool.next_deadline():
             return
         for job in [job for job in list(self.pool.running) if now > job.held_until]:
@@ -256,7 +256,7 @@ class Settler:
             self._failed(job, failure, final=is_last or is_final(job.options, TimeoutError()))
 
     def _give_up(self, job: Job, now: float) -> None:
-        """Its function was told to stop, and goes on: nobody waits for it any longer."""
+        """Stop waiting for a function that was told to stop and has not returned."""
         logger.info(
             "%s of %s has not returned %g s after it was told to stop (%s), and is given up",
             *(job.name, job.claim.plan_path, STOP_GRACE_S, job.stop_reason),
@@ -264,10 +264,10 @@ class Settler:
         )
         self.write_off(job, job.stop_reason)
         self.claims.shares.ended(job.claim.path, job.claim.plan, now - job.started)
-        self.claims.hand_back([job])  # where an operator took the claim, that only finds it gone
+        self.claims.hand_back([job])  # harmless if an operator has taken the claim
 
     def write_off(self, job: Job, why: str) -> None:
-        """Stop waiting for its function."""
+        """Stop waiting for the function of `job`."""
         job.stop_reason = why
         self.counters.written_off += 1
         self.pool.write_off(job)
@@ -315,7 +315,7 @@ class Settler:
                 self.claims.hand_back([job], log)
 
     def _leave_to_others(self, job: Job, why: str, shown: str) -> bytes:
-        """Returns the log entry for the task."""
+        """Leave the task to other workers. Returns a log entry for the task, or nothing."""
         claim = job.claim
         self.counters.left_to_others += 1
         view = self.candidates.views.get(claim.plan)
@@ -324,7 +324,7 @@ class Settler:
             view.leave(self.clock.monotonic(), claim.task)
             self.candidates.file(view)
         if not first:
-            return b""  # once, not with every hand-back: so the task stays small
+            return b""  # log it once, not at every hand-back, to keep the task small
         told = shown or why
         logger.warning(
             *("%s cannot run here and is left to others: %s", claim.task_path, told),
@@ -333,8 +333,7 @@ class Settler:
         return self.codec.seal(FAILURE, attempts.cannot_run(job, why, self.clock).to_bytes())
 
     def _wait_for_room(self, job: Job) -> None:
-        """Neither the task nor the plan is to blame, so the plan is only left alone for a
-        moment."""
+        """Leave the plan alone for a moment; neither the task nor the plan is to blame."""
         self.steps.complaints.tell(
             f"{job.claim.plan_path}: ZooKeeper has no room for its results or logs, so tasks go "
             "back and are run again; remove plans that are not needed any more, or raise the limit"
@@ -342,11 +341,11 @@ class Settler:
         self.candidates.rest(job.claim.plan, self.clock.monotonic())
 
     def _wait_for_store(self, job: Job, why: str) -> bytes:
-        """Returns the log entry for the task: the author learns from it what the plan waits for."""
+        """Leave the plan alone for a moment. Returns a log entry, for the author, or nothing."""
         plan = job.claim.plan
         self.candidates.rest(plan, self.clock.monotonic() + STORE_REST_S)
         if plan in self._without_store:
-            return b""  # once, not with every hand-back: so the tasks and the log stay small
+            return b""  # log it once, not at every hand-back, to keep the tasks and the log small
         self._without_store.add(plan)
         logger.warning(
             "%s: tasks with large values are handed back, and run when the store answers: %s",
@@ -378,7 +377,7 @@ class Settler:
             self._keep(part, error)
 
     def _changed(self, part: Part) -> None:
-        """The task changed since it was read (a new edge, a new log): read and commit it again."""
+        """Read and commit again a task that has changed since it was read (a new edge or log)."""
         part.reloads += 1
         if part.reloads > RELOADS_MAX:
             why = "its znodes change faster than it can be committed"
@@ -391,24 +390,24 @@ class Settler:
             self._commit_anew(part)
 
     def _refused(self, part: Part, error: Exception) -> None:
-        """A part that ZooKeeper refuses for its own reason fails alone; the others go on."""
+        """Fail the task of a part that ZooKeeper refuses for its own reason; other parts go on."""
         job = self.claims.job_of(part.loaded)
-        # A failure that cannot be delivered either makes the task dead: it would be retried for
-        # ever.
+        # If `part` was to deliver a failure, the task becomes dead. Otherwise it would be retried
+        # for ever.
         failure = attempts.describe(error, job, self.codec, self.clock)
-        # What is too large would be as large the next time.
+        # The next attempt's payload would be as large.
         final = isinstance(error, PayloadTooLarge)
         self._failed(job, failure, held=bool(part.dead), final=final, shown=str(error))
 
     def _keep(self, part: Part, error: ZkplanError) -> None:
-        """ZooKeeper has no room for it: commit it later."""
+        """Commit `part` later, as ZooKeeper has no room for it now."""
         job = self.claims.job_of(part.loaded)
         rest_s = self.kept.keep(job.claim, len(part.outcome), error)
         if rest_s is None:
             self._carry_out(HandBack(job, no_room=True))
             return
-        # If another worker cleared it, it would count as a loss of this worker, and use up an
-        # attempt.
+        # If the worker ends, hand the claim back. If another worker had to clear the claim, that
+        # would count as a loss, and use up an attempt.
         give_up = partial(self.claims.hand_back, [job])
         self.steps.rest(self.clock.monotonic() + rest_s, partial(self._commit_anew, part), give_up)
 
@@ -420,7 +419,7 @@ class Settler:
             if not found:
                 self.claims.lost(claim, RESULT)
                 return
-            # It may have a stored result by now, which must not be changed.
+            # The task may have a stored result by now, which must not change.
             self.claims.job_of(part.loaded).loaded = part.loaded = found[0]
             self.claims.queue_commit(part)
 

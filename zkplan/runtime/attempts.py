@@ -1,4 +1,4 @@
-"""Begin an attempt or refuse it, record its failure, and say whether and when to try again."""
+"""Begin or refuse an attempt, record its failure, and decide whether and when to try again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .job import Ended, Job
 
 
 class Ready(NamedTuple):
-    """The function is to be called: the definition, and the bodies of the opened arguments."""
+    """The function may be called: the definition, and the bodies of the opened arguments."""
 
     record: TaskRecord
     bodies: list[bytes]
@@ -42,17 +42,17 @@ class Ready(NamedTuple):
 def before_call(
     job: Job, codec: Codec, clock: Callable[[], ServerClock], lost_with: Callable[[Claim], str]
 ) -> Ready | Ended:
-    """Read the definition and the arguments of `job`, whose options are known from then on.
+    """Open the definition and the arguments of `job`, and set its options and function.
 
-    `clock` gives the server's clock, measured; `lost_with` the worker that vanished with the claim
-    before, if that is known. Raises what `ended_by` takes.
+    `clock()` returns the measured clock of the server. `lost_with(claim)` returns the worker that
+    vanished with the previous claim, or an empty string. Raises errors for `ended_by`.
     """
     loaded = job.loaded
     record = codec.open_definition(loaded.record)
     job.options, job.function = task_options(record), record.function
     options = job.options
     if loaded.result is not None:
-        # An earlier claim, or an operator, has stored it: only the delivery is left.
+        # An earlier claim, or an operator, has stored the outcome: only the delivery is left.
         kind, body = codec.open(VALUE + FAILURE, loaded.result)
         if kind == FAILURE:
             return Ended(job, failure=Failure.from_bytes(body), final=True)
@@ -95,7 +95,7 @@ def is_last_attempt(job: Job) -> bool:
 
 
 def _out_of_time(job: Job, clock: ServerClock) -> Ended | None:
-    """Its end if it may not run yet, or not any more."""
+    """The end of the attempt, if `job` may not run yet or no longer."""
     options, now = job.options, clock.now()
     if options.deadline is not None:
         job.last_call = clock.monotonic_at(options.deadline)
@@ -110,52 +110,52 @@ def ended_by(error: BaseException, job: Job, codec: Codec) -> Ended:
     """How an attempt ends by an error of zkplan, or of the function."""
     match _own_error(error):
         case PayloadRefused():
-            # Another worker with this key would refuse it, too. The log has named the place before,
-            # when it was read (`values.guard`), and does so once.
+            # Another worker with this key would refuse it, too. `values.guard` has logged the place
+            # when it read the value, and logs each place once.
             return Ended(job, failure=describe(error, job, codec), final=True)
         case PayloadUndecodable() as own:
             return Ended(job, cannot_run=str(own), shown=undecodable_for_log(own))
         case StoreUnavailable():
             return Ended(job, store_away=str(error))
         case InvariantViolated():
-            # zkplan's own words, of znodes: an operator must see them.
+            # zkplan's own text about znodes, which an operator must see.
             return Ended(job, failure=describe(error, job, codec), shown=str(error))
         case FunctionNotAllowed():
-            # It would be refused as well the next time: nobody has allowed it.
+            # The next attempt would be refused, too: the function is not on the allow list.
             return Ended(job, failure=describe(error, job, codec), final=True, shown=str(error))
     is_last = is_final(job.options, error, codec.function)
     return Ended(job, failure=describe(error, job, codec), final=is_last)
 
 
 def _own_error(error: BaseException) -> ZkplanError | None:
-    """The error if it is one of zkplan's. A pattern would ask the `__class__` of any other, and
-    that of a user's class may raise."""
+    """`error` if zkplan defines its class, else None. A class pattern would read `__class__` of
+    other errors, too, which may raise in a user's class."""
     return cast("ZkplanError", error) if issubclass(type(error), ZkplanError) else None
 
 
-# ---- Failure records: of an exception, of a time-out, of a task whose workers vanished.
+# ---- Failure records: for an exception, a time-out, a task whose workers vanished.
 
 
 TRACEBACK_CHARS_MAX = 16_000
 EXCEPTION_BYTES_MAX = 32 * 1024
-#: The most modules with a changed file that a failure names.
+#: A failure names at most this many modules whose files have changed.
 STALE_MAX = 5
-#: The most of a message that a line of the log holds.
+#: The most characters of a message in one line of the log.
 LOGGED_CHARS_MAX = 500
-#: With its level at INFO or lower, the log of a worker has the messages of exceptions, too.
+#: If its level is INFO or lower, the log of a worker also has the messages of exceptions.
 MESSAGES = get_logger("zkplan.worker.messages")
 MESSAGES.setLevel(logging.CRITICAL + 1)
-#: Packages whose errors of decoding hold the names of what is missing, and no values.
+#: Packages whose decoding errors contain missing names, but no values.
 _DECODERS = ("zkplan", "importlib", "_frozen_importlib", "pickle", "dill")
-#: The most tasks whose vanished worker is remembered, to name it if they are out of attempts.
+#: The most tasks whose vanished worker is remembered, for the failure of a task out of attempts.
 LOSSES_MAX = 10_000
 
 
 class VanishedWorkers:
-    """The vanished worker with which each task was lost last, if this worker cleared the claim.
+    """By task: the vanished worker that last held its claim, if this worker has cleared the claim.
 
-    The tree does not hold it, because a claims node is deleted with its claims. The loop writes,
-    and slots read: each access is one atomic operation of a dict.
+    ZooKeeper has no record of that worker, because a claims node is deleted with its claims. The
+    loop writes and slots read: each access is one atomic operation of a dict.
     """
 
     def __init__(self) -> None:
@@ -169,18 +169,18 @@ class VanishedWorkers:
             del self._last[next(iter(self._last))]
 
     def keep_only(self, plan_paths: Set[str]) -> None:
-        """Forget the tasks of all other plans, which are done or removed."""
+        """Forget all tasks but those of `plan_paths`: the other plans are done or removed."""
         for task_path in [path for path in self._last if path.rpartition("/")[0] not in plan_paths]:
             del self._last[task_path]
 
     def before(self, claim: Claim) -> str:
-        """The worker that vanished with the claim before this one; empty if not known here."""
+        """The worker that vanished with the previous claim; empty if this worker does not know."""
         n, worker = self._last.get(claim.task_path, (-1, ""))
         return worker if n == claim.n else ""
 
 
 def describe(error: BaseException, job: Job, codec: Codec, clock: Clock = CLOCK) -> Failure:
-    """The failure record of an exception, without the frames of the worker itself."""
+    """The failure record of an exception, without the worker's own frames in the traceback."""
     frames = frames_of(error)
     while frames is not None and _is_own_frame(frames.tb_frame.f_globals.get("__name__")):
         frames = frames.tb_next
@@ -188,7 +188,7 @@ def describe(error: BaseException, job: Job, codec: Codec, clock: Clock = CLOCK)
     try:
         dumped = codec.dump_exception(error, is_json(job.function))
     except BaseException:
-        dumped = b""  # it cannot travel, for whatever reason; its text is kept
+        dumped = b""  # the exception cannot be encoded; its text is kept anyway
     return Failure(
         kind=kind_of(error),
         message=message_of(error)[:2000],
@@ -203,15 +203,15 @@ def describe(error: BaseException, job: Job, codec: Codec, clock: Clock = CLOCK)
 
 
 def sealed(job: Job, codec: Codec, error: BaseException, clock: Clock = CLOCK) -> bytes:
-    """The same in its envelope, as an outcome."""
+    """The failure record of an exception, sealed as an outcome."""
     return codec.seal(FAILURE, describe(error, job, codec, clock).to_bytes())
 
 
 def for_log(failure: Failure, job: Job, shown: str = "") -> str:
-    """What the worker's log says of a failure. `shown`: a text of zkplan's own.
+    """The text of a failure for the worker's log. `shown`: a text of zkplan about the failure.
 
-    The message of a user's exception may hold arguments, and logs are read by more people than the
-    tree. So only its type is told, unless the level of MESSAGES says otherwise.
+    The message of a user's exception may contain arguments, and more people read logs than
+    ZooKeeper. So the log has only the exception's type, unless the level of MESSAGES allows more.
     """
     is_own = not failure.traceback and not failure.exception
     if is_own or MESSAGES.isEnabledFor(logging.INFO):
@@ -223,10 +223,10 @@ def for_log(failure: Failure, job: Job, shown: str = "") -> str:
 
 
 def undecodable_for_log(error: PayloadUndecodable) -> str:
-    """What the worker's log says of a task that it cannot decode.
+    """The text for the worker's log about a task that it cannot decode.
 
-    That a module or a name is missing is told. The message of an exception that code of the user
-    raised, while it was imported or made a value, is left out.
+    It names a missing module or name. It omits the message of an exception that user code raised
+    while it was imported or decoded a value.
     """
     text, cause = str(error), error.__cause__
     if cause is None or MESSAGES.isEnabledFor(logging.INFO):
@@ -256,19 +256,19 @@ def deadline_passed(job: Job, clock: Clock = CLOCK) -> Failure:
 
 
 def cannot_run(job: Job, why: str, clock: Clock) -> Failure:
-    """The log entry of a task that this worker cannot run. It uses up no attempt."""
+    """The log entry for a task that this worker cannot run, which uses up no attempt."""
     return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, clock.wall())
 
 
 def store_away(job: Job, why: str, clock: Clock) -> Failure:
-    """The log entry of a task that waits for the store. It uses up no attempt."""
+    """The log entry for a task that waits for the store, which uses up no attempt."""
     return Failure("StoreUnavailable", why, "", job.worker, job.claim.n, clock.wall())
 
 
 def last_failure(job: Job, codec: Codec, lost_worker: str, clock: Clock = CLOCK) -> Failure:
-    """Why a task is out of attempts: its last failure, or that its workers vanished.
+    """Why a task is out of attempts: its last failure, or WorkerLost if its workers vanished.
 
-    `lost_worker` had the claim before this one; empty if that is not known.
+    `lost_worker` held the previous claim; empty if unknown.
     """
     for sealed in reversed(job.loaded.logs):
         try:
@@ -283,13 +283,13 @@ def last_failure(job: Job, codec: Codec, lost_worker: str, clock: Clock = CLOCK)
         "interpreter lock longer than the session time-out; the first such loss of a "
         "task may be free, and is not counted then)"
     )
-    # Never name the worker that writes this: a person would search its logs for the cause.
+    # Do not name the worker that writes this record: people would search its logs for the cause.
     n = job.claim.n - 1 if lost_worker else job.claim.n
     return Failure("WorkerLost", message, "", lost_worker, n, clock.wall())
 
 
 def _is_own_frame(module: object) -> bool:
-    # The functions of shell commands lie here too, but they are what the task calls.
+    # The functions of shell commands are in this package, too, but the task itself calls them.
     return (
         isinstance(module, str)
         and module.startswith(f"{__package__}.")
@@ -310,11 +310,11 @@ def is_final(
 ) -> bool:
     """Whether the task fails for good, although it has attempts left.
 
-    Classes are known by their names, so that nothing is imported for it. `load` decodes a
-    function `retry_if`. Without it that is not asked: it may be called only where the task ran.
+    Compares classes by their names, to import nothing. `load` decodes a `retry_if` that is a
+    function. Without `load` the function is not called: only the process that ran the task may.
     """
     if issubclass(type(error), PayloadTooLarge):
-        return True  # it would be as large the next time
+        return True  # the next attempt's payload would be as large
     if not options.fatal and not options.retry_if:
         return False
     rule = options.retry_if
@@ -326,18 +326,18 @@ def is_final(
             return bool(rule) and not names.intersection(rule)
         return load is not None and not load(base64.b64decode(rule))(error)
     except BaseException as wrong:
-        # A rule that cannot be asked must not cost the task its attempts, or the worker a slot.
+        # A broken rule must not cost the task its attempts, or the worker a slot.
         told = "a function given as retry_if raised %s, so its task is retried as if it had none"
         logger.warning(told, kind_of(wrong))
         return False
 
 
-# ---- The delay before a task that has failed is tried again.
+# ---- The delay before the next attempt of a failed task.
 
 
-#: The longest delay, whatever the number of failures, unless `retry_delay` itself is longer.
+#: The longest delay, however many failures there were, unless `retry_delay` itself is longer.
 RETRY_DELAY_MAX_S = 300.0
-#: The latest due time that fits into a name. Only a record made by hand has a later one.
+#: The longest delay whose due time fits into a name. Only a record made by hand asks for more.
 DELAY_S_MAX = 365 * 24 * 3600.0
 
 
@@ -346,5 +346,5 @@ def retry_delay_s(options: TaskOptions, attempts: int, chance: Random) -> float:
     if options.retry_delay <= 0:
         return 0.0
     backoff = Backoff(options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3)
-    # An entry made by hand may have so many attempts that the delay cannot be calculated.
+    # An entry made by hand may have so many attempts that the power would overflow.
     return min(backoff.delay_s(min(attempts, 1000), chance.random()), DELAY_S_MAX)

@@ -24,7 +24,7 @@ from .slots import Slots
 from .statistics import Counters
 from .steps import Steps
 
-#: It is told at most so often, in seconds, that claims begin to wait for room.
+#: The shortest time, in seconds, between two warnings that claims wait for room.
 TELL_ROOM_S = 60.0
 
 logger = get_logger("zkplan.worker")
@@ -34,7 +34,7 @@ logger = get_logger("zkplan.worker")
 class Claimer:
     """Makes the claims of one worker; only the loop's thread calls it.
 
-    `take_on` gets what was claimed, and what was read with it.
+    `take_on` takes the new claims, and the reads made with them.
     """
 
     steps: Steps
@@ -42,13 +42,14 @@ class Claimer:
     claims: Claims
     candidates: Candidates
     counters: Counters
-    #: What this worker serves.
+    #: The queues that this worker serves.
     queues: Sequence[str]
     limits: Limits
     clock: Clock
     take_on: Callable[[list[Claim], FirstReads | None], None]
-    #: The plans whose last claim found no room; whether that was told, and when to tell it again.
+    #: The plans whose last claim found no room.
     _without_room: set[str] = field(default_factory=set, init=False)
+    #: Whether a warning was logged for them, and when the next one may be (monotonic).
     _is_told: bool = field(default=False, init=False)
     _tell_room_at: float = field(default=0.0, init=False)
 
@@ -72,12 +73,12 @@ class Claimer:
     def claim(self, now: float, me: Registration) -> None:
         """Start a claim from the next plan, if there is one."""
         if self.claims.capacity.are_long and self.candidates.awaits_a_first_look(now):
-            return  # a slot is taken for long, and it may be the turn of that plan
+            return  # a claim holds a slot for long, and it may be that plan's turn
         view = self.candidates.choose(now)
         if view is None:
             return
         known = len(view.strange)
-        # A task with limits is claimed for a free slot only: it would hold its permits in vain.
+        # Claim a task with limits only for an idle slot: while it waited, it would hold permits.
         idle = self.claims.capacity.threads - self.claims.held
         free = self.claims.free(plenty=self._is_plenty(view))
         taken = view.take(free, idle, partial(self._permit, view, now))
@@ -127,13 +128,13 @@ class Claimer:
         self.take_on(made.claims, made.read)
 
     def _note_room(self, view: PlanView, made: Claimed) -> None:
-        """Say when claims begin to wait for room, and when the last of them has found it.
+        """Log when claims begin to wait for room, and when all of them have found room.
 
-        The refusals differ in the znode that they name, so Complaints would tell each of them.
+        Each refusal names another znode, so Complaints would log every one.
         """
         now = self.clock.monotonic()
         if made.no_room is not None:
-            # Where there is room for some claims and not for the next ones, this begins often.
+            # If there is room for some claims only, this begins often.
             if not self._without_room and now >= self._tell_room_at:
                 self._tell_room_at, self._is_told = now + TELL_ROOM_S, True
                 logger.warning("claims wait until there is room for them: %s", made.no_room)
@@ -141,7 +142,7 @@ class Claimer:
             view.rest(now)
         elif made.claims and self._without_room:
             self._without_room.discard(view.number)
-            self._without_room &= self.candidates.views.keys()  # others may be gone
+            self._without_room &= self.candidates.views.keys()  # other plans may be removed
             if self._is_told and not self._without_room:
                 self._is_told = False
                 logger.warning("there is room for claims again")
@@ -152,7 +153,7 @@ class Claimer:
         return self.limits.take(view.number, names, now)
 
     def waited(self) -> set[str]:
-        """The paths of the limits for which entries of any plan wait."""
+        """The paths of the limits that entries of any plan wait for."""
         root = self.limits.root
         return {
             limit_path(root, view.number, name)
@@ -162,33 +163,33 @@ class Claimer:
         }
 
     def may_try(self, view: PlanView, now: float) -> bool:
-        """Whether an entry of that plan which waits for permits may be tried."""
+        """Whether this worker may try to claim an entry of the plan that waits for permits."""
         if self.claims.capacity.threads <= self.claims.held:
             return False
         return any(
             self.limits.has_room(view.number, limits.split("~"), now) for _, limits in view.waiting
         )
 
-    # ---- by commits and publications
+    # ---- claims that commits and publications make
 
     def allow(self, parts: Sequence[Part], most: int, ending: int, taken: int = 0) -> Allowance:
-        """What this worker may claim by itself while it commits `parts`: at most `most` tasks.
+        """How many tasks, at most `most`, the commit or publication of `parts` may claim.
 
-        Counted as held until `used`. `ending` claims end by that commit. Where more is runnable
-        than all workers take, as many may follow them, however far the commits are behind: their
-        dependents go before further tasks, or results would pile up in ZooKeeper. `taken` slots
-        are taken by claims that are not counted yet.
+        They count as held until `used`. `ending` claims end with the commit. If more tasks are
+        runnable than all workers take, as many new claims may replace these, however far the
+        commits are behind: dependents go before other tasks, or results would pile up in ZooKeeper.
+        Claims that are not counted yet take `taken` slots.
         """
         allowance = self.allowance(parts, most, ending, taken)
         self.claims.allowed += allowance.claims
         return allowance
 
     def used(self, allowance: Allowance) -> None:
-        """End an allowance: its claims were made, or never will be."""
+        """End an allowance. Its claims were made, or never will be."""
         self.claims.allowed -= allowance.claims
 
     def allowance(self, parts: Sequence[Part], most: int, ending: int, taken: int = 0) -> Allowance:
-        """As `allow`, but not counted."""
+        """As `allow`, but without counting the claims as held."""
         claims = self.claims
         versions = {}
         plenty = True
@@ -199,16 +200,16 @@ class Claimer:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
         if self.membership.me is None or claims.starts_nothing or not self.membership.answers:
-            return Allowance(0, versions)  # the versions are for runs of pure tasks
+            return Allowance(0, versions)  # commits of runs of pure tasks need the versions
         must_yield = most and not claims.must_make_room
         if must_yield and self.candidates.must_yield(plans, self.clock.monotonic()):
-            return Allowance(0, versions)  # they are published, and wait for their turn
+            return Allowance(0, versions)  # the dependents are published, and wait for their turn
         free = claims.free(plenty=plenty) - taken
         most = min(most, max(0, free, ending if plenty else 0))
         return Allowance(most, versions, self.queues)
 
     def _is_plenty(self, view: PlanView) -> bool:
-        """Whether claiming ahead from that plan leaves no other worker idle."""
+        """Whether claiming ahead from the plan leaves no other worker idle."""
         alone = self.membership.share[1] < 2
         return alone or (not view.stolen and len(view.own) > 2 * self.claims.capacity.threads)
 
@@ -218,7 +219,7 @@ class Claimer:
 
 @dataclass(eq=False)
 class Loader:
-    """Takes tasks from their claim to the queue of the slots. Only the loop's thread calls it."""
+    """Loads claimed tasks, and queues them for the slots. Only the loop's thread calls it."""
 
     steps: Steps
     claims: Claims
@@ -228,7 +229,7 @@ class Loader:
     clock: Clock
 
     def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
-        """Load and run tasks that this worker has claimed; `read` are reads made with the claim."""
+        """Load and run the tasks of `claims`; `read` has the reads that were made with them."""
         if claims:
             self.claims.loading += len(claims)
             for each in claims:
@@ -245,8 +246,8 @@ class Loader:
         if loaded is not None:
             self._take_up(claims, loaded)
             return
-        # One of them cannot be read and stays claimed here. The others must still run, and more of
-        # their plan: what is not read takes no slot.
+        # One task cannot be read, and stays claimed here. Load each task alone, so that the others
+        # run. A task that is not read takes no slot, so more of its plan may run.
         for each in claims:
             self.claims.shares.closed(each.path)
             self.steps.until_done(
@@ -262,7 +263,8 @@ class Loader:
         self.start(loaded)
 
     def prefetched(self, loaded: Loaded | None, claim: Claim) -> None:
-        """The answer of a prefetch came after the commit that claimed the task."""
+        """Start a task whose prefetch was answered after the commit that claimed the task; if
+        `loaded` is None, read the task again."""
         self.claims.loading -= 1
         if loaded is not None:
             self.start([loaded])
@@ -272,7 +274,7 @@ class Loader:
     def start(self, loaded: list[Loaded]) -> None:
         """Put tasks into the queue of the slots; hand them back if nothing new may start."""
         if self.claims.starts_nothing:
-            # Also what a commit has claimed that was sent before the order to stop or to pause.
+            # A commit sent before the order to stop or pause may still have claimed tasks.
             self.claims.hand_back([Job(item) for item in loaded])
             return
         self.claims.capacity.last_end = self.clock.monotonic()
@@ -282,12 +284,12 @@ class Loader:
             if view is not None:
                 job.plan, job.version = view.record, view.version
             if view is None or not view.running:
-                self.claims.hand_back([job])  # paused, cancelled or removed since it was claimed
+                self.claims.hand_back([job])  # the plan was paused, cancelled or removed since
             else:
                 jobs.append(job)
-        # Before a slot has the job: a short task would end, and its commit would leave together
-        # with the read. The server answers the read only after the commit then, and the next hop
-        # of a chain waits for it.
+        # Prefetch before a slot has the job. Otherwise a short task could end first, and its commit
+        # would be sent together with the read: then the server answers the read only after the
+        # commit, and the next hop of a chain waits for the read.
         for job in jobs:
             if job.loaded.edges:
                 self.prefetch.begin(job.loaded, lambda: self.claims.free() - len(jobs))

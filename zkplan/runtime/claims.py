@@ -1,8 +1,7 @@
-"""Hold the claims of a worker: how many more it may make, which results it keeps, how it hands
-back.
+"""The claims of a worker: how many more it may make, which results it keeps, how it hands back.
 
-All stages of the worker share these counts. A claim is counted from the transaction that makes it
-until it is settled.
+All stages of the worker share these counts. A claim counts from the transaction that makes it until
+it is settled.
 """
 
 from __future__ import annotations
@@ -29,19 +28,18 @@ from .slots import Slots
 from .statistics import Counters
 from .steps import Steps
 
-#: What was to come of a claim that is gone.
+#: What happens to the task or the result of a lost claim, for the log.
 UNSTARTED = "it is not run here"
 RESULT = "its result is refused"
 FAILURE = "its failure is refused"
 HAND_BACK = "it is not handed back"
-#: What a worker says for each time that it hands claims back unasked; `zkplan stress` counts these.
+#: Logged each time that a worker hands back claims by itself; `zkplan stress` counts these lines.
 HANDED_BACK = "waited behind tasks that hold all slots"
 logger = get_logger("zkplan.worker")
 
 
 class Claims:
-    """Tasks that are claimed, loaded, waiting for a slot, running or waiting for a commit. Only the
-    loop uses it."""
+    """The tasks that a worker has claimed, until their commits. Only the loop uses this class."""
 
     def __init__(
         self,
@@ -56,43 +54,43 @@ class Claims:
         self._steps, self._pool, self._kept, self._prefetch = steps, pool, kept, prefetch
         self._counters, self.shares = counters, shares
         self.capacity = Capacity(pool.count)
-        #: By the path of its claim, what has been loaded and is not settled.
+        #: By the path of its claim: each loaded job that is not settled.
         self.jobs: dict[str, Job] = {}
-        #: Entries in the claim under way; claims whose tasks are being loaded; claims that commits
-        #: and publications under way may make.
+        #: The number of entries in the claim under way, of claims whose tasks are being loaded, and
+        #: of claims that commits and publications under way may make.
         self.claiming = self.loading = self.allowed = 0
         #: Parts that wait for their commit.
         self.uncommitted: deque[Part] = deque()
-        #: The results of parts that wait or are being committed, in bytes.
+        #: The bytes of all results that wait for a commit or are in one.
         self.uncommitted_bytes = 0
-        #: Told of the permits of each claim that has ended.
+        #: Called with the permits of each claim that has ended.
         self.given_back: Callable[[Sequence[str]], None] = lambda permits: None
         #: The worker stops: it claims and starts nothing more.
         self.draining = False
-        #: It was told to claim and start nothing more until it is told to run on.
+        #: An operator has paused the worker: it claims and starts nothing until it is resumed.
         self.paused = False
 
     @property
     def starts_nothing(self) -> bool:
-        """Whether what is claimed and has not started goes back."""
+        """Whether claimed tasks that have not started must go back."""
         return self.draining or self.paused
 
     @property
     def held(self) -> int:
-        """The number of claims that still need a slot: being made, loaded, waiting or running."""
+        """The number of claims that need a slot: being made or loaded, waiting, or running."""
         pool = self._pool
         return self.claiming + self.allowed + self.loading + pool.waiting() + len(pool.running)
 
     def free(self, *, plenty: bool = True) -> int:
-        """How many more tasks to claim; `plenty`: more is runnable than this worker takes."""
+        """How many more tasks to claim. `plenty`: see `Capacity.free`."""
         pool = self._pool
         slots, in_pool = pool.slots, pool.waiting() + len(pool.running)
         held = self.claiming + self.allowed + self.loading + in_pool
         if self._kept.is_met or not slots:
-            # However much waits for a commit, only further commits can make room. And if no slot is
-            # left, nothing is claimed ahead.
+            # Ignore how much waits for a commit: only further commits can make room. And without a
+            # slot, claim nothing ahead.
             return slots - held
-        # What ran and is not settled is in a commit, or waits for one.
+        # Jobs that have run and are not settled are in a commit, or wait for one.
         uncommitted = len(self.jobs) - in_pool
         free = self.capacity.free(held, uncommitted, self.uncommitted_bytes, plenty=plenty)
         return free - (pool.count - slots)
@@ -104,19 +102,19 @@ class Claims:
 
     @property
     def spare(self) -> int:
-        """Idle slots for which a task of another worker's share is worth a conflict."""
+        """How many idle slots should try tasks of other shares, at the risk of a conflict."""
         return max(0, self.free(plenty=False)) if self.capacity.are_long else 0
 
     def job_of(self, loaded: Loaded) -> Job:
         return self.jobs.get(loaded.claim.path) or Job(loaded)
 
     def queue_commit(self, part: Part) -> None:
-        """Have `part` committed with the next group."""
+        """Commit `part` with the next group."""
         self.uncommitted.append(part)
         self.uncommitted_bytes += len(part.outcome)
 
     def note_silence(self, is_silent: bool) -> None:
-        """ZooKeeper does not answer, or answers again: running tasks can ask for that."""
+        """Note that ZooKeeper does not answer, or answers again, where running tasks see it."""
         for job in self.jobs.values():
             if is_silent and not job.stop_reason:
                 job.stop_reason = SILENCE
@@ -126,7 +124,7 @@ class Claims:
     # ---- ending
 
     def end(self, claim: Claim) -> None:
-        """The claim is settled: nothing of its job is needed any more."""
+        """Forget `claim` and its job, as the claim is settled."""
         self.jobs.pop(claim.path, None)
         self.shares.closed(claim.path)
         if claim.permits:
@@ -135,7 +133,7 @@ class Claims:
         self._kept.settled(claim)
 
     def lost(self, claim: Claim, what: str, job: Job | None = None) -> None:
-        """The claim is gone; `what` became of what was to come of it."""
+        """Log that the claim was lost, and forget it. `what`: for example RESULT."""
         job = job or self.jobs.get(claim.path)
         name = job.options.name if job is not None else ""
         number = f"task-{claim.task}"
@@ -143,7 +141,8 @@ class Claims:
         self._counters.fenced += 1
         reason = job.stop_reason if job is not None else ""
         expected = what is UNSTARTED or reason in (CANCELLED, REMOVED, TAKEN)
-        # A lost answer can hide that this worker's own commit ended the claim: not always a loss.
+        # Not always a loss: if an answer was lost, this worker's own commit may have ended the
+        # claim.
         unknown = (
             "another worker took it over, the plan was removed, or an earlier copy of the same "
             "transaction was applied"
@@ -159,7 +158,7 @@ class Claims:
         )
 
     def end_by(self, job: Job, make: Callable[[], Step[bool]]) -> None:
-        """End the claim by a step that says whether it was still held."""
+        """End the claim by a step, which returns whether the claim was still held."""
         claim = job.claim
         self.end(claim)
 
@@ -170,8 +169,8 @@ class Claims:
         self._steps.until_done(make, ended, f"{claim.task_path} stays claimed")
 
     def hand_back(self, jobs: list[Job], log: bytes = b"") -> None:
-        """Make their tasks runnable again, without using up an attempt. `log` is kept with each
-        task."""
+        """Make the tasks of `jobs` runnable again, without using up an attempt. Add `log` to each
+        task, unless it is empty."""
         claims = [job.claim for job in jobs]
         for claim, job in zip(claims, jobs, strict=True):
             note_printed(job, PRINTED_ROOM // min(len(jobs), ENDINGS_PER_MULTI))
@@ -183,7 +182,7 @@ class Claims:
 
         def handed_back(held: int | None) -> None:
             if held is None:
-                for claim in claims:  # those that are handed back are not any more
+                for claim in claims:  # claims that went back already are no longer held: no harm
                     self._steps.until_done(partial(hand_back, [claim], log), lambda _: None, what)
             elif held < len(jobs) == 1:
                 self.lost(claims[0], HAND_BACK, jobs[0])
@@ -195,8 +194,7 @@ class Claims:
         self._steps.start_contained(hand_back(claims, log), handed_back, what, instead=None)
 
     def hand_back_stalled(self, now: float) -> None:
-        """If long tasks occupy all slots, hand back what was claimed ahead, so that others can run
-        it."""
+        """If long tasks hold all slots, hand back the tasks claimed ahead, for other workers."""
         if not self._pool.waiting() or now - self.capacity.last_end <= STALLED_S:
             return
         jobs = self._pool.take_waiting()
@@ -207,7 +205,7 @@ class Claims:
         self.hand_back(jobs)
 
     def withdraw(self, plan: str) -> None:
-        """The plan was paused or cancelled: hand back its tasks that have not started."""
+        """Hand back the tasks of a paused or cancelled plan that have not started."""
         waiting = self._pool.take_waiting()
         for job in waiting:
             if job.claim.plan != plan:
@@ -215,51 +213,50 @@ class Claims:
         self.hand_back([job for job in waiting if job.claim.plan == plan])
 
 
-# ---- Decide how many tasks a worker claims: enough for its slots, but not those others could run.
+# ---- Decide how many tasks a worker claims: enough for its slots, but none that others could run.
 #
 # Pure. Short tasks are claimed before slots are free, so that claiming and loading overlap with
-# running. Three things limit that: long tasks, large values, and commits that are behind.
+# running. Three things limit this: long tasks, large values, and commits that are behind.
 
 
-#: The most claims beyond a worker's slots, if its tasks are short. With the next limit this stays
-#: below 1 000 ephemerals in one session, which endanger a server.
+#: The most claims beyond a worker's slots, if its tasks are short. With UNCOMMITTED_MAX, a session
+#: has fewer than 1 000 ephemerals; more would endanger a server.
 AHEAD_MAX = 160
-#: How many seconds of work may wait here, which another worker could be doing meanwhile.
+#: The most seconds of work that may wait here, though other workers could do it meanwhile.
 AHEAD_S = 0.05
-#: How many bytes the arguments and results of tasks claimed ahead may take, by the average so far.
+#: The most bytes of arguments and results of tasks claimed ahead, by the average so far.
 AHEAD_BYTES_MAX = 8 * 1024 * 1024
-#: Results that wait for a commit or are in one. Each one above this limit means one claim less.
+#: How many results may wait for a commit or be in one. Each further result means one claim less.
 #: Three commits of small results are about 600 tasks.
 UNCOMMITTED_MAX = 640
-#: The same limit in bytes. Above it nothing is claimed.
+#: The same limit in bytes. At this limit nothing is claimed.
 UNCOMMITTED_BYTES_MAX = 4 * 1024 * 1024
-#: Claims that wait behind long tasks are handed back after this long, so that others can run them.
+#: Seconds after which claims that wait behind long tasks are handed back, for other workers.
 STALLED_S = 0.2
-#: Where little is runnable, tasks that take longer than this are not claimed ahead: publishing one,
-#: and claiming it elsewhere, takes about as long.
+#: If few tasks are runnable, tasks longer than this (in seconds) are not claimed ahead: to publish
+#: a task and claim it elsewhere takes about as long.
 SHARE_WORTH_S = 0.004
 #: The weight of the newest task in the averages.
 _NEWEST = 0.1
 
 
 class Capacity:
-    """Calculates with averages over the tasks that ended lately on one worker."""
+    """The capacity of one worker, by averages over the tasks that ended there lately."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._task_s = 1.0
-        #: The average of logarithms, so that a few tasks that waited for a processor do not make
-        #: all look long.
+        #: An average of logarithms: a few tasks that waited for a processor do not raise it much.
         self._task_log_s = 0.0
         self._task_bytes = 0.0
-        #: What follows from the averages, where more is runnable and where it is not: it is asked
-        #: for many times between two tasks that end. None: they have changed.
+        #: The cached `_claimed_ahead()`; None if the averages have changed since. The worker asks
+        #: many times between the ends of two tasks.
         self._ahead: tuple[int, int] | None = None
-        #: When a task ended, or more began: monotonic.
+        #: When a task last ended, or was last put into the queue of the slots: monotonic.
         self.last_end = 0.0
 
     def ended(self, seconds: float, size: int, now: float) -> None:
-        """Note how long a task has run, and how many bytes its arguments and its result had."""
+        """Note how long a task has run, and the bytes (`size`) of its arguments and result."""
         self.last_end = now
         self._task_s += _NEWEST * (seconds - self._task_s)
         self._task_log_s += _NEWEST * (math.log(max(seconds, 1e-6)) - self._task_log_s)
@@ -267,24 +264,23 @@ class Capacity:
         self._ahead = None
 
     def stalled(self, now: float) -> None:
-        """Claim nothing ahead until short tasks have ended here: it would only be handed back."""
+        """Claim nothing ahead until short tasks have ended here: such claims would only go back."""
         self.last_end = now
         self._task_s = max(self._task_s, STALLED_S)
         self._ahead = None
 
     @property
     def are_long(self) -> bool:
-        """Whether the tasks that ended lately took so long that another worker had better run some
-        of them than wait for all.
-        """
+        """Whether recent tasks were so long that other workers should run some of those waiting
+        here."""
         return self._task_log_s >= math.log(SHARE_WORTH_S)
 
     def free(self, held: int, uncommitted: int, uncommitted_bytes: int, *, plenty: bool) -> int:
         """How many more tasks to claim; 0 or less: none.
 
-        `held` claims still need a slot, `uncommitted` ones have a result that is not committed.
-        `plenty` says that more is runnable than this worker takes, or that no other is there to
-        run it: then claiming ahead leaves nobody idle.
+        `held` claims still need a slot; `uncommitted` claims have a result that is not committed.
+        `plenty`: more tasks are runnable than this worker takes, or there is no other worker, so
+        claiming ahead leaves no worker idle.
         """
         if uncommitted_bytes >= UNCOMMITTED_BYTES_MAX:
             return 0
@@ -304,33 +300,33 @@ class Capacity:
 
 # ---- Keep results that a full server refuses, and commit them as soon as there is room.
 #
-# This uses up no attempt. Room comes from tasks whose commit deletes more than it adds. Dependents
-# are added after their dependencies, and their commits delete their arguments. So meanwhile this
-# worker prefers the newest tasks.
+# This uses up no attempt. Tasks whose commits delete more than they add make room. Dependents are
+# added after their dependencies, and their commits delete their arguments. So meanwhile this worker
+# prefers the newest tasks.
 
 
-#: The most results that are kept here, and the most bytes. Beyond that a task is handed back and
-#: runs again later.
+#: The most results to keep here, and their most bytes. A task beyond that is handed back, and runs
+#: again later.
 KEPT_MAX = 400
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-#: Seconds before a result is tried again: the first delay, doubled each time up to the second.
+#: Seconds before a result is committed again: the first delay, doubled each time, and the longest.
 KEPT_REST_FIRST_S, KEPT_REST_MAX_S = 0.5, 10.0
 
 
 class KeptResults:
-    """Which results one worker keeps; only the loop's thread calls it."""
+    """The results that one worker keeps; only the loop's thread calls this class."""
 
     def __init__(self) -> None:
-        #: By the path of the claim: the size of the result, and for how long it rested last.
+        #: By the path of the claim: the size of the result, and its last delay in seconds.
         self._kept: dict[str, tuple[int, float]] = {}
-        #: Whether the server has refused a result that is not committed yet. No property: the loop
-        #: asks ten times for each task of a chain.
+        #: Whether the worker keeps any result. Not a property, because the loop asks ten times for
+        #: each task of a chain.
         self.is_met = False
 
     def keep(self, claim: Claim, size: int, error: ZkplanError) -> float | None:
         """Keep a result of `size` bytes that ZooKeeper had no room for.
 
-        Returns after how many seconds to try again, or None if too many are kept already.
+        Returns the seconds until the next try, or None if the worker keeps too much already.
         """
         if not self._kept:
             logger.warning("this worker keeps results until ZooKeeper has room for them: %s", error)
@@ -343,10 +339,10 @@ class KeptResults:
         return rest_s
 
     def settled(self, claim: Claim) -> None:
-        """Forget `claim`: it was committed, lost, or handed back."""
+        """Forget `claim`, which was committed, lost, or handed back."""
         if self._kept.pop(claim.path, None) is not None and not self._kept:
             self.is_met = False
-            logger.warning("this worker keeps no results any more: all of them are settled")
+            logger.warning("this worker no longer keeps results: all of them are settled")
 
     def _is_full(self, size: int) -> bool:
         kept = sum(other for other, _ in self._kept.values())

@@ -1,4 +1,4 @@
-"""Commit results in groups, make the tasks behind them runnable, and end drained plans."""
+"""Commit results in groups, make dependents runnable, and end plans without tasks left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .membership import Membership
 from .statistics import Counters
 from .steps import Steps
 
-#: The most commits under way at once. More would only make each of them smaller.
+#: The most commits under way at once. More commits would only be smaller.
 COMMITS_MAX = 2
 #: While a commit is under way and tasks are about to end, another commit needs this many parts.
 GROUP_WORTH = 8
@@ -57,15 +57,15 @@ class Committer:
         """Start the commits that may start now."""
         parts, me = self.claims.uncommitted, self.membership.me
         if me is not None and me is not self._registration:
-            # A new claims node: what pending records are left on the old one, its clearer settles.
+            # A new claims node: whoever clears the old one settles its pending records.
             self._registration, self._old_pending = me, []
         while parts and self._committing < COMMITS_MAX and me is not None:
             if self._committing and len(parts) < GROUP_WORTH and self.claims.held:
-                return  # more is about to end: let it share the transaction
+                return  # more tasks are about to end, and may share the transaction
             self._committing += 1
             fits = parts[0].fits
             if not fits:
-                parts[0].cut()  # what is delivered wide is delivered alone
+                parts[0].cut()  # a wide delivery commits only its own task, no run of pure tasks
                 fits = parts[0].fits
             if fits:
                 self._commit(me, [parts.popleft() for _ in range(first_group(parts))])
@@ -95,18 +95,19 @@ class Committer:
         self.settler.committed(report)
         if report.complete:
             ending = len(report.done) - len(report.inherited)
-            # Long tasks that are inherited take slots that the publication must not claim for.
-            # Short ones are claimed ahead anyhow: to count them made `map-reduce` 4 % slower.
+            # Long tasks that the commit has claimed take slots: the publication must not claim for
+            # these slots. Short tasks are claimed ahead anyway: counting them made `map-reduce`
+            # 4 % slower.
             taken = len(ready) + len(unread) if claims.capacity.are_long else 0
             allowance = self.claimer.allow(report.done, len(report.complete), ending, taken)
             self.publisher.publish(report.complete, report.pending, allowance)
-        # If a commit is sent twice, its first copy may have ended the last task and fences the
-        # second.
+        # Fenced parts, too: of a commit that is sent twice, the first copy may have ended the last
+        # task, which fences the second copy.
         ended = (*report.done, *report.fenced)
         for plan_path in {part.loaded.claim.plan_path for part in ended if part.may_end_plan}:
             self.publisher.finish(plan_path)
         self.loader.take_on(unread)
-        # Done last, because other threads run these only when this thread waits again.
+        # Last, because the slots' threads run these jobs only when this thread waits again.
         self.loader.start(ready)
 
     def _deliver_wide(self, me: Registration, part: Part) -> None:
@@ -116,14 +117,14 @@ class Committer:
             if isinstance(ended, ServerFull):
                 report.no_room.append((part, ended))
             elif isinstance(ended, WorkerGone):
-                # The claim is of an earlier registration that nobody has cleared yet.
+                # The claim belongs to an earlier registration whose claims are not cleared yet.
                 self.membership.lost(me)
                 report.stale.append(part)
             elif isinstance(ended, ZkplanError):
                 report.poison.append((part, ended))
             else:
                 (report.done if ended else report.fenced).append(part)
-                # Fenced too: it may have been by its own last transaction, whose answer was lost.
+                # Even if fenced: perhaps by its own last transaction, whose answer was lost.
                 self.publisher.finish(part.loaded.claim.plan_path)
             self.settler.committed(report)
 
@@ -138,11 +139,11 @@ class Committer:
                 clock=self.settler.clock,
             ),
         )
-        # An error concerns only this part, such as an edge that leads nowhere.
+        # An error, such as an edge to a missing task, concerns only this part.
         self.steps.start(or_error(step), delivered)
 
 
-# ---- Publish: make dependents runnable whose last argument was delivered, and end drained plans.
+# ---- Publish: make dependents with all arguments runnable, and end plans without tasks left.
 
 
 @dataclass(eq=False)
@@ -157,15 +158,15 @@ class Publisher:
     clock: Clock
     #: Called with the path of each plan that is done.
     done: Callable[[str], None]
-    #: Plans that are being checked for their end. True: a task ended meanwhile, so check once more.
+    #: The plans that `finish` looks at now. True: a task has ended meanwhile, so look once more.
     _finishing: dict[str, bool] = field(default_factory=dict)
 
     def publish(self, full: list[Dependent], pending: str, allowance: Allowance) -> None:
-        """Publish `full`, as the record `pending` says, and claim what `allowance` has room for."""
+        """Publish `full`, listed in the record `pending`; claim as many as `allowance` permits."""
         me = self.membership.me
         if me is None:
             self.claimer.used(allowance)
-            return  # whoever clears that claims node publishes them, by the pending record
+            return  # whoever clears the old claims node publishes them, by the pending record
 
         def published(done: Published | None) -> None:
             self.claimer.used(allowance)
@@ -179,7 +180,7 @@ class Publisher:
         self.steps.start_contained(step, published, _what(full), instead=None)
 
     def publish_later(self, me: Registration, full: list[Dependent], pending: str) -> None:
-        """Repeat until it is done: nobody else publishes for a living worker."""
+        """Try to publish until it works: no other worker publishes for a living one."""
 
         def published(done: Published) -> None:
             self.counters.refusals += done.refusals
@@ -190,8 +191,7 @@ class Publisher:
     def finish(self, plan_path: str) -> None:
         """End the plan if its last task has ended.
 
-        Called when a task without dependents is done, or a task whose dependents may have ended
-        before it.
+        Called when a task is done that has no dependents, or whose dependents may have ended first.
         """
         if plan_path in self._finishing:
             self._finishing[plan_path] = True

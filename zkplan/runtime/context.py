@@ -1,5 +1,5 @@
-"""Answer `zkplan.current()`: what a running task can ask and do, and its plan, to which it may
-add."""
+"""The context that `zkplan.current()` gives a running task, and the plan that it may add tasks
+to."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Context:
     ) -> None:
         self._job = job
         self._transport, self._codec, self._plan_within = transport, codec, plan_within
-        #: Log entries that nobody has awaited yet, oldest first.
+        #: Log entries that the function has not awaited yet, oldest first.
         self._unsettled: dict[_LogEntry, None] = {}
         self._log_refused: ServerFull | None = None
 
@@ -73,7 +73,7 @@ class Context:
 
     @property
     def task(self) -> Task:
-        """This task. As an argument of a task that you add, it stands for this task's result."""
+        """This task. Pass it to a task that you add, and that task gets this task's result."""
         return self.plan.task(self._job.claim.task)
 
     @property
@@ -82,8 +82,8 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True if the result is not wanted any more: plan cancelled, claim lost, timed out, worker
-        stopping."""
+        """True if the result is no longer wanted: the plan was cancelled, the claim was lost, the
+        task timed out, or the worker stops."""
         return self._job.is_unwanted()
 
     def check(self) -> None:
@@ -96,14 +96,14 @@ class Context:
         """Store a progress note or a checkpoint with the task. The next attempt finds it in `logs`.
 
         In a plain function this returns when the entry is stored. In a coroutine it returns at
-        once, so that it blocks no other coroutine: `await` the returned object to know that the
-        entry is stored. An entry that is not awaited is stored before the result is; if it fails,
-        the attempt fails.
+        once, to block no other coroutine: `await` the returned object to wait until the entry is
+        stored. Without `await` the entry is stored before the result; if storing it fails, the
+        attempt fails.
 
-        Raises TaskCancelled if the claim is gone, NotSerialisable, PayloadTooLarge,
-        TransactionRejected if an access list forbids the entry, and ServerFull. If the function
-        does not catch ServerFull, it runs again later, and no attempt is used up. Raises TaskError
-        in a pure task.
+        Raises TaskCancelled if the claim was lost, NotSerialisable, PayloadTooLarge,
+        TransactionRejected if an access list forbids the entry, and ServerFull. A task whose
+        function does not catch ServerFull runs again later, and uses up no attempt. Raises
+        TaskError in a pure task, and after LOGS_PER_ATTEMPT entries.
         """
         self._refuse_if_pure("logs")
         job, codec = self._job, self._codec
@@ -118,7 +118,7 @@ class Context:
         return entry
 
     def _log_body(self, body: bytes) -> None:
-        """Store the value that a process of the task has encoded. Raises as `log`."""
+        """Store the value that the task's own process has encoded. Raises what `log` raises."""
         self._start_log(body).wait()
 
     def _start_log(self, body: bytes) -> _LogEntry:
@@ -126,15 +126,14 @@ class Context:
         entry = _LogEntry(self._settle)
         self._unsettled[entry] = None
         job.log_count += 1
-        # The rest runs on the kazoo thread that gets the answer, so it must not wait.
+        # `entry.end` runs on the kazoo thread that gets the answer, so it must not wait.
         step = write_log(job.claim, self._codec.seal(LOG, body))
         self._transport.start(step, lambda resume: resume(), entry.end)
         return entry
 
     @property
     def logs(self) -> list[Any]:
-        """The entries that earlier attempts logged, oldest first. Entries that cannot be decoded
-        here are left out."""
+        """The entries of earlier attempts, oldest first, without those that cannot be decoded."""
         found = []
         for sealed in self._job.loaded.logs:
             try:
@@ -147,18 +146,18 @@ class Context:
         if self._job.options.pure:
             raise TaskError(
                 self.name,
-                f"{self.name} is added with pure=True, and {what}: a pure task depends on its "
-                "arguments alone, and may run more often than its attempts say. Add it without "
+                f"{self.name} is added with pure=True, and {what}: a pure task depends only on "
+                "its arguments, and may run more often than its attempts allow. Add it without "
                 "pure=True",
             )
 
     def _finish_logs(self) -> None:
-        """Wait for the entries that nobody awaited. Raises as `log` does."""
+        """Wait for the entries that the function has not awaited. Raises what `log` raises."""
         while self._unsettled:
             next(iter(self._unsettled)).wait()
 
     def _is_refused_log(self, error: ServerFull) -> bool:
-        """Whether this very error came from a log entry of this task."""
+        """Whether a log entry of this task raised exactly this error object."""
         return error is self._log_refused
 
     def _settle(self, entry: _LogEntry, name: str | None, error: BaseException | None) -> None:
@@ -184,8 +183,8 @@ class _LogEntry:
     def __init__(self, settle: Callable[[_LogEntry, str | None, BaseException | None], None]):
         self._settle = settle
         self._ended: Future[tuple[str | None, BaseException | None]] = Future()
-        # Otherwise a coroutine that is cancelled while it awaits this would cancel the entry, too.
-        # Setting its result, on a thread of kazoo, would then be an error.
+        # Otherwise a coroutine that is cancelled while it awaits this entry would cancel the
+        # future, and `set_result`, on a thread of kazoo, would raise.
         self._ended.set_running_or_notify_cancel()
 
     def end(self, name: str | None, error: BaseException | None) -> None:
@@ -218,19 +217,20 @@ def current() -> Context:
     except LookupError:
         raise ZkplanError(
             "zkplan.current() works only inside a task that a worker runs, and only in the thread "
-            "of its function: to have it in another thread or in a pool, carry it over, such as "
+            "of its function. To use it in another thread or a pool, copy the context: "
             "pool.submit(contextvars.copy_context().run, function)"
         ) from None
 
 
-# ---- The plan as a running task sees it: tasks that it adds become part of its commit.
+# ---- The plan as a running task sees it: tasks that the task adds become part of its commit.
 
 
 def returned(result: Any, adds: Sequence[NewTask], is_taken: bool) -> Any:
-    """What counts as the result of a function that has added `adds`: None in place of these tasks.
+    """The result of a function that has added `adds`: None if `result` is only tasks of `adds`.
 
-    A function that builds a plan may end with `return plan.add_task(...)`. Where a task takes its
-    result, or it is to be kept, handles are refused as anywhere: their readers would miss a value.
+    A function that builds a plan may end with `return plan.add_task(...)`. If another task takes
+    the result, or the result is kept (`is_taken`), the handles stay, and are refused later: their
+    reader expects a value.
     """
     handles = result.tasks if type(result) is MapResults else result
     handles = [handles] if type(handles) is Task else handles
@@ -244,9 +244,9 @@ def returned(result: Any, adds: Sequence[NewTask], is_taken: bool) -> Any:
 class PlanWithin(Plan):
     """The plan inside a running task. A task that runs again never adds its tasks twice.
 
-    The plan cannot look empty between the end of the task and its adds. `adds` collects the tasks
-    that the commit of `task` will add. Without `reads` nobody looks whether the limits that they
-    name exist: they wait until these are set.
+    The plan never looks empty between the end of the task and the start of the added tasks. `adds`
+    collects the tasks that the commit of `task` will add. Without `reads`, nothing checks that the
+    limits of these tasks exist: a task waits until its limits are set.
     """
 
     def __init__(
@@ -271,8 +271,8 @@ class PlanWithin(Plan):
         if keyed is not None:
             raise InvalidTask(
                 keyed.label,
-                f"{keyed.label}: a task that a running task adds has no key: it is part of that "
-                "task's commit, so it is added once in any case",
+                f"{keyed.label}: leave out `key` for a task that a running task adds: it is part "
+                "of that task's commit, so it is added only once anyway",
             )
         self._adds += tasks
 
@@ -285,4 +285,4 @@ class PlanWithin(Plan):
     def wait(
         self, timeout: Duration | None = None, progress: bool = False, fail_fast: bool = False
     ) -> PlanStatus:
-        raise PlanError(self.path, "a task cannot wait for its own plan: it is part of it")
+        raise PlanError(self.path, "a task cannot wait for its own plan, which waits for the task")

@@ -38,12 +38,12 @@ _NEVER = float("inf")
 class Delays:
     """The delayed entries as one worker sees them.
 
-    The name of an entry says when it is due. That is a time of the server's clock where its task
-    has a `not_before`. After a failure it is by the wall clock of the worker that failed, which may
-    be wrong by hours. If that is behind, the entry is due too early by as much; nothing here can
-    notice that. If it is ahead, the entry seems far away. So the entry is due at the latest when
-    this worker has seen it for its whole delay, which its data hold. That is never too early, and
-    no clock that is changed makes it wait much longer.
+    The name of an entry contains its due time. For a `not_before`, this is a time of the server's
+    clock. After a failure, it is a time of the wall clock of the worker whose attempt failed, which
+    may be wrong by hours. If that clock is behind, the entry is due too early by as much, which
+    nothing here can notice. If it is ahead, the entry seems far away. So an entry is due at the
+    latest when this worker has seen it for its whole delay, which is in its data. This is never too
+    early, and no change of a clock makes an entry wait much longer.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Delays:
 
 @dataclass(eq=False)
 class Promotion:
-    """One worker's part in promoting delayed entries, which is one of its maintenance duties."""
+    """One worker's part in promoting delayed entries, one of its maintenance duties."""
 
     steps: Steps
     paths: Paths
@@ -228,7 +228,7 @@ logger = get_logger("zkplan.worker")
 
 @dataclass(eq=False)
 class PlanTimes:
-    """One worker's part in it, a maintenance duty. The server's clock decides."""
+    """One worker's part in the times of plans, a maintenance duty. The server's clock decides."""
 
     steps: Steps
     membership: Membership

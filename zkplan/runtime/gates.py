@@ -1,7 +1,7 @@
 """Watch the znodes that tasks wait for, and open a gate when its condition holds.
 
-Two workers of a root watch all gates; they are chosen by their places among the living, so that
-another follows where one dies. One watch is kept for each znode, however many gates wait for it.
+The first two living workers of a root watch all gates; if one dies, the next one takes its place.
+Each znode has one watch, however many gates wait for it.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from .lost_claims import HEAD_START_S
 from .membership import Membership
 from .steps import Steps
 
-#: Workers that watch the gates of a root. The second one opens a gate only if the first does not.
+#: How many workers watch the gates of a root. The second opens a gate only if the first does not.
 WATCHERS = 2
-#: Seconds between two listings where no gate waits, and between two looks at everything where one
-#: does: a watch may be lost with its connection.
+#: Seconds between two listings while no gate waits; seconds between two looks at all znodes while a
+#: gate waits, because a watch may be lost with its connection.
 IDLE_PERIOD_S, PERIOD_S = 30.0, 10.0
-#: Looks at znodes under way at once, and, for very many znodes, in a second.
+#: The most looks at znodes under way at once, and, for very many znodes, in a second.
 UNDER_WAY_MAX, LOOKS_PER_S = 50, 50
-#: A gate that could not be opened is left alone this long.
+#: Seconds for which a gate that could not be opened is left alone.
 REST_S = 5.0
-#: How soon a worker notices that it has become one of those who watch.
+#: Seconds between two checks whether this worker is one of the watchers now.
 ROLE_PERIOD_S = 1.0
-#: How soon a worker that has just registered looks whether it is one.
+#: The same for a worker that has just registered.
 SOON_S = 0.1
 _NEVER = float("inf")
 
 
 class Gate(NamedTuple):
-    """A gate that waits. `told` is what its entry says of it."""
+    """A gate that waits. `told`: the note in its entry on what stops the gate; empty if none."""
 
     name: str
     condition: Condition
@@ -73,26 +73,27 @@ class GateWatch:
     codec: Codec
     clock: Clock
     at: float = 0.0
-    #: When the entries are listed next, and when all znodes are looked at again: monotonic.
+    #: When to list the entries next, and when to look at all znodes again: monotonic.
     list_at: float = 0.0
     _sweep_at: float = 0.0
     _gates: dict[str, Gate] = field(default_factory=dict)
     #: The names of the gates that wait for each znode.
     _by_path: dict[str, set[str]] = field(default_factory=dict)
-    #: Paths to look at now, and later (a monotonic time, and whether to open at once then).
+    #: Paths to look at now. True: then open gates at once, without the head start of others.
     _todo: dict[str, bool] = field(default_factory=dict)
+    #: Paths to look at later, each with the monotonic time of the look.
     _later: deque[tuple[float, str]] = field(default_factory=deque)
     _looking: set[str] = field(default_factory=set)
     _opening: set[str] = field(default_factory=set)
     _is_listing: bool = False
     _swept: bool = True
-    #: The time of ZooKeeper less the monotonic time here, in seconds, once it is known.
+    #: ZooKeeper's time minus the monotonic time here, in seconds; None until it is known.
     _clock_s: float | None = None
     _expiry_at: float = _NEVER
 
     @property
     def _place(self) -> int:
-        """This worker's place among the living; WATCHERS while that is not known."""
+        """This worker's place among the living; WATCHERS while the place is unknown."""
         return self.membership.share[0] if self._is_known else WATCHERS
 
     @property
@@ -145,14 +146,14 @@ class GateWatch:
         return min(now + ROLE_PERIOD_S, later, listing, sweep, self._expiry_at)
 
     def _forget(self) -> None:
-        """Others watch the gates now. What is under way does no harm."""
+        """Forget all gates, which others watch now. Looks under way do no harm."""
         if self._gates:
             for each in (self._gates, self._by_path, self._todo, self._later):
                 each.clear()
             self._expiry_at = _NEVER
         self.list_at = self._sweep_at = 0.0
 
-    # ---- which gates there are
+    # ---- list the gates
 
     def _list(self, now: float) -> None:
         self._is_listing = True
@@ -277,10 +278,11 @@ class GateWatch:
         what = f"gates that wait for znode {path} cannot be opened"
         self.steps.start_contained(step, opened, what, instead=None)
 
-    # ---- what is told, and time-outs
+    # ---- notes in the entries, and time-outs
 
     def _tell(self, told: dict[str, tuple[bytes, str]]) -> None:
-        """Write into the entries what stops their gates, where that is not there already."""
+        """Write into the entries what stops their gates, if that is new. By name, `told` has the
+        note in the entry, and the error."""
         me = self.membership.me
         changed: dict[str, bytes] = {}
         for name, (before, error) in told.items():
@@ -293,13 +295,13 @@ class GateWatch:
                 if name in self._gates:
                     self._gates[name] = self._gates[name]._replace(told=after)
         if changed:
-            what = "what stops gates cannot be told"
+            what = "notes on what stops gates cannot be written"
             self.steps.start_contained(
                 write_notes(self.paths, changed), lambda _: None, what, instead=None
             )
 
     def _note(self) -> None:
-        """Say that all were looked at, and learn the time of ZooKeeper."""
+        """Note in ZooKeeper that all gates were looked at, and learn its time."""
         me = self.membership.me
         if me is not None and self._gates:
             step = note_look(self.paths, me.worker if self._place == 0 else "")
@@ -314,13 +316,13 @@ class GateWatch:
                 for gate in self._gates.values()
                 if gate.condition.timeout is not None
             )
-            # What is over already is being opened: it is tried again after a rest.
+            # Gates whose time is over are being opened; try again after ROLE_PERIOD_S.
             soonest = self.clock.monotonic() + ROLE_PERIOD_S
             self._expiry_at = max(soonest, min(ends, default=_NEVER))
             self.at = 0.0
 
     def _over(self, gates: list[Gate]) -> list[Gate]:
-        """Those of `gates` whose time is over, by the clock of ZooKeeper."""
+        """The `gates` whose time is over, by the clock of ZooKeeper."""
         if self._clock_s is None:
             return []
         now = self.clock.monotonic() + self._clock_s
@@ -331,9 +333,9 @@ class GateWatch:
         ]
 
     def _expire(self) -> None:
-        """Look once more at what the gates wait for whose time is over."""
+        """Look once more at the znodes of the gates whose time is over."""
         for gate in self._over(list(self._gates.values())):
             self._touch(gate.condition.path, late=True)
-        # The gates that go on are reckoned with after the next note.
+        # `_noted` finds the next time-out among the other gates.
         self._expiry_at = _NEVER
         self._note()

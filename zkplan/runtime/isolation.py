@@ -1,7 +1,7 @@
-"""Exchange a task with the process that runs it: what goes there, what comes back, and the packets.
+"""Exchange a task with the process that runs it: the work, what came of it, and the packets.
 
-The worker decodes neither the function nor a value. It reads and writes the store, signs what the
-process has made, and asks ZooKeeper for it.
+The worker decodes neither the function nor a value. For the process, it reads and writes the store,
+signs results and added tasks, and talks to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ logger = get_logger("zkplan.worker")
 
 @dataclass(slots=True)
 class Work:
-    """What the process of a task gets: whether each of its bodies is a blob, and the bodies: the
-    function, the arguments, and the results of other tasks. `logs` are those of earlier
-    attempts."""
+    """A task for its process. `bodies` are the function, the arguments, and the results of other
+    tasks, each with whether it is a blob. `logs`: the log entries of earlier attempts."""
 
     job: Job
     bodies: list[tuple[bool, Bytes]]
@@ -44,11 +43,11 @@ class Work:
 
 @dataclass(slots=True)
 class Came:
-    """What came of it. The first that is set counts."""
+    """What came of a task in its process. The first field that is set counts."""
 
-    #: The process died, for this reason.
+    #: Why the process died.
     lost: Failure | None = None
-    #: What the runner found just before the call.
+    #: Why the runner refused the call just before it.
     refused: Ended | None = None
     cannot_run: str = ""
     shown: str = ""
@@ -57,32 +56,32 @@ class Came:
     #: What the function raised: the failure record as bytes.
     failure: bytes = b""
     was_cancelled: bool = False
-    #: No other attempt can help, by its `fatal` or `retry_if`.
+    #: No other attempt can help, by the task's `fatal` or `retry_if`.
     is_final: bool = False
     server_full: bool = False
-    #: Whether the result is a blob, its bytes, and the tasks that it adds.
+    #: Whether the result is a blob, the bytes of the result, and the tasks that the task adds.
     is_blob: bool = False
     result: Bytes = b""
     adds: tuple[NewTask, ...] = ()
 
 
 class Isolation(Protocol):
-    """The processes of a worker's tasks. `zkplan.runtime.isolation` has the real one."""
+    """The processes of a worker's tasks. `isolation_processes.Processes` implements it."""
 
     @property
     def default(self) -> str:
-        """Where a task runs that does not say: `thread` or `process`."""
+        """Where a task runs by default: `thread` or `process`."""
         ...
 
     def takes(self, options: TaskOptions) -> bool:
-        """Whether such a task runs in a process of its own."""
+        """Whether a task with these options runs in a process of its own."""
         ...
 
     def run(
         self, work: Work, start: Callable[[], Ended | None], log: Callable[[bytes], None]
     ) -> Came:
-        """Run it. `start` is called once all is decoded; `log` stores a value, and may raise.
-        Never raises for what the process does."""
+        """Run `work`. Calls `start` once everything is decoded; `log` stores a value, and may
+        raise. Never raises because of what the process does."""
         ...
 
     def close(self) -> None:
@@ -119,7 +118,7 @@ class IsolatedAttempts:
             self._told = True
             logger.info(
                 "%s is a coroutine: coroutines run in the loop of the worker, and not in a process "
-                "of their own (said once)",
+                "of their own (logged once)",
                 job.name,
             )
         return came
@@ -127,7 +126,7 @@ class IsolatedAttempts:
     def ended(self, job: Job, came: Came) -> Ended | None:
         """How the attempt ended; None if the function has succeeded, or is a coroutine."""
         if came.lost is not None:
-            # Only a process that was ended at its limit stands for an exception.
+            # `retry_if` and `fatal` apply only to the MemoryError of a process ended at its limit.
             at_limit = came.lost.kind == "MemoryError"
             is_last = at_limit and is_final(job.options, MemoryError())
             return Ended(job, failure=came.lost, final=is_last)
@@ -155,26 +154,25 @@ def _opened(codec: Codec, logs: list[bytes]) -> Any:
             continue
 
 
-# ---- Packets between a worker and the process of a task: a line of JSON, and bytes that follow
-# it.
+# ---- Packets between a worker and the process of a task: a line of JSON, then the bytes of the
+# parts.
 #
-# The worker decodes nothing of a packet but the JSON. A socket keeps packets apart, so that a
-# process that dies leaves no half of one. Large parts go through an anonymous file whose descriptor
-# is sent.
+# The worker decodes only the JSON of a packet. The socket keeps packets apart, so a process that
+# dies leaves no half packet. Large parts go through an anonymous file, whose descriptor is sent.
 
 
-#: A packet with more bytes of parts than this sends them in a file.
+#: A packet whose parts have more bytes than this sends them in a file.
 INLINE_BYTES = 32 * 1024
 _PACKET_BYTES_MAX = 160 * 1024
 _WRITE_BYTES = 16 * 1024 * 1024
 
 
 class Garbled(Exception):
-    """The other end sent what is no packet."""
+    """The other end sent something that is not a packet."""
 
 
 class Packet(NamedTuple):
-    """`head` is plain JSON; `parts` are bytes that only the task's process decodes."""
+    """A message. `head` is plain JSON; `parts` are bytes that only the task's process decodes."""
 
     kind: str
     head: dict[str, Any]
@@ -193,7 +191,7 @@ def send(
     parts: Sequence[Bytes] = (),
     flags: int = 0,
 ) -> None:
-    """Raises OSError if the other end is gone."""
+    """Send a packet. Raises OSError if the other end is closed."""
     sizes = [len(part) for part in parts]
     told: dict[str, Any] = {"kind": kind, "sizes": sizes, "head": head or {}}
     if sum(sizes) <= INLINE_BYTES:
@@ -212,8 +210,8 @@ def send(
 
 
 def receive(source: socket.socket, bytes_max: int = 0) -> Packet:
-    """Raises EOFError at the end, OSError, and Garbled: also for parts of more than `bytes_max`
-    bytes (0: no limit)."""
+    """Receive a packet. Raises EOFError when the other end is closed, OSError, and Garbled, also if
+    the parts exceed `bytes_max` bytes (0: no limit)."""
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
     data, files, _, _ = socket.recv_fds(source, _PACKET_BYTES_MAX, 1, flags)
     try:
@@ -225,9 +223,9 @@ def receive(source: socket.socket, bytes_max: int = 0) -> Packet:
             kind, head = str(told["kind"]), told["head"]
             sizes = [int(size) for size in told["sizes"]]
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            raise Garbled(f"it is no packet: {error}") from None
+            raise Garbled(f"it is not a packet: {error}") from None
         if not isinstance(head, dict) or min(sizes, default=0) < 0:
-            raise Garbled("it is no packet")
+            raise Garbled("it is not a packet")
         if bytes_max and sum(sizes) > bytes_max:
             raise Garbled(f"it has {sum(sizes)} bytes, more than {bytes_max}")
         body: Bytes = rest
@@ -248,7 +246,8 @@ def receive(source: socket.socket, bytes_max: int = 0) -> Packet:
 
 
 def _read_file(file: int, size: int) -> bytearray:
-    # Read, not mapped: the other end may cut the file, and that would end this process by SIGBUS.
+    # Read the file instead of mapping it: if the other end truncated a mapped file, SIGBUS would
+    # end this process.
     try:
         if os.fstat(file).st_size < size:
             raise Garbled("its file is too short")
@@ -264,14 +263,14 @@ def _read_file(file: int, size: int) -> bytearray:
         raise Garbled(f"its file cannot be read: {error}") from None
 
 
-# ---- Tasks that a task in a process of its own adds: as plain data on their way to its worker.
+# ---- Tasks that a task in its own process adds: plain data on the way to the worker.
 #
-# The process has no secret, so the worker signs their definitions. It checks their shape, and
+# The process has no secret, so the worker signs the definitions. The worker checks their shape, and
 # decodes no value.
 
 
 def to_plain(tasks: Sequence[NewTask]) -> tuple[list[Any], list[bytes]]:
-    """What goes into the head of a packet, and its parts."""
+    """`tasks` as JSON for the head of a packet, and their definitions as its parts."""
     places = {task: place for place, task in enumerate(tasks)}
     plain = [
         [
@@ -291,7 +290,7 @@ def to_plain(tasks: Sequence[NewTask]) -> tuple[list[Any], list[bytes]]:
 
 
 def from_plain(plain: Any, bodies: Sequence[Bytes], codec: Codec) -> list[NewTask]:
-    """The tasks, signed. Raises Garbled for what `to_plain` did not make."""
+    """The tasks that `to_plain` encoded, signed. Raises Garbled for data of another form."""
     tasks: list[NewTask] = []
     try:
         for fields, body in zip(plain, bodies, strict=True):
@@ -304,12 +303,12 @@ def from_plain(plain: Any, bodies: Sequence[Bytes], codec: Codec) -> list[NewTas
             fits = fits and type(at_ms) is int and parse_lane(lane) is not None
             fits = fits and type(takes) is bool
             if not fits or keep not in (None, True, False) or type(feeds) is not bool:
-                raise Garbled("a task that it adds has no right form")
+                raise Garbled("a task that it adds has a wrong form")
             record = codec.seal(TASK, bytes(body))
             tasks.append(NewTask(label, rank, record, found, keep=keep, feeds=feeds, name=name))
             tasks[-1].queue, tasks[-1].not_before_ms, tasks[-1].takes_failures = lane, at_ms, takes
     except (TypeError, ValueError, IndexError):
-        raise Garbled("the tasks that it adds have no right form") from None
+        raise Garbled("the tasks that it adds have a wrong form") from None
     return tasks
 
 

@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..transport import Transport
 
-#: How much sooner than the worker and others the system ends this process if memory runs out.
+#: The oom_score_adj of this process: if memory runs out, the system ends it before the worker.
 OOM_SCORE = 500
-#: A process may reserve twice its memory limit and so much more: numpy and threads reserve more
-#: than they use. So one huge allocation fails at once, and does not wait for the next look.
+#: A process may reserve twice its memory limit plus these bytes, as numpy and threads reserve more
+#: than they use. Beyond that, an allocation fails at once, before the guard's next look.
 RESERVE_BYTES = 1024**3
-#: It encodes exceptions, and signs nothing. A task in JSON never comes here.
+#: Encodes exceptions, and signs nothing. A task in JSON never runs here.
 _CODEC = Codec()
 
 
 def serve(end: socket.socket, output: int) -> NoReturn:
-    """Run the tasks that come through the socket. `output` gets what they print and log."""
+    """Run the tasks that come through the socket `end`. They print and log to `output`."""
     code = 1
     try:
         _settle_in(output)
@@ -93,7 +93,7 @@ def _flush() -> None:
 
 
 class _Run:
-    """One task: `packet` is what the worker sent of it."""
+    """One task, which the worker sent as `packet`."""
 
     def __init__(self, link: Link, packet: Packet) -> None:
         head = packet.head
@@ -112,7 +112,7 @@ class _Run:
         MESSAGES.setLevel(logging.INFO if head["messages"] else logging.CRITICAL + 1)
 
     def run(self) -> None:
-        """Run it, and tell how it ended."""
+        """Run the task, and tell the worker how it ended."""
         limit = self._head["limit"]
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         resource.setrlimit(resource.RLIMIT_DATA, (2 * limit + RESERVE_BYTES, hard))
@@ -156,7 +156,7 @@ class _Run:
         self._tell("result", head, [*chunks, *records])
 
     def _prepare(self) -> tuple[Callable[..., Any], Any, Any]:
-        """Code of the user runs here, too: an import, or a class that makes its value."""
+        """Decode the function and its arguments, which may run user code (imports, classes)."""
         self._link.tell("at", {"what": "importing its function"})
         bodies = list(zip(self._blobs, self._bodies, strict=True))
         function = carried_function(*bodies[0])
@@ -183,13 +183,13 @@ class _Run:
         if self._span is not None:
             span, self._span = self._span, None
             span.end()
-        with contextlib.suppress(BaseException):  # the task may have closed them
+        with contextlib.suppress(BaseException):  # the task may have closed the streams
             _flush()
         self._link.tell(kind, {**(head or {}), "leaves": _has_children()}, parts)
 
 
 def _has_children() -> bool:
-    """Whether the task has left processes. This process is their reaper, so none can be missed."""
+    """Whether the task has left processes. This process is their reaper, so it misses none."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -197,22 +197,21 @@ def _has_children() -> bool:
     return True
 
 
-# ---- `zkplan.current()` in a process of a task: what it needs of the worker goes through a
-# socket.
+# ---- `zkplan.current()` in a task's own process: requests to the worker go through a socket.
 
 
 class WorkerGone(BaseException):
-    """The worker has ended, or wants another process. No task should catch it."""
+    """The worker has ended, or wants another process. A task should not catch this."""
 
 
 class Link:
-    """The child's end of the socket. Thread-safe: a request and its answer are not interleaved."""
+    """The child's end of the socket. Thread-safe. All methods raise WorkerGone."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end, self._lock, self._pid = end, threading.RLock(), os.getpid()
 
     def next_task(self) -> Packet:
-        """Wait for a task to run. Raises WorkerGone, as all of these."""
+        """Wait for a task to run."""
         while True:
             packet = self._receive()
             if packet.kind == "run":
@@ -221,12 +220,12 @@ class Link:
     def tell(
         self, kind: str, head: dict[str, Any] | None = None, parts: Sequence[Bytes] = ()
     ) -> None:
-        """Send a packet that has no answer."""
+        """Send a packet that gets no answer."""
         with self._lock:
             self._send(kind, head, parts)
 
     def ask(self, job: Job, kind: str, parts: Sequence[Bytes] = ()) -> Packet:
-        """Send a packet and return its answer. Raises the error that the worker met."""
+        """Send a packet, and return its answer. Raises the error if the worker answers with one."""
         self._refuse_fork(job)
         with self._lock:
             self._send(kind, None, parts)
@@ -238,7 +237,7 @@ class Link:
                     return packet
 
     def look(self, job: Job) -> None:
-        """Note what the worker has told meanwhile."""
+        """Note in `job` a stop that the worker has sent."""
         self._refuse_fork(job)
         with self._lock:
             while select.select([self._end], [], [], 0)[0]:
@@ -246,7 +245,7 @@ class Link:
 
     def _send(self, kind: str, head: dict[str, Any] | None, parts: Sequence[Bytes]) -> None:
         if os.getpid() != self._pid:
-            os._exit(0)  # a process that the task forked has come back from its function
+            os._exit(0)  # a process that the task has forked returned from the function
         try:
             send(self._end, kind, head, parts)
         except OSError as error:
@@ -263,7 +262,7 @@ class Link:
             raise TaskError(
                 job.name,
                 f"{job.name}: zkplan.current() works in the process that runs the task "
-                '(isolation="process"), and not in one that this forked',
+                '(isolation="process"), but not in a process forked there',
             )
 
 
@@ -274,7 +273,7 @@ def _note_stop(job: Job, packet: Packet) -> bool:
 
 
 class _NoTransport:
-    """In place of a connection, which the process of a task must not have."""
+    """Replaces the connection to ZooKeeper, which a task's own process must not have."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -316,7 +315,7 @@ class ChildContext(Context):
         super().check()
 
     def log(self, value: Any) -> Awaitable[None]:
-        """See Context. Here it returns when the entry is stored, also in a coroutine."""
+        """See Context. Here this returns when the entry is stored, even in a coroutine."""
         self._refuse_if_pure("logs")
         job = self._job
         if job.log_count >= LOGS_PER_ATTEMPT:

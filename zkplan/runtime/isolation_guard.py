@@ -1,8 +1,9 @@
-"""Guard one slot: fork the child that runs tasks, watch its memory and its processes, and end all
-that it starts.
+"""The guard of one slot: forks the child that runs tasks, watches its memory and processes, and
+ends all of them.
 
-It runs no code of users and has no threads, so it can fork at any time, within milliseconds. When
-the worker is gone, the kernel closes its socket, and the guard ends with everything below it.
+The guard runs no user code and has no threads, so it can fork at any time, within milliseconds.
+When the worker dies, the kernel closes the worker's socket, and the guard ends with all processes
+below it.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from typing import Any
 from .isolation import Garbled, pair, receive
 from .isolation_child import serve
 
-#: What many tasks use of zkplan: each child has it from the start.
+#: Modules that many tasks use: the guard imports them, so that each child has them from the start.
 TASKS_USE = ("zkplan.client", "zkplan.runtime.shell")
-#: Seconds between two looks at the memory of the child, and the most of the time that looks at all
-#: processes of the machine may take, and those for which a task is stopped again and again.
+#: Seconds between two looks at the memory of the child, and the largest share of the time for looks
+#: at all processes of the machine, and for looks that stop the task.
 WATCH_S, SCAN_SHARE = 0.05, 0.05
 #: Seconds that one look at the memory of running processes may take.
 PATIENCE_S = 0.5
-#: The guard runs before tasks, where the system lets it: a thousand processes may want to run.
+#: The guard's change of niceness, where the system permits it: it must run before a thousand
+#: processes of a task.
 _NICER = -10
 
 
 class Guard:
-    """See the module. `control` leads to the worker."""
+    """See the module. `control` is the socket to the worker."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -51,11 +53,11 @@ class Guard:
         self._child = self._serial = 0
         #: The most bytes of memory of the running task; 0 while none runs.
         self._limit = 0
-        #: The most processes that it may have.
+        #: The most processes of the running task.
         self._count_max = 0
-        #: When all processes are looked for again, and when they are judged again.
+        #: When to scan all processes again, and when to judge them again.
         self._scan_at = self._judge_at = 0.0
-        #: How many threads the machine had when they were last looked at closely.
+        #: How many threads the machine had at the last close look at the task's processes.
         self._threads = 0
         self._below: list[int] = []
         self._niceness = os.nice(0)
@@ -63,7 +65,7 @@ class Guard:
             os.nice(_NICER)
 
     def run(self) -> None:
-        """Returns when the worker is gone, and nothing is left below this process."""
+        """Serve until the worker has died. Leaves no process below this one."""
         self._renew({})
         while True:
             sources: list[socket.socket | int] = [self._control, self._wake]
@@ -78,7 +80,7 @@ class Guard:
                 self._watch()
 
     def _obey(self) -> bool:
-        """Do what the worker says. Returns False if it is gone."""
+        """Carry out one order of the worker. Returns False if the worker has died."""
         try:
             order = receive(self._control)
         except (EOFError, OSError, Garbled):
@@ -98,7 +100,7 @@ class Guard:
         codes: dict[int, int] = {}
         reap(codes)
         if self._child in codes:
-            # What it has left behind goes with it.
+            # Also end the processes that the child has left.
             end_all(self._child)
             self._renew({"code": codes[self._child]})
 
@@ -118,18 +120,19 @@ class Guard:
                 self._judge_at = began + (time.monotonic() - began) / SCAN_SHARE
 
     def _watch_stopped(self) -> None:
-        """Stop all for one look: many that fork leave the guard so little of the processors that it
-        could not count them, and the kernel does not tell the memory of one while it forks."""
+        """Stop all processes of the task for one look. If many processes fork, they leave the guard
+        too little processor time to count them, and the kernel does not report the memory of a
+        process while it forks."""
         signal_group(self._child, signal.SIGSTOP)
         self._below = stop_below(time.monotonic() + END_S)
         if not self._judge(math.inf):
             signal_each(self._below, signal.SIGCONT)
-            self._threads = threads_of_machine()  # others have started them
+            self._threads = threads_of_machine()  # the new threads were not the task's
 
     def _judge(self, patience_s: float) -> bool:
-        """End the child if it has more than it may, and return whether it had.
+        """End the child if it exceeds a limit. Returns whether it did.
 
-        Raises TimeoutError if its memory cannot be told in so many seconds.
+        Raises TimeoutError if its memory cannot be read within `patience_s` seconds.
         """
         if len(self._below) > self._count_max:
             self._end_child("processes", len(self._below))
@@ -146,7 +149,7 @@ class Guard:
         self._renew({"code": code, "why": why, "number": number, "limit": self._limit})
 
     def _renew(self, ended: dict[str, Any]) -> None:
-        """Fork a child. Tell the worker of it, and how the one before it ended."""
+        """Fork a child. Send the worker its socket and output, and how the previous child ended."""
         self._limit = 0
         self._serial += 1
         ours, theirs = pair()
@@ -168,7 +171,7 @@ class Guard:
             line = json.dumps(told).encode() + b"\n"
             socket.send_fds(self._control, [line], [ours.fileno(), reads])
         except OSError:
-            pass  # the worker is gone, which the next read tells
+            pass  # the worker has died, as the next read will show
         ours.close()
         theirs.close()
         os.close(reads)
@@ -189,18 +192,17 @@ def main() -> None:
     guard.run()
 
 
-# ---- The processes below this one: which they are, what memory they use, and how to end all of
-# them.
+# ---- The processes below this one: find them, measure their memory, and end them.
 #
-# This process is their reaper (PR_SET_CHILD_SUBREAPER): one whose parent ends becomes its child, so
-# none can leave, whatever sessions and groups it makes.
+# This process is their reaper (PR_SET_CHILD_SUBREAPER): a process whose parent ends becomes its
+# child. So no process can leave, whatever sessions and groups it makes.
 
 
 _PDEATHSIG, _SUBREAPER = 1, 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Seconds in which all processes are stopped, and in which they end: one may hang in the kernel.
+#: Seconds within which all processes must stop, and must end: a process may hang in the kernel.
 END_S = 30.0
-#: Seconds between two looks at whether killed processes have ended, and whether any is left.
+#: Seconds between two tries to reap killed processes, and between two rounds of stops and kills.
 _TICK_S, _AGAIN_S = 0.002, 0.1
 
 
@@ -213,7 +215,7 @@ def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that forked it ends."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)  # it ended before
+        os._exit(1)  # the parent has ended already
 
 
 def _prctl(option: int, value: int) -> None:
@@ -224,8 +226,8 @@ def _prctl(option: int, value: int) -> None:
 
 
 def processes_below(top: int) -> Iterator[int]:
-    """All processes below `top`, each as soon as it is found. Those that have ended and were not
-    reaped do not count."""
+    """All processes below `top`, each as soon as it is found, without ended ones that are not
+    reaped yet."""
     known, children = {top}, defaultdict[int, list[tuple[int, bool]]](list)
     for pid, parent, has_ended in _processes():
         children[parent].append((pid, has_ended))
@@ -239,7 +241,7 @@ def processes_below(top: int) -> Iterator[int]:
 
 
 def _processes() -> Iterator[tuple[int, int, bool]]:
-    """Each process of this machine: its number, that of its parent, and whether it has ended."""
+    """Each process of this machine: its ID, its parent's ID, and whether it has ended."""
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
@@ -247,16 +249,16 @@ def _processes() -> Iterator[tuple[int, int, bool]]:
             with open(f"/proc/{name}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
         except (OSError, ValueError):
-            continue  # it is gone meanwhile
+            continue  # it has ended meanwhile
         yield int(name), int(parent), state in (b"Z", b"X")
 
 
 def memory_of(pids: Iterable[int], enough: int, patience_s: float = math.inf) -> int:
     """The bytes of memory that these processes use.
 
-    Pages that several of them share are first counted for each; only if that comes to more than
-    `enough`, exactly, which costs more: each is waited for while it forks. Raises TimeoutError if
-    that takes more than `patience_s` seconds.
+    First counts shared pages once for each process. Only if the sum exceeds `enough`, counts
+    exactly, which costs more: the kernel makes the reader wait for a process that forks. Raises
+    TimeoutError if this takes more than `patience_s` seconds.
     """
     pids = [*pids]
     used = sum(_resident(pid) for pid in pids)
@@ -290,13 +292,13 @@ def _share(pid: int) -> int:
 
 
 def threads_of_machine() -> int:
-    """How many threads all processes have: one read, however many there are."""
+    """The number of threads on this machine, by one read, however many there are."""
     with open("/proc/loadavg", "rb") as file:
         return int(file.read().split()[3].partition(b"/")[2])
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """One call for all processes of a group, also for a thousand that hold all processors."""
+    """Signal all processes of a group in one call, even a thousand that hold all processors."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -306,9 +308,9 @@ def signal_group(group: int, number: signal.Signals) -> None:
 def stop_below(deadline: float) -> list[int]:
     """Stop all processes below this one, and return them.
 
-    In rounds, until no new one is found or `deadline` is over: a stopped process does not fork.
-    Each is stopped as soon as it is found, since the others may hold the processors for seconds
-    before the next is.
+    Works in rounds until a round finds no new process, or until `deadline`: stopped processes do
+    not fork. Stops each process as soon as it is found: it may take seconds to find the next, while
+    others hold the processors.
     """
     stopped: set[int] = set()
     while time.monotonic() < deadline:
@@ -325,8 +327,8 @@ def stop_below(deadline: float) -> list[int]:
 def end_all(group: int) -> dict[int, int]:
     """Kill all processes below this one, and reap them. Returns the exit codes of its children.
 
-    They are stopped before, `group` at once: else some could fork faster than they are killed.
-    Raises TimeoutError if one does not end.
+    Stops them first, and `group` in one call: otherwise some could fork faster than they are
+    killed. Raises TimeoutError if a process does not end.
     """
     signal_group(group, signal.SIGSTOP)
     deadline = time.monotonic() + END_S

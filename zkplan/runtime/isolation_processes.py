@@ -1,5 +1,5 @@
-"""Run tasks in processes: a slot for each task that runs, kept for the next one, with a share of
-the memory."""
+"""Run tasks in processes: each running task has a slot, which later tasks reuse, and a share of the
+memory."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from .isolation_slot import ProcessEnded, Reply, Slot
 from .job import Ended, Job
 from .output import KEPT_ALREADY, StderrLog
 
-#: After so many tasks a child is replaced.
+#: A child is replaced after this many tasks.
 TASKS_PER_CHILD = 1000
-#: A task may have so many processes at a time.
+#: The most processes of one task at a time.
 PROCESSES_MAX = 500
 logger = get_logger("zkplan.worker")
 #: Not below "zkplan": `zkplan worker --quiet` silences zkplan's own messages only.
@@ -46,8 +46,8 @@ class Processes:
         memory_limit: int | None = None,
         tasks_per_child: int = TASKS_PER_CHILD,
     ) -> None:
-        """`is_default`: tasks that say nothing get a process, too. `memory_limit` is for those that
-        say nothing of it, in bytes; None: a share of this machine's memory."""
+        """`is_default`: tasks without `isolation` get a process, too. `memory_limit`: the bytes for
+        tasks without a limit of their own; None: a share of this machine's memory."""
         self._codec, self._slots, self._is_default = codec, slots, is_default
         self._given, self._tasks_per_child = memory_limit, tasks_per_child
         self._share = 0
@@ -58,7 +58,7 @@ class Processes:
 
     @property
     def memory_limit(self) -> int:
-        """The memory limit of tasks that have none of their own, in bytes."""
+        """The memory limit in bytes of tasks without a limit of their own."""
         if self._given is not None:
             return self._given
         self._share = self._share or fair_share(self._slots)
@@ -70,7 +70,7 @@ class Processes:
         return "process" if self._is_default else "thread"
 
     def start(self) -> None:
-        """Start the guards ahead, if tasks need them by default, and say what holds for tasks."""
+        """If tasks get processes by default, start the guards now, and log the memory limit."""
         if not self._is_default:
             return
         origin = (
@@ -97,7 +97,7 @@ class Processes:
         """See Isolation."""
         job = work.job
         if sys.platform != "linux":
-            return Came(cannot_run=f"{job.name} needs a process of its own, which needs Linux here")
+            return Came(cannot_run=f"{job.name} needs a process of its own, and so Linux")
         try:
             slot = self._take()
         except (OSError, ZkplanError) as error:
@@ -142,7 +142,7 @@ class Processes:
             if not self._closed:
                 self._free.append(slot)
                 return
-        # Its task ended while `close` told the slots in use to end: nobody else closes it.
+        # The task ended while `close` ended the slots in use, so only this thread can close `slot`.
         self._drop(slot)
 
     def _drop(self, slot: Slot) -> None:
@@ -151,7 +151,7 @@ class Processes:
         slot.close()
 
     def close(self) -> None:
-        """See Isolation. Tasks that still run are not wanted any more."""
+        """See Isolation. Tasks that still run are no longer wanted."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []
@@ -164,7 +164,7 @@ class Processes:
 
 
 class _Output(StderrLog):
-    """What one attempt prints and logs: lines in the log of its worker, and kept with the task."""
+    """The output of one attempt: logged by the worker, line by line, and kept with the task."""
 
     def __init__(self, job: Job) -> None:
         name, what = f"{job.claim.plan_path} {job.name}", "what it prints and logs"
@@ -184,7 +184,7 @@ class _Output(StderrLog):
 
 
 class _Attempt:
-    """One attempt in a process. It fills `came`."""
+    """One attempt in a process; `run` fills `came`."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _Attempt:
         self._work, self._start, self._log = work, start, log
         self._limit, self._codec = limit, codec
         self.came = Came()
-        #: The task has left processes behind, so its child goes with them.
+        #: The task has left processes behind, so its child is ended with them.
         self.leaves = False
 
     def run(self, slot: Slot, lines: StderrLog) -> None:
@@ -208,7 +208,7 @@ class _Attempt:
             except ProcessEnded:
                 if slot.began or slot.broken:
                     raise
-                # Its process ended just before it began: that is no fault of this task.
+                # The process ended just before the task began, which is not the task's fault.
                 slot.run(job, self._packet(), limits, self._answer, lines)
         except ProcessEnded as ended:
             if slot.broken and not slot.began:
@@ -216,7 +216,7 @@ class _Attempt:
             else:
                 self.came = Came(lost=_lost(job, ended.how))
         except Garbled as error:
-            self.came = Came(lost=_failure(job, "ProcessLost", f"its process went wrong: {error}"))
+            self.came = Came(lost=_failure(job, "ProcessLost", f"it sent a bad packet: {error}"))
             self.leaves = True
 
     def _packet(self) -> tuple[dict[str, Any], list[Bytes]]:
@@ -244,7 +244,7 @@ class _Attempt:
         match packet.kind:
             case "at":
                 if not job.preparing and job.options.timeout is not None:
-                    # Not before: the start of its process is no time of the task.
+                    # Only now, because the start of its process does not count.
                     job.deadline = time.monotonic() + job.options.timeout
                 job.preparing = str(head.get("what"))[:100]
                 return Reply()
@@ -293,7 +293,7 @@ class _Attempt:
     def _note_result(self, packet: Packet) -> None:
         chunks = packet.head.get("chunks")
         if type(chunks) is not int or not 0 < chunks <= len(packet.parts):
-            raise Garbled("its result has no right form")
+            raise Garbled("its result has a wrong form")
         values = packet.parts[:chunks]
         adds = from_plain(packet.head.get("adds"), packet.parts[chunks:], self._codec)
         self.came.adds = tuple(adds)
@@ -302,7 +302,7 @@ class _Attempt:
 
 
 def _lost(job: Job, how: dict[str, Any]) -> Failure:
-    """Why its process has ended."""
+    """The failure of an attempt whose process has ended."""
     why, number, code = how.get("why"), how.get("number", 0), how.get("code")
     if why == "memory":
         limit = size(how.get("limit", 0))
@@ -312,12 +312,12 @@ def _lost(job: Job, how: dict[str, Any]) -> Failure:
     if why == "processes":
         text = f"it had {number} processes, more than a task may have: all of them were ended"
     elif code is None:
-        text = "the guard of its process is gone, or did not start"
+        text = "the guard of its process has ended, or did not start"
     elif code < 0:
         name = _signal_name(-code)
         text = f"the process of the task was killed by {name}"
         if -code == signal.SIGKILL:
-            text += " (by the system for want of memory, or by hand)"
+            text += " (by the system because memory ran out, or by hand)"
     else:
         text = f"the process of the task ended with exit code {code} before its function returned"
     return _failure(job, "ProcessLost", text)
@@ -336,23 +336,23 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-# ---- What a task may use of this machine if nobody says: a share of its memory.
+# ---- The default memory limit of a task: a share of this machine's memory.
 
 
-#: So much of the memory that is free at the start is shared out among the slots.
+#: The slots share this part of the memory that is free at the start.
 SHARE = 0.8
 _UNLIMITED = 2**60
 
 
 def fair_share(slots: int) -> int:
-    """The bytes of memory for each of so many tasks at a time."""
+    """The bytes of memory for each task, if `slots` tasks run at a time."""
     return max(64 * 1024 * 1024, int(SHARE * memory_available() / slots))
 
 
 def memory_available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
     """The bytes of memory that are free here, within the limits of this process's control group.
 
-    A limit counts as a whole: what its group uses by now is mostly this worker's own.
+    A group's limit counts as a whole, because this worker itself uses most of the group's memory.
     """
     found = [_UNLIMITED]
     for line in _text(proc / "meminfo").splitlines():
@@ -368,7 +368,7 @@ def memory_available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cg
         else:
             continue
         folder = Path(path.lstrip("/"))
-        # In a container the path may be that outside of it; the limit is at the top then.
+        # In a container, the path may be the one outside; then the limit is at the top.
         for each in (folder, *folder.parents):
             limit = _text(top / each / name).strip()
             if limit.isdecimal():

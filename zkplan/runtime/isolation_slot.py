@@ -1,4 +1,4 @@
-"""One slot as the worker sees it: its guard, the child that runs a task, and the end of both."""
+"""One slot, as the worker sees it: its guard, the child that runs a task, and how both end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .isolation import Packet, pair, receive, send
 from .job import Job
 from .output import StderrLog
 
-#: Seconds that a guard has to start, or to end what is below it and fork anew.
+#: Seconds for the start of a guard, and for the end of all processes of a slot.
 START_S, END_S = 60.0, 40.0
 #: Seconds between two looks at whether the result is still wanted.
 TICK_S = 0.1
 _READ_BYTES = 64 * 1024
-#: How often the output is read once the task has ended: its pipe holds no more than that.
+#: The most reads of the output after the task has ended: more than its pipe can hold.
 _LAST_READS = 32
 _GUARD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -33,8 +33,8 @@ _GUARD = (
 
 
 class ProcessEnded(Exception):
-    """The process of the task has ended. `how` is what the guard says of it; empty if the guard
-    is gone, too."""
+    """The process of the task has ended. `how` is the guard's report; empty if the guard has
+    ended, too."""
 
     def __init__(self, how: dict[str, Any]) -> None:
         super().__init__(how)
@@ -42,7 +42,7 @@ class ProcessEnded(Exception):
 
 
 class Reply(NamedTuple):
-    """What a packet is answered with: nothing, if `kind` is empty."""
+    """The answer to a packet; no answer is sent if `kind` is empty."""
 
     kind: str = ""
     parts: Sequence[Bytes] = ()
@@ -73,7 +73,7 @@ class Slot:
         self.count = 0
         #: The child has begun the task.
         self.began = False
-        #: The guard is gone: the slot is of no use any more.
+        #: The guard has ended, or gives no child: the slot is of no use any more.
         self.broken = False
 
     def run(
@@ -84,16 +84,16 @@ class Slot:
         answer: Callable[[Packet], Reply],
         log: StderrLog,
     ) -> None:
-        """Have the child run `job`; each packet gets its answer, until one is the last.
+        """Let the child run `job`. `answer` answers each packet from the child, until the last.
 
-        `limits` are the bytes of memory and the number of processes that it may use.
+        `limits`: the most bytes of memory, and the most processes.
 
-        Raises ProcessEnded, and Garbled if the child sent what no child sends.
+        Raises ProcessEnded, and Garbled if the child sent an unknown packet.
         """
         self.began = False
         self._await_child(START_S)
         while select.select([self._control], [], [], 0)[0]:
-            self._hear_guard()  # its child has ended while it had nothing to do
+            self._hear_guard()  # the child has ended while it was idle
         with self._changing:
             self._running = job
         job.cancel = lambda: self.kill(job)
@@ -108,17 +108,17 @@ class Slot:
         self.count += 1
 
     def kill(self, job: Job) -> None:
-        """End the child and all below it, if it runs `job`. Any thread may call this."""
+        """If the child runs `job`, end it and all processes below it. Any thread may call this."""
         with self._changing:
             if self._running is job:
                 self._order("renew")
 
     def rest(self) -> None:
-        """The child waits for the next task."""
+        """Let the child wait for the next task, without a memory limit."""
         self._order("begin", limit=0)
 
     def renew(self) -> None:
-        """End the child and all below it. The guard forks another one."""
+        """End the child and all processes below it. The guard forks another child."""
         self._order("renew")
         self._drop_child()
 
@@ -128,7 +128,7 @@ class Slot:
             self._control.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End everything, and wait for that."""
+        """End everything, and wait until it has ended."""
         self.begin_close()
         try:
             self._guard.wait(END_S)
@@ -139,7 +139,7 @@ class Slot:
         self._control.close()
 
     def _await_child(self, patience_s: float) -> None:
-        """Raises ProcessEnded if there is none in time."""
+        """Wait for the child. Raises ProcessEnded if there is none after `patience_s` seconds."""
         deadline = time.monotonic() + patience_s
         while self._data is None:
             left_s = max(0.0, deadline - time.monotonic())
@@ -149,7 +149,7 @@ class Slot:
             self._hear_guard()
 
     def _hear_guard(self) -> dict[str, Any]:
-        """Take the new child. Returns how the one before it ended."""
+        """Take a new child from the guard. Returns how the previous child ended."""
         flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         try:
             line, fds, _, _ = socket.recv_fds(self._control, _READ_BYTES, 2, flags)
@@ -190,9 +190,9 @@ class Slot:
                 sources.discard(self._output)
             if data in ready:
                 try:
-                    packet = receive(data, bytes_max)  # no result is larger than its memory
+                    packet = receive(data, bytes_max)  # a result fits into the task's memory
                 except (EOFError, OSError):
-                    sources.discard(data)  # the guard tells why
+                    sources.discard(data)  # the guard will report why
                 else:
                     self.began = True
                     reply = answer(packet)
@@ -205,10 +205,10 @@ class Slot:
                 self._read_last(log)
                 ended = self._hear_guard()
                 left_s = job.settled_at - time.monotonic()
-                # Not where it was killed with the task that it was run ahead of: that has no end.
+                # Not for a task that ran ahead and was killed with its leader: its time is
+                # infinite.
                 if killed and not job.abandoned and 0 < left_s < float("inf"):
-                    # The time itself is what is waited for: servers elsewhere need it to free what
-                    # the process held there.
+                    # Give other servers time to free the resources of the killed process.
                     time.sleep(left_s)
                 raise ProcessEnded(ended)
             is_over = job.abandoned or (job.leader is not None and job.leader.abandoned)
@@ -234,15 +234,15 @@ class Slot:
                 return
 
     def _send(self, kind: str, head: dict[str, Any], parts: Sequence[Bytes]) -> None:
-        with contextlib.suppress(OSError):  # it has died, which the guard tells
+        with contextlib.suppress(OSError):  # the child has died, as the guard will report
             if self._data is not None:
                 send(self._data, kind, head, parts)
 
     def _order(self, kind: str, **head: Any) -> None:
-        with contextlib.suppress(OSError):  # the guard is gone, which the next read tells
+        with contextlib.suppress(OSError):  # the guard has ended, as the next read will show
             send(self._control, kind, {"child": self._child, **head})
 
 
 def environment() -> dict[str, str]:
-    """The environment of the processes of tasks: without the settings of their worker."""
+    """The environment for processes of tasks, without the settings of their worker."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ZKPLAN_")}

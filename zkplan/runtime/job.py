@@ -1,4 +1,4 @@
-"""A claimed task on its way through a worker, what it prints, and how its attempt ended."""
+"""A claimed task on its way through a worker, its output, and the end of its attempt."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..protocol.requests import NO_FACT, Fact, Printed
 from ..protocol.task_options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.transactions import Claim
 
-#: Why a function should stop. Only silence may pass; after the others its worker gives it up.
+#: Why a function should stop. Only SILENCE may pass; for the others the worker gives it up.
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 CANCELLED, REMOVED = "its plan was cancelled", "its plan was removed"
 TAKEN = "an operator has skipped or cancelled it"
 LOST = "its claim was released"
 #: Seconds that a function has to return after it was told to stop. Commands have as many.
 STOP_GRACE_S = 5.0
-#: After which parts of that a process of its own is killed, and its slot is free: a server takes a
-#: moment to notice that a process is gone, and to free what it held there.
+#: A task's own process is killed after this part of STOP_GRACE_S, and its slot is free after that
+#: part: other servers take a moment to notice that a process has died, and to free its resources.
 KILLED_AFTER, SETTLED_AFTER = 0.7, 0.95
 
 
@@ -35,46 +35,47 @@ KILLED_AFTER, SETTLED_AFTER = 0.7, 0.95
 class Job:
     """A claimed task. `adds` holds the tasks that its function has added so far."""
 
-    #: May be read again; its claim stays.
+    #: May be replaced by a later read; the claim stays the same.
     loaded: Loaded
     claim: Claim = field(init=False)
     adds: list[NewTask] = field(default_factory=list)
     options: TaskOptions = DEFAULT_OPTIONS
     #: Why the function should stop; empty if it need not.
     stop_reason: str = ""
-    #: Monotonic times at which it started and at which it must end; 0 and infinity until known.
+    #: The monotonic time at which it started; 0 until then.
     started: float = 0.0
-    #: The monotonic time at which it has had its grace, and its slot is taken from it.
+    #: The monotonic time at which its grace is over, and it loses its slot.
     given_up_at: float = float("inf")
-    #: What its time-out ends now, before its function runs; empty while the function runs.
+    #: The step before the call that the time-out limits now; empty while the function runs.
     preparing: str = ""
+    #: The monotonic time at which it times out.
     deadline: float = float("inf")
-    #: The monotonic time after which no attempt of it counts.
+    #: The monotonic time of the task's own deadline, after which no attempt counts.
     last_call: float = float("inf")
-    #: The worker has given the claim away: what the function still returns is dropped.
+    #: The worker has written the job off, and drops what its function still returns.
     abandoned: bool = False
     log_count: int = 0
-    #: The function was told to stop. The reason may have passed since, if ZooKeeper answered again.
+    #: `check` has raised TaskCancelled. The reason may have passed since: ZooKeeper answers again.
     heeded: bool = False
-    #: Cancels a coroutine whose result is not needed any more. A thread cannot be cancelled.
+    #: Cancels its coroutine, or kills its process. A thread cannot be cancelled.
     cancel: Callable[[], object] = bool
     plan: PlanRecord | None = None
-    #: The version of the plan's `ready` under which it started.
+    #: The version of the plan's `ready` when the job was loaded.
     version: int = -1
-    #: The definition's function, by which its usual time is known.
+    #: The encoded function of its definition: the key of its usual time.
     function: bytes = b""
-    #: Set while pure tasks run behind it on its slot: how it ended, and when that is committed
-    #: even if one of them still runs.
+    #: How it ended, while pure tasks run ahead after it on its slot. At `held_until` (monotonic)
+    #: its result is committed even if one of them still runs.
     held: Ended | None = None
     held_until: float = float("inf")
-    #: The claimed task behind which this pure one runs, without a claim of its own.
+    #: The claimed job after which this pure task runs ahead, without a claim of its own.
     leader: Job | None = None
-    #: The span of this attempt where tasks are traced, and what of it goes down the edges.
+    #: The span of this attempt, if tasks are traced, and the part that goes down the edges.
     span: TaskSpan | None = None
     traceparent: str = ""
-    #: The last of what it prints; None where that is not kept.
+    #: The end of its output; None if the output is not kept.
     output: Tail | None = None
-    #: The lines that it has begun to print.
+    #: The lines that it has begun to print, and not ended.
     begun: Begun = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,39 +83,39 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name that its author gave it, or the name of its znode."""
+        """The name that the task's author gave it, or else the name of its znode."""
         return self.options.name or f"task-{self.claim.task}"
 
     @property
     def is_taken(self) -> bool:
-        """Whether a task takes its result, or its author wants that kept."""
+        """Whether another task takes the result, or the author wants the result kept."""
         return bool(self.loaded.edges) or self.options.keep is True
 
     @property
     def kept_name(self) -> str:
-        """What a kept result holds: the name of its task. A result with edges is kept only on
-        request."""
+        """The task's name for a kept result; empty if the result is not kept. The result of a task
+        with edges is kept only on request."""
         keep = self.options.keep
         return self.options.name if keep or (keep is None and not self.loaded.edges) else ""
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What each record of this attempt has: see `zkplan.basics.log`."""
+        """The fields of each log record of this attempt: see `zkplan.basics.log`."""
         claim = self.claim
         numbers = int(claim.plan), int(claim.task), claim.n
         return dict(zip(TASK_FIELDS, (*numbers, self.worker), strict=True))
 
     def add_output(self, text: str) -> None:
-        """Keep what it has just printed."""
+        """Keep `text`, which the task has just printed."""
         if self.output is not None:
             self.output.add(text)
 
     def pass_on(self, out: Any, data: Any) -> int:
-        """Write what it prints to the stream `out`, each line with the name of the task."""
+        """Write `data`, which the task prints, to the stream `out`, each line with its task."""
         return pass_on(self.begun, self._label, out, data)
 
     def end_lines(self) -> None:
-        """Its function has ended: write the lines that it has begun."""
+        """Write the unfinished lines of the function, which has ended."""
         if self.begun:
             end_lines(self.begun, self._label)
 
@@ -123,24 +124,24 @@ class Job:
         return label_of(self.claim.plan, self.claim.task, self.options.name)
 
     def stop(self, why: str, now: float) -> None:
-        """Ask its function to stop, for good. Its grace ends STOP_GRACE_S after the first of these
-        calls, at the monotonic time `now`. A better known reason replaces an earlier one."""
+        """Ask the function to stop, for good. Its grace ends STOP_GRACE_S seconds after the first
+        call; `now` is monotonic. `why` replaces an earlier SILENCE or LOST, but no other reason."""
         if self.stop_reason in ("", SILENCE, LOST):
             self.stop_reason = why
         self.given_up_at = min(self.given_up_at, now + STOP_GRACE_S)
 
     @property
     def killed_at(self) -> float:
-        """The monotonic time at which its process is killed, where it has one of its own."""
+        """The monotonic time at which the job's process is killed, if it has its own."""
         return self.given_up_at - (1 - KILLED_AFTER) * STOP_GRACE_S
 
     @property
     def settled_at(self) -> float:
-        """The monotonic time at which the next task may follow a process that was killed."""
+        """The monotonic time at which another task may follow the killed process."""
         return self.given_up_at - (1 - SETTLED_AFTER) * STOP_GRACE_S
 
     def is_unwanted(self) -> bool:
-        """Whether the result is not wanted any more."""
+        """Whether the result is no longer wanted."""
         if self.stop_reason or self.heeded:
             return True
         leader = self.leader
@@ -153,7 +154,7 @@ class Job:
 
     @property
     def worker(self) -> str:
-        """The ID under which the claim was made, which names the claims node."""
+        """The worker's ID when it made the claim, which is the name of the claims node."""
         return self.claim.path.split("/")[-2]
 
 
@@ -161,77 +162,77 @@ class Job:
 class Ended:
     """How an attempt ended.
 
-    One of `outcome` (sealed), `failure`, `cannot_run`, `server_full`, `store_away`, `needs_claim`,
-    `fenced`, `not_before` and `stopped` says how. The other fields say more about that one.
+    Exactly one is set: `outcome` (sealed), `failure`, `cannot_run`, `server_full`, `store_away`,
+    `needs_claim`, `fenced`, `not_before` or `stopped`. The other fields add details.
     """
 
     job: Job
     seconds: float = 0.0
-    #: What the history tells of it. It goes to the claim where the claim is settled: the end of an
-    #: abandoned job, which comes later, must not change that.
+    #: The entry of the attempt in the history. It is copied to the claim only when the claim is
+    #: settled: an abandoned job, which ends later, must not change the entry.
     fact: Fact = NO_FACT
     outcome: bytes = b""
-    #: The task was skipped: its outcome is kept, so that one can see it.
+    #: The task was skipped. Its outcome is kept, to show that.
     skipped: bool = False
-    #: The pure tasks that ran behind it.
+    #: The pure tasks that ran ahead after it.
     run: tuple[Part, ...] = ()
     failure: Failure | None = None
-    #: No further attempt can change the failure: it came down an edge, no attempts are left, or the
-    #: result is too large.
+    #: Another attempt cannot help: for example, the failure came down an edge, no attempts are
+    #: left, or the result is too large.
     final: bool = False
     #: Why this worker cannot run it; no attempt is used up.
     cannot_run: str = ""
-    #: What the worker's log may say of the failure, or of why it cannot run.
-    #: Empty: see `attempts.for_log`.
+    #: The text for the worker's log instead of `failure` or `cannot_run`, whose messages may hold
+    #: user data. Empty: see `attempts.for_log`.
     shown: str = ""
-    #: ZooKeeper has no room for what it logs; no attempt is used up.
+    #: ZooKeeper has no room for the task's log entries; no attempt is used up.
     server_full: bool = False
     #: Why the store of large values cannot be used; no attempt is used up.
     store_away: str = ""
-    #: It was run ahead, and has a result for the store: only a task with a claim writes there.
+    #: The task ran ahead, and its result must go to the store: this needs a claim.
     needs_claim: bool = False
-    #: The claim was gone before the function started.
+    #: The claim was lost before the function started.
     fenced: bool = False
-    #: It may not run before this wall-clock time; no attempt is used up.
+    #: The task may not run before this wall-clock time; no attempt is used up.
     not_before: float = 0.0
     #: The function stopped because its result was not wanted: no attempt is used up.
     stopped: bool = False
 
 
-# ---- The last of what one attempt has printed: how much of it is told, and when.
+# ---- The end of the output of one attempt: how much of it goes into the history, and when.
 
 
-#: A running task is told of after so many seconds; then each time that it has run a tenth longer,
-#: within these bounds.
+#: Output of a running task is recorded after PRINTED_FIRST_S seconds, and then each time that the
+#: task has run PRINTED_EVERY_SHARE longer, but at least MIN and at most MAX seconds later.
 PRINTED_FIRST_S, PRINTED_EVERY_MIN_S, PRINTED_EVERY_MAX_S, PRINTED_EVERY_SHARE = 2.0, 2.0, 15.0, 0.1
-#: While it runs, besides what is kept of an attempt anyway: so many bytes for each second.
+#: How many bytes a running task may record for each second, besides the most that is kept anyway.
 PRINTED_BYTES_PER_S = 16
-#: Less room than that is not worth a request.
+#: Fewer bytes than this are not worth a request.
 PRINTED_BYTES_MIN = 64
-#: Characters that are encoded at a time: a text of 100 MB is not copied as a whole.
+#: How many characters to encode at a time, so that a text of 100 MB is not copied as a whole.
 _TAIL_CHARS = 64 * 1024
 
 
 class Tail:
-    """The last bytes of what one attempt has printed, at most `most`. Thread-safe."""
+    """The end of the output of one attempt, at most `most` bytes. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most, self._kept, self._lock = most, bytearray(), threading.Lock()
-        #: How many bytes were printed.
+        #: How many bytes the task has printed.
         self._end = 0
-        #: Up to this byte they are told.
+        #: The history has the output up to this byte, but there may be gaps.
         self._told = 0
-        #: From this byte on they are told without a gap.
+        #: From this byte to `_told`, the history has no gap.
         self._whole_from = 0
-        #: How many bytes were told while the task ran.
+        #: How many bytes were recorded while the task ran.
         self._live_bytes = 0
-        #: After so many seconds of its run it is told of again.
+        #: After how many seconds of the run the next record is due.
         self._due_s = PRINTED_FIRST_S
-        #: Whether that is under way.
+        #: Whether a record is under way.
         self._is_under_way = False
 
     def add(self, text: str) -> None:
-        """What was just printed."""
+        """Add `text`, which was just printed."""
         for start in range(0, len(text), _TAIL_CHARS):
             data = text[start : start + _TAIL_CHARS].encode(errors="backslashreplace")
             with self._lock:
@@ -241,8 +242,8 @@ class Tail:
                     del self._kept[: -self._most]
 
     def rest(self, room: int) -> Printed | None:
-        """What the end of the attempt tells, at most `room` bytes: the last of it, as far as that
-        was not told; None if there is nothing."""
+        """The output to record at the end of the attempt: its last `room` bytes at most, without
+        what the history has already; None if there is nothing to record."""
         with self._lock:
             start = max(0, self._end - min(room, self._most))
             if self._whole_from <= start:
@@ -250,8 +251,8 @@ class Tail:
             return self._from(start)
 
     def live(self, ran_s: float) -> Printed | None:
-        """What is told now that the task has run for so long; None if nothing is. `told` says what
-        came of it, and until then nothing more is."""
+        """The output to record now that the task has run for `ran_s` seconds; None if nothing is
+        due. The caller must report with `told` whether that worked; until then nothing is due."""
         with self._lock:
             room = int(self._most + PRINTED_BYTES_PER_S * ran_s) - self._live_bytes
             is_due = ran_s >= self._due_s and not self._is_under_way
@@ -265,7 +266,7 @@ class Tail:
             return printed
 
     def told(self, printed: Printed, is_told: bool | None) -> None:
-        """Whether what `live` gave is in the history."""
+        """Note whether `printed`, which `live` returned, is in the history now."""
         with self._lock:
             self._is_under_way = False
             if is_told:
@@ -278,23 +279,23 @@ class Tail:
         data = self._kept[len(self._kept) - (self._end - start) :] if start < self._end else b""
         cut = 0
         while cut < len(data) and data[cut] & 0xC0 == 0x80:
-            cut += 1  # the rest of a character
+            cut += 1  # skip the rest of a character that began before `start`
         return Printed(start + cut, data[cut:].decode()) if data[cut:] else None
 
 
-# ---- What tasks print goes on to the terminal of their worker in whole lines, each with its task.
+# ---- Pass on what tasks print to the terminal of their worker: whole lines, each with its task.
 
 
-#: Characters after which a line without an end is passed on, such as that of a progress bar.
+#: How many characters of a line to hold until it ends: a progress bar may never end its line.
 PRINTED_LINE_MAX = 8192
 _terminal_lock = threading.Lock()
 
-#: The streams that a task writes to, by their `id`, and the line that it has begun in each.
+#: By the `id` of each stream that a task writes to: the stream, and its unfinished line.
 Begun = dict[int, tuple[Any, Any]]
 
 
 def label_of(plan: str, task: str, name: str) -> str:
-    """What stands before each line.
+    """The prefix of each line that a task prints.
 
     >>> label_of("0000000004", "0000000007", "load")
     '[plan-0000000004/task-0000000007 load] '
@@ -304,9 +305,9 @@ def label_of(plan: str, task: str, name: str) -> str:
 
 
 def pass_on(begun: Begun, label: str, out: Any, data: Any) -> int:
-    """Write the lines to `out` that `data`, text or bytes, completes. Returns its length.
+    """Write to `out` the lines that `data` (str or bytes) completes. Returns the length of `data`.
 
-    Each goes in one write: lines of tasks that run at the same time are never mixed.
+    One write has only whole lines, so that lines of tasks that run at the same time never mix.
     """
     given: Any = data if isinstance(data, str) else bytes(data)
     end: Any = "\n" if isinstance(given, str) else b"\n"
@@ -322,12 +323,12 @@ def pass_on(begun: Begun, label: str, out: Any, data: Any) -> int:
 
 
 def end_lines(begun: Begun, label: str) -> None:
-    """The attempt has ended: write the lines that it has begun."""
+    """Write the unfinished lines of an attempt that has ended."""
     with _terminal_lock:
         left = [(out, rest) for out, rest in begun.values() if rest]
         begun.clear()
     for out, rest in left:
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # the stream is closed
             out.write(_labelled(label, rest, "\n" if isinstance(rest, str) else b"\n"))
 
 

@@ -1,12 +1,13 @@
-"""Know which limits have free permits, and when to try for one.
+"""Know which limits have free permits, and when to try for a permit.
 
-A limit is read and watched only while entries that name it wait here. When a permit becomes free,
-all workers that wait are told. The worker that gave it back takes it again at once, unless it holds
-more than its share. A moment later the worker tries it that a hash prefers for its number, and then
-the others what is free by then. So one permit makes few transactions that are refused.
+A worker reads and watches a limit only while entries that name the limit wait there. When a permit
+becomes free, watches tell all workers that wait. The worker that gave the permit back takes it
+again at once, unless it holds more than its share. A moment later the worker tries that a hash
+prefers for the permit's number, and then the others try the permits that are still free. So few
+transactions for one permit are refused.
 
-A permit of a rate is tried when its period is over. No watch tells that another worker has taken it
-over, so the others read the limit once more before they try.
+A worker tries a permit of a rate when its period is over. No watch fires when another worker takes
+such a permit over, so the others read the limit again before they try.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from ..transport.server_clock import Clock
 from .membership import Membership
 from .steps import Steps
 
-#: The head start of the worker that gave a permit back, and that of the preferred one; the time
-#: over which the others spread after both.
+#: Seconds after a change of a limit until the preferred worker may try a free permit, until the
+#: others may, and over which these others spread.
 OWN_HEAD_START_S, HEAD_START_S, SPREAD_S = 0.01, 0.03, 0.06
-#: A limit for which entries wait is read this often even when no watch fired.
+#: Seconds between two reads of a limit that entries wait for, if no watch fires.
 LOOK_S = 5.0
 #: The shortest time between two reads of one limit.
 REST_S = 0.005
@@ -39,18 +40,18 @@ class _State:
     known: bool = False
     looking: bool = False
     must_look: bool = True
-    #: When it is read next without a watch, and not before when.
+    #: When to read the limit next if no watch fires, and the earliest time for any read.
     look_at: float = 0.0
     rest_until: float = 0.0
-    #: When the free numbers may be tried for which this worker is preferred, and when any.
+    #: When this worker may try the free numbers that it is preferred for, and when any number.
     preferred_at: float = float("inf")
     any_at: float = float("inf")
-    #: Numbers that this worker has given back just now, and how many permits it holds.
+    #: Free numbers that this worker has just given back, and how many permits it holds.
     given_back: set[int] = field(default_factory=set)
     own: int = 0
-    #: Numbers that this worker tries just now.
+    #: Numbers in the claim under way.
     tried: set[int] = field(default_factory=set)
-    #: A rate whose free permits were left to the workers that are preferred.
+    #: A rate whose free permits this worker has left to the preferred workers.
     left: bool = False
 
 
@@ -63,14 +64,14 @@ class Limits:
         self._steps, self._paths, self._membership = steps, paths, membership
         self._clock, self._chance = clock, chance
         self._states: dict[str, _State] = {}
-        #: The paths of the limits for which entries wait.
+        #: Returns the paths of the limits that entries wait for.
         self.waited: Callable[[], set[str]] = set
         self.root = paths.root
         self._advanced = 0.0
         self._prefix = f"{paths.root}/limits/"
 
     def touched(self, path: str | None) -> bool:
-        """A watch fired; None: the connection changed. Returns True if it only concerned limits."""
+        """Note a fired watch (None: the connection changed). True: it concerns only limits."""
         if path is None:
             for each in self._states.values():
                 each.must_look = True
@@ -81,7 +82,7 @@ class Limits:
         return path.startswith(self._prefix)
 
     def advance(self, now: float) -> None:
-        """Read the limits for which entries wait and that may have changed."""
+        """Read the limits that entries wait for and that may have changed."""
         self._advanced = now
         if not self._states:
             return
@@ -100,12 +101,13 @@ class Limits:
                 del self._states[path]
 
     def next_event(self) -> float:
-        """When something becomes due."""
+        """The monotonic time at which the next read or try becomes due."""
         due = float("inf")
         for state in self._states.values():
             if not state.looking:
                 due = min(due, state.rest_until if state.must_look else state.look_at)
-                # What may be tried already waits for a slot or another limit, not for a time.
+                # An entry that may be tried already waits for a slot or another limit, not for a
+                # time.
                 times = [at for at in (state.preferred_at, state.any_at) if at > self._advanced]
                 if times and self._is_free(state):
                     due = min(due, *times)
@@ -135,13 +137,13 @@ class Limits:
         )
 
     def _server_ms(self) -> Step[float]:
-        """While the server's clock is not known, no period is over."""
+        """The server's milliseconds; while they are unknown, minus infinity: no period is over."""
         clock = self._membership.server_clock
         yield from clock.measure()
         return 1000 * clock.now() if clock.is_known else float("-inf")
 
     def _pace(self, state: _State, found: Limit, now: float) -> None:
-        """Say when a rate that was read `now` is tried, and read again."""
+        """Set when to try for a permit of a rate, read at `now`, and when to read it again."""
         was_left, state.left = state.left, False
         if found.free:
             state.preferred_at, state.any_at = now, now if was_left else float("inf")
@@ -155,7 +157,7 @@ class Limits:
     # ---- permits
 
     def are_full(self, plan: str, limits: str) -> bool:
-        """Whether one of these limits is known to have no permit left, or not to exist."""
+        """Whether one of these limits is known to have no free permit, or not to exist."""
         for name in limits.split("~"):
             state = self._states.get(limit_path(self._paths.root, plan, name))
             if state is not None and state.known and (state.limit is None or not state.limit.free):
@@ -163,16 +165,16 @@ class Limits:
         return False
 
     def has_room(self, plan: str, names: list[str], now: float) -> bool:
-        """Whether an entry of that plan with these limits may be tried now."""
+        """Whether this worker may try an entry of the plan with these limits now."""
         return all(self._choose(limit_path(self._paths.root, plan, each), now) for each in names)
 
     def want(self, plan: str, names: list[str]) -> None:
-        """An entry waits for these limits."""
+        """Note that an entry waits for these limits."""
         for name in names:
             self._states.setdefault(limit_path(self._paths.root, plan, name), _State())
 
     def take(self, plan: str, names: list[str], now: float) -> tuple[str, ...] | None:
-        """The paths of permits to try for an entry with these limits; None if one is full."""
+        """The paths of permits to try for an entry with these limits; None if one has none."""
         paths = [limit_path(self._paths.root, plan, name) for name in names]
         chosen = [self._choose(path, now) for path in paths]
         if not all(chosen):
@@ -185,7 +187,7 @@ class Limits:
         return tuple(taken)
 
     def permits(self, taken: dict[str, tuple[str, ...]]) -> Permits:
-        """What a claim needs to know of the permits that it tries."""
+        """The permits of `taken`, with the versions that a claim needs to check."""
         versions, starts = dict[str, int](), dict[str, int]()
         for paths in taken.values():
             for path in paths:
@@ -197,7 +199,7 @@ class Limits:
         return Permits(versions, taken, starts)
 
     def ended(self, permits: Permits, made: bool) -> None:
-        """A claim that tried these permits was answered."""
+        """Note the answer to a claim that tried these permits. `made`: no entry was blocked."""
         for path in permits.versions:
             state = self._states.get(path)
             if state is None:
@@ -214,7 +216,7 @@ class Limits:
             state.tried.clear()
 
     def given_back(self, permits: Sequence[str]) -> None:
-        """A claim that held these permits has ended."""
+        """Note that a claim that held these permits has ended."""
         for permit in permits:
             path, _, number = permit.rpartition(f"/{PERMIT}")
             state = self._states.get(path)
@@ -226,14 +228,14 @@ class Limits:
                 state.given_back.add(int(number))
 
     def _choose(self, path: str, now: float) -> list[int]:
-        """The numbers of a limit that this worker may try now."""
+        """The permit numbers of a limit that this worker may try now."""
         state = self._states.get(path)
         if state is None or not state.known or state.limit is None:
             return []
         free = [number for number in state.limit.free if number not in state.tried]
         place, count = self._membership.share
         if state.given_back and state.own < -(-state.limit.size // count):
-            # Also where it is to be read again: the watch that says so fired for this very permit.
+            # Even if the limit must be read again: its watch has fired because of this permit.
             return [number for number in free if number in state.given_back]
         if state.must_look:
             return []

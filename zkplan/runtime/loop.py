@@ -1,8 +1,8 @@
-"""Run one worker: a single thread owns all state and starts whatever is due.
+"""The loop of one worker: a single thread owns all state and starts whatever is due.
 
 Steps of the protocol run in the background. Answers, watches and ended tasks arrive in the loop's
 inbox as functions to call. So its state needs no locks, and every decision sees a consistent state.
-What other threads share with it, such as the slots, locks for itself.
+Objects that other threads share, such as the slots, have locks of their own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = get_logger("zkplan.worker")
 
 
 class Inbox(Protocol):
-    """What the loop has to call, in order; `Mailbox` has the guarantees."""
+    """The functions that the loop must call, in order; see `Mailbox` for the guarantees."""
 
     def put(self, item: Callable[[], None]) -> None: ...
     def get(self, timeout: float) -> Callable[[], None]: ...
@@ -54,7 +54,7 @@ class Inbox(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class Loop:
-    """The loop of one worker. `run` returns after `stop`, or raises what broke it.
+    """The loop of one worker. `run` returns after `stop`, or raises the error that broke the loop.
 
     `assembly.make_loop` makes it. A simulation calls `begin`, `turn` and `end` itself.
     """
@@ -89,9 +89,9 @@ class Loop:
     def __post_init__(self) -> None:
         #: Called with the ID of each new registration.
         self.ready: Callable[[str], None] = lambda worker: None
-        #: Called with how many seconds each attempt took, where somebody measures.
+        #: If set, called with the seconds that each attempt took.
         self.observe: Callable[[float], None] | None = None
-        #: A change of the connection waits in the inbox.
+        #: Whether a change of the connection waits in the inbox.
         self._is_change_posted = False
         self.membership.registered = self._registered
         self.membership.ordered = self._ordered
@@ -103,7 +103,7 @@ class Loop:
         self.steps.post(lambda: self.shutdown.begin(grace_s))
 
     def vitals(self) -> Vitals:
-        """What this worker holds now. Any thread may call it."""
+        """What this worker holds now. Any thread may call this."""
         membership, pool = self.membership, self.pool
         return Vitals(
             is_registered=membership.me is not None,
@@ -120,13 +120,13 @@ class Loop:
         )
 
     def turns(self, within_s: float) -> bool:
-        """Whether the loop turns within so many seconds. Another thread waits for that here."""
+        """Whether the loop turns within `within_s` seconds. Waits, so call it on another thread."""
         turned = threading.Event()
         self.steps.post(turned.set)
         return turned.wait(within_s)
 
     def run(self) -> None:
-        """Turn until the worker has stopped. Raises what broke it."""
+        """Turn until the worker has stopped. Raises the error that broke the loop."""
         name = self.membership.worker
         self.begin()
         try:
@@ -147,9 +147,10 @@ class Loop:
         self.transport.listen(self._watch_fired)
 
     def turn(self, wait_s: float) -> None:
-        """Take what the inbox holds, or comes within `wait_s` seconds; then start what is due.
+        """Call the functions in the inbox, or wait up to `wait_s` seconds for one. Then start
+        everything that is due.
 
-        Raises what breaks the worker.
+        Raises an error that breaks the worker.
         """
         try:
             self.inbox.get(timeout=wait_s)()
@@ -163,8 +164,7 @@ class Loop:
         self._advance(self.clock.monotonic())
 
     def end(self) -> None:
-        """Sign off, whatever ended the loop. When its registration is gone, others take over at
-        once."""
+        """Sign off, whatever ended the loop: without a registration, others take over at once."""
         me = self.membership.me
         if me is not None:
             try:
@@ -177,7 +177,7 @@ class Loop:
         self.pool.close()
 
     def pause_s(self) -> float:
-        """How many seconds until something is due, if nothing arrives."""
+        """Seconds until something is due, if nothing arrives before."""
         now, draining = self.clock.monotonic(), self.shutdown.begun
         due = min(self.steps.next_due(), *[duty.at for duty in self.duties])
         if self.pool.running:
@@ -205,7 +205,7 @@ class Loop:
         self.wear.look(now)
         draining = self.shutdown.begun
         if self.membership.me is None:
-            # Also while the worker drains, as long as a task runs: its result needs a registration.
+            # Even while draining, as long as the worker has claims: results need a registration.
             if not draining or self.claims.jobs:
                 self.membership.register()
         elif draining:
@@ -221,7 +221,7 @@ class Loop:
                 self.claimer.claim(now, me)
 
     def _ordered(self, state: WorkerState) -> None:
-        """An operator orders this worker to drain, to pause or to run on."""
+        """Follow an operator's order to drain, to pause or to run on."""
         logger.info("worker %s is %s: an operator asked for it", self.membership.worker, state)
         self.claims.paused = state == "paused"
         if state == "draining":
@@ -234,14 +234,14 @@ class Loop:
     def _watch_fired(self, path: str | None) -> None:
         """Called on a thread of kazoo."""
         if path is None:
-            # kazoo reports a lost connection once for each watch; once is enough.
+            # kazoo reports a lost connection once for each watch: post only the first report.
             if self._is_change_posted:
                 return
             self._is_change_posted = True
         self.steps.post(lambda: self._touched(path))
 
     def _touched(self, path: str | None) -> None:
-        """A watch fired. None: the connection changed, so any watch may have fired."""
+        """Handle a watch that fired. None: the connection changed, so any watch may have fired."""
         me = self.membership.me
         if path is None:
             self._is_change_posted = False

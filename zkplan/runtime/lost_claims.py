@@ -38,7 +38,7 @@ CLEARING_REST_MAX_S = 60.0
 
 @dataclass(eq=False)
 class Clearing:
-    """One worker's part in clearing, which is one of its maintenance duties."""
+    """One worker's part in clearing claims nodes, one of its maintenance duties."""
 
     steps: Steps
     paths: Paths
@@ -171,7 +171,7 @@ REST_MS = 10_000
 
 
 class Lapses:
-    """When each lease is to be read next: a renewal costs no read before that."""
+    """Remembers when to read each lease next: renewals before then cost no read."""
 
     def __init__(self, paths: Paths, clock: ServerClock) -> None:
         self._paths, self._clock = paths, clock

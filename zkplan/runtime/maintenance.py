@@ -44,7 +44,7 @@ UNCHECKED = Report(tasks=1)
 
 
 class Duty(Protocol):
-    """A repeated duty. `at` is the monotonic time at which it is due next."""
+    """A repeated duty, due next at the monotonic time `at`."""
 
     @property
     def at(self) -> float: ...
@@ -55,7 +55,7 @@ class Duty(Protocol):
 
 @dataclass(eq=False)
 class IdlePoll:
-    """Looks for work that no watch has announced: a watch may be lost with its connection."""
+    """Looks for work that no watch announced, as watches may be lost with their connection."""
 
     backoff: Backoff
     claims: Claims
@@ -75,8 +75,8 @@ class IdlePoll:
 class Heartbeat:
     """Asks whether this worker is still registered, and which claims it still holds.
 
-    Only one request at a time: kazoo notices a server that hangs only if the client sends nothing,
-    and so it sends nothing while it waits for this answer.
+    Makes only one request at a time: kazoo notices a server that hangs only while the client sends
+    nothing, so the heartbeat sends nothing while it waits for an answer.
     """
 
     steps: Steps
@@ -139,10 +139,10 @@ class Heartbeat:
 
 @dataclass(eq=False)
 class PlanCheck:
-    """Checks one plan at a time; each plan is checked by one worker.
+    """Checks one plan at a time; one worker checks each plan.
 
-    A plan with entries in queues that this worker does not serve does not stand still: others run
-    it. `finish` gets the path of a plan that may have ended.
+    Skips a plan with entries in queues that this worker does not serve: others run these. Calls
+    `finish` with the path of a plan that may have ended.
     """
 
     steps: Steps
@@ -209,7 +209,7 @@ def _check_still(paths: Paths, plan: str, served: Collection[str]) -> Step[Repor
 
 @dataclass(eq=False)
 class IndexScan:
-    """Looks for plans whose entry in the index somebody deleted, and for plans that have ended."""
+    """Looks for plans whose index entry was deleted by hand, and for plans that have ended."""
 
     steps: Steps
     membership: Membership
@@ -256,7 +256,7 @@ SLICE = 500
 class PlanScan:
     """Reads the plans of one root in slices, newest first, round after round.
 
-    Plans that have ended for good are read only once: 20 000 of them cost nothing later.
+    Reads a plan that has ended for good only once: later, 20 000 such plans cost nothing.
     """
 
     def __init__(self, paths: Paths) -> None:
@@ -308,8 +308,8 @@ ABANDONED_PERIOD_S = 1.0
 
 @dataclass(eq=False)
 class AbandonedFunctions:
-    """A maintenance duty. Claims do not show these functions, so others would take the worker for
-    idle. It costs a request only where the number has changed."""
+    """A maintenance duty: reports abandoned functions. They hold no claims, so without the report
+    the worker would look idle. A report costs a request only if the number has changed."""
 
     steps: Steps
     membership: Membership

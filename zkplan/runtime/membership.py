@@ -59,46 +59,46 @@ class Membership:
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
         self._identity, self._clock = identity, clock
-        #: The time of the server, from what it wrote on this worker's registrations.
+        #: The server's time, by the times of this worker's registrations.
         self.server_clock = server_clock
         #: Called with each new registration.
         self.registered: Callable[[Registration], None] = lambda me: None
-        #: Called with what an operator orders: to drain, to pause or to run on.
+        #: Called with an operator's order: to drain, to pause or to run on.
         self.ordered: Callable[[WorkerState], None] = lambda state: None
-        #: After so long without an answer the session may have ended.
+        #: After this many seconds without an answer, the session may have ended.
         self._silence_s = transport.session_timeout_s * 2 / 3
         self._threads, self._queues, self._keys = threads, queues, keys
         self._version, self._isolation = version, isolation
-        #: The last order. The worker repeats it when it registers anew.
+        #: The last order. The worker writes it into its next registrations, too.
         self.state: WorkerState = "running"
         #: The ID of the first registration; later ones get a suffix.
         self.worker = identity.worker
         #: The current registration, or None.
         self.me: Registration | None = None
-        #: What the worker said of itself when it registered last.
+        #: The record in the last registration.
         self.said: WorkerRecord | None = None
         #: The IDs of all registered workers, sorted.
         self.living: list[str] = []
         #: False: ZooKeeper has not answered for so long that the session may have ended unnoticed.
         self.answers = True
-        #: The reasons logged for a missing connection. They are logged again for the next loss.
+        #: The reasons logged for a missing connection, until ZooKeeper answers again.
         self._reasons = Complaints()
         self._registrations = 0
         self._registering = False
         self._sent_at = 0.0
-        #: How long the last refused registration rested.
+        #: The delay after the last refused registration, in seconds.
         self._rest_s = 0.0
 
     @property
     def share(self) -> tuple[int, int]:
-        """This worker's place among the living workers, and how many there are."""
+        """This worker's place among the living workers, and their number."""
         if self.me is None or self.me.worker not in self.living:
             return 0, 1
         return self.living.index(self.me.worker), len(self.living)
 
     def judge_connection(self, now: float) -> bool:
-        """Judge whether ZooKeeper answers. Returns whether that changed; raises if it never will
-        again."""
+        """Judge whether ZooKeeper answers. Returns whether that has changed. Raises
+        ZooKeeperUnavailable if the connection is lost for good."""
         transport = self._transport
         answers = now - transport.last_answer < self._silence_s
         if not answers and transport.has_ended:
@@ -107,8 +107,8 @@ class Membership:
                 "ended, out of memory or of tries (`connection_retry`): restart the process"
             )
         if not answers and (reason := transport.why_silent):
-            # Also a reason that comes later: a server that restarts refuses connections before it
-            # says why.
+            # At each turn, because the reason may come later: a server that restarts refuses
+            # connections before it says why.
             self._reasons.tell(f"no connection to ZooKeeper at {transport.hosts}{reason}")
         if answers == self.answers:
             return False
@@ -125,7 +125,7 @@ class Membership:
         return True
 
     def register(self) -> None:
-        """Start to register, unless that is under way or was refused just now."""
+        """Start to register, unless a registration is under way or was refused just now."""
         if self._registering:
             return
         self._registering = True
@@ -171,26 +171,26 @@ class Membership:
     def read(self, registration: Node) -> None:
         """Take an order that an operator has written into the registration, if it is new."""
         if registration.version == 0 or isinstance(registration.data, Unproven):
-            return  # as this worker made it, or no holder of a key has written it
+            return  # unchanged since this worker made it, or written without a key
         state = worker_state(registration.data)
         if state != self.state and self.state != "draining":
             self.state = state
             self.ordered(state)
 
     def lost(self, me: Registration) -> None:
-        """The session expired: register under a new ID. The old claims stand until they are
-        released.
+        """Register under a new ID, as the session of `me` expired. The old claims stay until they
+        are released.
 
-        Several transactions under way may report this, the last one after the next registration was
-        made. The new registration must not be given up: its znode would exist as long as this
-        process, and nobody could clear its claims node.
+        Several transactions under way may report this loss, even after the next registration. That
+        one must not be given up: its znode would exist as long as this process, so its claims node
+        could never be cleared.
         """
         if self.me is me:
-            logger.warning("worker %s: its session expired; registering anew", me.worker)
+            logger.warning("worker %s: its session expired; registering again", me.worker)
             self.me = None
 
     def leave(self) -> None:
-        """End the registration, when this worker has no claims any more."""
+        """End the registration, once this worker has no claims left."""
         if self.me is not None:
             me, self.me = self.me, None
             self._steps.start(unregister(me), lambda gone: None)
@@ -199,7 +199,8 @@ class Membership:
 def _or_refused(
     step: Step[Registration | None],
 ) -> Step[Registration | TransactionRejected | None]:
-    """Refused by an access list or a full server: try again later instead of ending the worker."""
+    """Run `step`, and return a refusal by an access list or a full server, so that the worker tries
+    again later instead of ending."""
     try:
         return (yield from step)
     except TransactionRejected as refused:

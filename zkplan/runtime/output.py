@@ -1,4 +1,4 @@
-"""Capture what tasks print and log: keep the end of it, show it while they run, and bound it."""
+"""Capture the output of tasks: keep its end, record it while they run, and bound it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from .slots import Slots
     from .steps import Steps
 
-#: Seconds between two looks at what has been printed.
+#: Seconds between two looks at the output of running tasks.
 LIVE_PERIOD_S = 1.0
-#: What the end of an attempt and what it has printed may take together, with some to spare for the
-#: operations of its transaction, and for its failure.
+#: The most bytes of an outcome and the output together in one transaction: a whole request, less
+#: room for the other operations and for a failure.
 PRINTED_ROOM = REQUEST_BYTES_MAX - 24 * 1024
 
 
 @dataclass(eq=False)
 class LiveOutput:
-    """A maintenance duty: tell what long tasks print while they run. One that prints nothing costs
-    no request, and no short one does. `output_max` is how many bytes are kept of each attempt;
-    where that is 0, the duty is never due."""
+    """A maintenance duty: record the output of long tasks in the history while they run. Short
+    tasks, and tasks that print nothing, cost no request. `output_max` is how many bytes of output
+    to keep of each attempt; if it is 0, the duty is never due."""
 
     steps: Steps
     pool: Slots
@@ -55,38 +55,38 @@ class LiveOutput:
 
 
 def note_printed(job: Job, room: int) -> None:
-    """Have the transaction that ends the claim of `job` tell what it has printed last. There is
-    `room` for that, also where JSON needs two bytes for one."""
+    """Record the end of the output of `job` in the transaction that ends its claim. There are
+    `room` bytes for it, and JSON may need two bytes for one."""
     if job.output is not None and room > 0:
         job.claim.fact = job.claim.fact._replace(printed=job.output.rest(room // 2))
 
 
-# ---- what is printed in this process
+# ---- capture the output in this process
 
-#: Loggers whose records are not of a task: zkplan's own.
+#: The parent of zkplan's own loggers, whose records do not come from a task.
 _OWN = "zkplan"
 _KEPT_ALREADY = "zkplan_kept_already"
 _lock = threading.Lock()
 _count = 0
-#: In a process that a task has forked, another thread may have held a lock for ever.
+#: In a process that a task has forked, nothing is captured: a lock may stay held for ever.
 _is_fork = False
 
 
 @contextmanager
 def captured() -> Iterator[None]:
-    """Within the block, what tasks of this process print and log goes to their output, too."""
+    """Within the block, add what tasks in this process print and log to their output, too."""
     global _count
     with _lock:
         _count += 1
         if _count == 1:
-            # One may be left: while the last worker stopped, a task had something else there.
+            # A _Tee may be left: a task had replaced the stream while the last worker stopped.
             if not isinstance(sys.stdout, _Tee):
                 sys.stdout = _Tee(sys.stdout)
             if not isinstance(sys.stderr, _Tee):
                 sys.stderr = _Tee(sys.stderr)
             root = logging.getLogger()
-            # A first handler there would turn off `logging.lastResort` and `logging.basicConfig`
-            # for the whole program. What these write to stderr is caught there.
+            # Without other handlers, this one would turn off `logging.lastResort` and
+            # `logging.basicConfig` for the whole program. The _Tee of stderr catches their output.
             if root.handlers:
                 root.addHandler(_HANDLER)
     try:
@@ -96,7 +96,7 @@ def captured() -> Iterator[None]:
             _count -= 1
             if not _count:
                 logging.getLogger().removeHandler(_HANDLER)
-                # A task may have put something else there.
+                # A task may have replaced the stream.
                 if isinstance(sys.stdout, _Tee):
                     sys.stdout = sys.stdout._to
                 if isinstance(sys.stderr, _Tee):
@@ -104,10 +104,9 @@ def captured() -> Iterator[None]:
 
 
 class _Tee:
-    """In place of a stream of this process: what is printed goes on to it, and the task that runs
-    here gets a copy. Lines of a task say which it is: else nobody can tell them apart where several
-    run. Python has None there if the process was started with that descriptor closed; then it goes
-    to the task alone."""
+    """Replaces a stream of this process: passes writes on to it, and gives the task that runs here
+    a copy. Each line of a task names the task, because several may run at once. `to` is None if
+    the process was started with that descriptor closed; then only the task gets the output."""
 
     def __init__(self, to: Any) -> None:
         self._to = to
@@ -134,7 +133,7 @@ class _Tee:
 
 
 class _Nowhere(io.TextIOBase):
-    """Drops what is written."""
+    """A stream that drops its output."""
 
     def write(self, data: str) -> int:
         return len(data)
@@ -149,7 +148,7 @@ class _Handler(logging.Handler):
         if here is None or is_own or _is_fork or hasattr(record, _KEPT_ALREADY):
             return
         if _goes_to_tee(record):
-            return  # it is caught there
+            return  # the _Tee has caught it
         try:
             here.add_output(f"{self.format(record)}\n")
         except Exception:
@@ -157,7 +156,7 @@ class _Handler(logging.Handler):
 
 
 def _goes_to_tee(record: logging.LogRecord) -> bool:
-    """Whether a handler that was made while the worker runs writes it to one of its streams."""
+    """Whether a handler made while the worker runs writes `record` to a _Tee."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         for handler in logger.handlers:
@@ -176,16 +175,14 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 _HANDLER = _Handler()
 _HANDLER.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-#: The `extra` of records whose text is kept with the task already: it came through the pipe of its
-#: process.
+#: The `extra` of log records whose text the task has already, through the pipe of its process.
 KEPT_ALREADY = {_KEPT_ALREADY: True}
 
 
-# ---- What a command writes to stderr, line by line in the worker's log, as far as that is
-# bearable.
+# ---- Log the stderr of commands line by line in the worker's log, within bounds.
 
 
-#: A command logs at most so many lines; a longer line is cut into parts of so many bytes.
+#: The most lines that one command may log, and the bytes after which a longer line is cut.
 LINES_MAX, LINE_BYTES_MAX = 1000, 2000
 
 
@@ -199,7 +196,7 @@ class StderrLog:
         what: str = "its stderr",
         extra: dict[str, Any] | None = None,
     ) -> None:
-        """`extra` are fields of its records."""
+        """`name` begins each record; `what` names the output; `extra` are fields of records."""
         self._logger, self._name, self._what, self._extra = logger, name, what, extra
         self._partial, self._lines = b"", 0
 

@@ -1,4 +1,4 @@
-"""Choose among the plans of a worker: which to look at next, and which to claim from.
+"""Choose the plans that a worker looks at next, and the plan that it claims from.
 
 Pure: time is an argument.
 """
@@ -11,13 +11,13 @@ from collections.abc import Set as AbstractSet
 from .plan_shares import Shares
 from .plan_view import PlanView
 
-#: A worker without a free slot looks at one plan each time that so many seconds have passed, if a
-#: plan of which it holds nothing has news: it may have to go first.
+#: Seconds between two looks of a worker without a free slot. It looks at a plan that has news and
+#: holds no claim here, because the plan may have to go first.
 GLANCE_S = 0.1
 
 
 class Candidates:
-    """All plans this worker knows, served in turn."""
+    """All plans that this worker knows, served in turn."""
 
     def __init__(self, shares: Shares | None = None, kinds: Collection[str] = ()) -> None:
         self._kinds = kinds
@@ -27,7 +27,7 @@ class Candidates:
         self.may_try: Callable[[PlanView, float], bool] = lambda view, now: False
         #: Plans with entries to claim; the first is next in turn.
         self._stocked: dict[str, None] = {}
-        #: Plans that need a look now or at a known time; the first is next in turn.
+        #: Plans that need a look, now or later; the first is next in turn.
         self._wanting: dict[str, None] = {}
         self._looked_at = 0.0
         self._glanced_at = float("-inf")
@@ -35,8 +35,7 @@ class Candidates:
         self._sweep: list[str] = []
 
     def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> list[PlanView]:
-        """Take a new listing of the active plans. New plans get a look; missing ones are
-        forgotten, and returned."""
+        """Take a new listing of the active plans. Forgets and returns plans that are missing."""
         for number in numbers:
             if number not in self.views:
                 self.views[number] = PlanView(number, path_of(number), kinds=self._kinds)
@@ -46,7 +45,7 @@ class Candidates:
         return gone
 
     def begin_anew(self, active: Iterable[str]) -> None:
-        """Forget what is known of those active plans that have ended before."""
+        """Forget the active plans that were known to have ended: they have begun again."""
         ended = [
             number for number in active if number in self.views and self.views[number].finished
         ]
@@ -60,7 +59,7 @@ class Candidates:
             self.shares.forget(number)
 
     def __contains__(self, number: object) -> bool:
-        """Whether the plan may have work, as far as is known here."""
+        """Whether the plan may have work, as far as this worker knows."""
         view = self.views.get(number)  # type: ignore[call-overload]
         return view is not None and not view.finished and view.state != "cancelled"
 
@@ -85,14 +84,14 @@ class Candidates:
             self._wanting.pop(view.number, None)
 
     def rest(self, number: str, now: float) -> None:
-        """ZooKeeper has no room for what comes of that plan now."""
+        """Leave the plan alone for a moment, as ZooKeeper has no room for its results or claims."""
         view = self.views.get(number)
         if view is not None:
             view.rest(now)
             self.file(view)
 
     def has_run(self, number: str) -> None:
-        """A task of that plan has run here."""
+        """Note that a task of the plan has run here."""
         view = self.views.get(number)
         if view is not None and view.left.in_vain:
             view.left.in_vain, view.avoid_s = 0, 0.0
@@ -104,15 +103,16 @@ class Candidates:
             self.file(view)
 
     def grow_old(self, now: float) -> None:
-        """Before a claim, find out which listings are too old for it."""
+        """Mark the listings that are too old for the next claim."""
         views = [view for number in self._stocked if (view := self.views[number]).must_look]
         for view in views:
             view.grow_old(now, len(views))
 
     def choose(self, now: float) -> PlanView | None:
-        """The plan whose first entry ranks highest, of several the one whose turn it is.
+        """The plan whose first entry ranks highest; of several, the one whose turn it is.
 
-        Returns None, too, while all plans of the highest rank wait for a new listing.
+        Returns None if there is none, or while all plans of the highest rank wait for a new
+        listing.
         """
         best: list[PlanView] = []
         for number in list(self._stocked):
@@ -143,8 +143,8 @@ class Candidates:
         return view
 
     def must_yield(self, plans: AbstractSet[str], now: float) -> bool:
-        """Whether another plan has a task that goes before what is just made runnable in one of
-        these."""
+        """Whether another plan has a task that goes before the tasks that a commit makes runnable
+        in one of `plans`."""
         if not self._stocked or (len(plans) == 1 and self._stocked.keys() <= plans):
             return False
         stocked = [view for view in map(self.views.__getitem__, self._stocked) if view.own]
@@ -159,7 +159,7 @@ class Candidates:
         return False
 
     def awaits_a_first_look(self, now: float) -> bool:
-        """Whether a plan is being looked at for the first time, and soon will have been."""
+        """Whether the first look at a plan is under way, and began a moment ago."""
         return any(
             view.looking and view.listed_at == float("-inf") and now < view.asked_at + GLANCE_S
             for view in map(self.views.__getitem__, self._wanting)
@@ -167,12 +167,12 @@ class Candidates:
 
     @property
     def want_looks(self) -> bool:
-        """Whether any plan may need a listing now or later."""
+        """Whether any plan may need a listing, now or later."""
         return bool(self._wanting)
 
     def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
-        """At most `most` plans that need a listing. Unless the worker is hungry, only those that
-        have changed, and now and then one that it holds nothing of."""
+        """At most `most` plans that need a listing. If the worker is not `hungry`, these are only
+        changed plans, and now and then one plan without a claim here."""
         self._looked_at = now
         found: list[PlanView] = []
         glances = not hungry and now >= self._glanced_at + GLANCE_S
@@ -186,8 +186,8 @@ class Candidates:
                 found.append(view)
                 glances, self._glanced_at = False, now
         for view in found:
-            # To the end of the queue. Otherwise a few plans with constant news, all claimed by
-            # others, could be looked at for ever, and a plan with work never.
+            # Move the plan to the end of the queue. Otherwise the worker could look for ever at a
+            # few plans with constant news whose tasks others claim, and never at a plan with work.
             del self._wanting[view.number]
             self._wanting[view.number] = None
         return found
@@ -195,8 +195,8 @@ class Candidates:
     def next_event(self) -> float:
         """The earliest monotonic time at which a look becomes due.
 
-        Looks that are due already wait for a free slot or an answer, not for a time. If they
-        counted here, the loop would spin.
+        Leaves out looks that are due already: these wait for a free slot or an answer, and the loop
+        would spin.
         """
         due = float("inf")
         for number in self._wanting:
@@ -215,9 +215,9 @@ class Candidates:
     def to_check(self, now: float, share: tuple[int, int], first_s: float) -> PlanView | None:
         """The idle plan whose background check is most overdue, or None.
 
-        Overdue is measured in the plan's own period. So a plan that becomes idle does not wait for
-        thousands that have been idle for long, nor do these wait for ever for a few whose checks
-        always find something.
+        Measures lateness in the plan's own period. So a plan that becomes idle does not wait for
+        thousands of long idle plans, nor these for ever for a few plans whose checks always find
+        something.
         """
         place, count = share
         best: PlanView | None = None
@@ -240,8 +240,8 @@ class Candidates:
         return [self.views[number] for number in numbers if number in self.views]
 
     def touched(self, number: str | None, control: bool) -> None:
-        """A watch of that plan fired; with `control`, the watch of its `ready`. None: look at all
-        plans."""
+        """Note that a watch of the plan fired; `control`: the watch of its `ready`. With None, all
+        plans get a look."""
         if number is not None and number not in self.views:
             return
         for view in self.views.values() if number is None else (self.views[number],):
@@ -249,8 +249,8 @@ class Candidates:
                 continue
             view.must_look = True
             if control or number is None:
-                # The watch of `ready` is gone. The watch of a long listing is not set again,
-                # because it would fire with the next claim.
+                # The watch of `ready` has fired, so set it again. Other events do not set the watch
+                # of a long listing again, because it would fire with the next claim.
                 view.watch = True
             view.changed = view.changed or control
             self._wanting.setdefault(view.number)

@@ -1,5 +1,5 @@
-"""Order the runnable entries of one plan: a worker's own share first, others' later, unfit ones
-last."""
+"""Order the runnable entries of one plan: a worker's own share first, other shares later, tasks
+that cannot run here last."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from itertools import islice
 
 from ..protocol.layout import parse_entry
 
-#: Entries kept of a listing; it is repeated when they are used up. A busy worker claims so many in
-#: REFRESH_MAX_S, so that a huge plan is not listed more often than its listings grow old. They take
-#: 5 MB.
+#: How many entries of a listing to keep (5 MB). When they are used up, the worker lists again. A
+#: busy worker needs REFRESH_MAX_S for them, so a huge plan is not listed more often than that.
 CANDIDATES_MAX = 65_536
-#: Names of a listing are sorted in with those that are kept, so many at a time.
+#: How many names of a listing to sort in at a time.
 _BATCH = 16_384
-#: Urgent entries of other shares that are tried before the worker's own, once a second. Only a few,
-#: because all workers try the same ones, and each that is taken already costs a claim another round
-#: trip.
+#: How many urgent entries of other shares to try before the worker's own, once a second. Only a
+#: few, because all workers try the same entries, and each one that is taken already costs a claim
+#: another round trip.
 URGENT_MAX = 8
-#: A listing shorter than this is watched: soon nothing is left of it, and a change must wake the
-#: worker.
+#: A listing shorter than this is watched: the worker soon uses it up, and then a change must wake
+#: the worker.
 NEARLY_EMPTY = 64
 
 
 class Names:
-    """The names of a listing, or those of them that `keep` lets pass.
+    """The names of a listing for which `keep` is True.
 
-    They are decoded each time: a list of all names of a huge plan would take more memory than the
-    worker has besides.
+    Filters the names at each iteration: a list of all names of a huge plan would take more memory
+    than the rest of the worker.
     """
 
     def __init__(
@@ -64,11 +63,11 @@ def first_of(
     reverse: bool = False,
     keep: Callable[[str], bool] | None = None,
 ) -> list[str]:
-    """The first `most` names in that order that `keep` lets pass. Holds one batch more than that
-    at a time, not all."""
+    """The first `most` names by `order` for which `keep` is True. Holds at most one batch more, not
+    all names."""
     first: list[str] = []
-    # Where there are enough, what goes behind them is neither kept nor sorted in: of a sorted
-    # listing that is all the rest.
+    # Once there are enough names, skip all that come after `last`: the whole rest of a sorted
+    # listing.
     last: str | None = None
     passing = (
         name
@@ -86,7 +85,7 @@ def first_of(
 
 def urgent_of(names: Iterable[str], first: str, me: int, count: int) -> list[str]:
     """The first entries of other shares that must not wait for their own worker, which may be busy
-    for hours. They rank before `first`, or were claimed before and lost.
+    for hours: entries of a better rank than `first`, or whose earlier claim was lost.
     """
     rank = first[:4]
     found = (
@@ -101,7 +100,7 @@ def urgent_of(names: Iterable[str], first: str, me: int, count: int) -> list[str
 
 
 def last_of_others(names: Names, most: int, me: int, count: int) -> list[str]:
-    """The last entries of others' shares, at most `most`, where that is all but few entries."""
+    """The last entries of other shares, at most `most`; none unless the listing is short."""
     if most <= 0 or count < 2 or len(names) >= NEARLY_EMPTY:
         return []
     return heapq.nlargest(most, (name for name in names if _number(name) % count != me))
@@ -113,68 +112,70 @@ def _number(name: str) -> int:
 
 
 def rank_in(name: str) -> int:
-    """The rank of an entry. What is no entry goes first: it is found out when it is taken."""
+    """The rank of an entry; 0 for a name that is not an entry, which `take` will find and skip."""
     return int(name[:4]) if name[:4].isdecimal() else 0
 
 
-# ---- The tasks of one plan that this worker cannot run: which it leaves to others, and for how
-# long.
+# ---- The tasks of one plan that this worker cannot run, and how long it leaves them to others.
 #
 # Pure: time is an argument.
 
 
-#: Seconds for which such tasks are left alone once no other is left, doubled each time. So is a
-#: plan whose record cannot be read here, or of which so many tasks in a row cannot run.
+#: Seconds for which such tasks are left alone once no other task is left: the first time, doubled
+#: each time, and the longest. The same for a plan whose record cannot be read here, and for a plan
+#: of which IN_VAIN_MAX tasks in a row cannot run.
 AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
 IN_VAIN_MAX = 100
-#: How many such tasks are remembered.
+#: The most such tasks to remember.
 REMEMBERED_MAX = 1000
 
 
 def longer(rest_s: float) -> float:
-    """The next rest after one of that many seconds."""
+    """The rest that follows a rest of `rest_s` seconds."""
     return min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * rest_s))
 
 
 @dataclass(slots=True)
 class LeftToOthers:
-    """Each of these tasks is tried once, and all of them again when no other task is left.
+    """The tasks that cannot run here. The worker tries each once, and all again when no other task
+    is left.
 
-    If they were tried in their turn, a few would keep all others of the plan waiting, and two
-    workers that each lack what the first task of their share needs could try these two for ever.
+    If it tried them in their turn, a few such tasks would block all others of the plan. And if each
+    of two workers could not run the first task of its share, they could try these two for ever.
     """
 
     tasks: set[str] = field(default_factory=set)
-    #: When they are tried again: known once no other is left.
+    #: When to try them again; infinite while other tasks are left.
     again_at: float = float("inf")
     rest_s: float = 0.0
-    #: How many of them came in a row.
+    #: How many such tasks came in a row.
     in_vain: int = 0
 
     @property
     def is_new(self) -> bool:
-        """Whether the plan has had no such task yet."""
+        """Whether the plan has not had such a task yet."""
         return not self.tasks and not self.rest_s
 
     def add(self, task: str) -> bool:
-        """Returns whether the plan has to rest: claims of such tasks keep others from them."""
+        """Add a task. Returns whether the plan must rest, because this worker's claims keep other
+        workers from such tasks."""
         if len(self.tasks) < REMEMBERED_MAX:
             self.tasks.add(task)
         self.in_vain += 1
         return self.in_vain % IN_VAIN_MAX == 0
 
     def may_run(self, name: str) -> bool:
-        """Whether the task of that entry may run here, as far as is known."""
+        """Whether the task of the entry may run here, as far as this worker knows."""
         return name[5:15] not in self.tasks
 
     def begin(self, now: float) -> None:
-        """Before a listing is taken: forget the tasks if it is time to try them again."""
+        """Before a new listing: forget the tasks if it is time to try them again."""
         if now >= self.again_at:
             self.tasks.clear()
             self.again_at = float("inf")
 
     def nothing_else(self, now: float) -> None:
-        """The listing has no other task."""
+        """Note that the listing has no other task."""
         if self.again_at == float("inf"):
             self.rest_s = longer(self.rest_s)
             self.again_at = now + self.rest_s

@@ -1,9 +1,9 @@
 """Share the slots of a worker between plans, by stride scheduling.
 
 Pure: time is an argument. After Waldspurger (1995): each plan has a *pass*, the seconds that its
-tasks have had on slots, divided by its weight; the plan with the least goes next. The seconds of a
-task are known only when it has ended. Until then it counts as the mean of its plan, or as what it
-has had already, if that is more.
+tasks have had on slots, divided by its weight; the plan with the least pass goes next. The seconds
+of a task are known only when it has ended. Until then it counts as the mean of its plan, or as the
+seconds that it has run already, if these are more.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from typing import Literal, cast, get_args
 from ..errors import ZkplanError
 
 Policy = Literal["greedy", "balanced", "weighted"]
-#: Among plans of different weights that are served in turn, one may be so far ahead of another, in
-#: seconds for each slot. Less would mean smaller claims, which cost as much as large ones.
+#: How far one plan may be ahead of another, in seconds for each slot. A smaller value would mean
+#: smaller claims, which cost as much as large ones.
 QUANTUM_S = 0.05
-#: A plan that had nothing to claim for a while may catch up so much, in seconds for each slot. With
-#: more, a plan that waited for an hour would then have all slots for as long; with none, each new
-#: listing would cost a plan what others get meanwhile.
+#: How much a plan that had nothing to claim for a while may catch up, in seconds for each slot.
+#: With a larger value, a plan that waited for an hour would then hold all slots for an hour; with
+#: 0, a plan would lose to others at each new listing.
 CATCH_UP_S = 0.5
-#: What a task counts before any has ended here. Of a plan of which none has ended it counts as the
-#: mean of all.
+#: The seconds that a task counts as before any task has ended here. Later, tasks of a plan without
+#: an ended task count as the mean of all plans.
 UNKNOWN_S = 1.0
-#: A task costs a worker so much, however short its function is.
+#: The seconds that a task costs a worker at least, however short its function is.
 LEAST_S = 0.0002
 #: The weight of the newest task in the mean.
 _NEWEST = 0.1
 
 
 def check_policy(policy: str) -> Policy:
-    """Raises ZkplanError."""
+    """Return `policy`. Raises ZkplanError if there is no such policy."""
     if policy in get_args(Policy):
         return cast("Policy", policy)
-    raise ZkplanError(f'share is "greedy", "balanced" or "weighted", not {policy!r:.50}')
+    raise ZkplanError(f'share must be "greedy", "balanced" or "weighted", not {policy!r:.50}')
 
 
 @dataclass(slots=True)
 class _Account:
-    """What one plan has had of this worker."""
+    """The use that one plan has made of this worker."""
 
     passed: float
     weight: float = 1.0
-    #: The mean of its tasks, in seconds; 0.0: none has ended.
+    #: The mean seconds of its tasks; 0.0: none has ended.
     mean_s: float = 0.0
-    #: Its claims that have not ended.
+    #: The number of its claims that have not ended.
     open: int = 0
-    #: When it was chosen last, by the number of choices until then.
+    #: When it was chosen last, as the number of the choice.
     chosen: int = 0
 
 
 class Shares:
     """The accounts of all plans that this worker serves.
 
-    `running` says which tasks run now: the plan of each, and when it started (monotonic).
+    `running()` returns the plan of each running task, and when the task started (monotonic).
     """
 
     def __init__(
@@ -67,34 +67,34 @@ class Shares:
         self.policy = policy
         self._slots, self._running = slots, running
         self._accounts: dict[str, _Account] = {}
-        #: By the path of its claim: whose account an open claim is in.
+        #: By the path of an open claim: the account of its plan.
         self._open: dict[str, _Account] = {}
-        #: The pass of the plan that was chosen last: where a new plan begins.
+        #: The highest pass of a chosen plan: a new plan begins there.
         self._virtual = 0.0
         self._choices = 0
         self._mean_s = UNKNOWN_S
 
-    # ---- what a plan has had
+    # ---- the use of each plan
 
     def opened(self, claim: str, plan: str) -> None:
-        """The worker holds that claim. Repeating it does no harm."""
+        """Note that the worker holds the claim. Repeating this does no harm."""
         account = self._accounts.get(plan)
         if account is not None and claim not in self._open:
             self._open[claim] = account
             account.open += 1
 
     def closed(self, claim: str) -> None:
-        """The claim has ended, or its function has. Repeating it does no harm."""
+        """Note that the claim or its function has ended. Repeating this does no harm."""
         account = self._open.pop(claim, None)
         if account is not None:
             account.open -= 1
 
     def ended(self, claim: str, plan: str, seconds: float) -> None:
-        """A task was on a slot for so long."""
+        """Note that the task of the claim held a slot for `seconds`."""
         self.closed(claim)
         account, seconds = self._accounts.get(plan), max(seconds, LEAST_S)
         if account is None:
-            return  # the plan is gone
+            return  # this worker has forgotten the plan
         account.passed += seconds / account.weight
         account.mean_s += (_NEWEST if account.mean_s else 1.0) * (seconds - account.mean_s)
         self._mean_s += _NEWEST * (seconds - self._mean_s)
@@ -103,8 +103,7 @@ class Shares:
         self._accounts.pop(plan, None)
 
     def came(self, plan: str, now: float) -> None:
-        """The plan had nothing to claim, and has now: what it did not ask for is not kept for
-        it."""
+        """Note that the plan has something to claim again, and let it catch up a little."""
         account = self._accounts.get(plan)
         if account is None:
             self._account(plan).passed = self._here(plan, now)
@@ -113,15 +112,17 @@ class Shares:
             account.passed = max(account.passed, least)
 
     def holds_some(self, plan: str) -> bool:
-        """Whether a claim of that plan is open here."""
+        """Whether a claim of the plan is open here."""
         account = self._accounts.get(plan)
         return account is not None and account.open > 0
 
     def new_room(self, plan: str) -> int | None:
-        """How many tasks may be claimed of a plan of which none has ended here; None: any number.
+        """How many tasks may be claimed of a plan whose tasks have not ended here yet; None: any
+        number, as some have.
 
-        Nobody knows how long they take. If they counted as the tasks of other plans, a plan of long
-        tasks would fill a worker that has just run many short ones, and all others would wait.
+        Their duration is unknown. If they counted like the tasks of other plans, a plan of long
+        tasks could fill a worker that has just run many short tasks, and all other plans would
+        wait.
         """
         account = self._accounts.get(plan)
         if account is not None and account.mean_s:
@@ -133,12 +134,12 @@ class Shares:
     def next(
         self, plans: Sequence[tuple[str, int]], ready: Sequence[str], now: float
     ) -> tuple[str, int | None] | None:
-        """Which of the `ready` plans is next, and how many of its tasks may be claimed in one go;
-        None: as many as there is room for.
+        """Choose the next of the `ready` plans, and how many of its tasks may be claimed in one go
+        (None: as many as there is room for).
 
-        `plans` has all of the same priority that have something to claim, each with its weight; of
-        those that are not ready, a new listing is on its way. Greedy waits for it: then there is no
-        answer.
+        `plans` are all plans of the same priority with something to claim, each with its weight. A
+        plan that is not ready waits for a new listing. If the greedy policy wants such a plan,
+        returns None.
         """
         if self.policy == "greedy":
             oldest = min(plans)[0]
@@ -158,8 +159,8 @@ class Shares:
     def is_ahead(
         self, plan: tuple[str, int], others: Sequence[tuple[str, int]], now: float
     ) -> bool:
-        """Whether one of the others, of the same priority, has had so much less that this plan must
-        not go on with tasks that it has just made runnable."""
+        """Whether one of `others`, of the same priority, has had so much less that `plan` must not
+        go on with tasks that it has just made runnable."""
         if self.policy == "greedy":
             return min(others)[0] < plan[0]
         passed = self._passed([plan, *others], now)
@@ -178,7 +179,7 @@ class Shares:
         self._virtual = max(self._virtual, account.passed)
 
     def _passed(self, plans: Sequence[tuple[str, int]], now: float) -> dict[str, float]:
-        """The pass of each plan, with what its open claims will add to it, as far as one knows."""
+        """The pass of each plan, with the estimated time of its open claims."""
         open_s: dict[str, float] = {}
         for number, weight in plans:
             account = self._account(number)
@@ -195,7 +196,8 @@ class Shares:
         }
 
     def _here(self, plan: str, now: float) -> float:
-        """The least pass of another plan that has slots now, or where the last choice was."""
+        """The pass at which a plan begins: the least of the other plans that have slots now, but
+        at least `_virtual`."""
         had: dict[str, float] = {}
         for number, started in self._running():
             if number != plan and started and number in self._accounts:

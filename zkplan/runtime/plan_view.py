@@ -1,8 +1,8 @@
-"""Know one plan: which of its runnable tasks this worker tries to claim, and when.
+"""One worker's view of a plan: which of its runnable tasks to try to claim, and when.
 
 Pure: time is an argument. Workers that list the same entries must not all try the first ones. So
-each prefers its own share, by task number. It takes from another share only if its own is empty and
-a moment has passed, or if an entry is urgent.
+each worker prefers its own share, by task number. It takes an entry of another share only if its
+own share is empty and a moment has passed, or if the entry is urgent.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from .plan_entries import (
     urgent_of,
 )
 
-#: A listing that may be outdated is repeated after this many seconds before more of it is claimed,
-#: because a task that was taken over, or one of a high priority, goes first.
+#: The least and most seconds after which a listing that may be outdated is repeated before the next
+#: claim from it, because a task that was taken over, or has a high priority, goes first.
 REFRESH_S, REFRESH_MAX_S = 1.0, 30.0
-#: It is repeated later if all workers together would list more names per second than this, or if
-#: listing would take more than this part of the time: a huge plan must not use up a server. Each
-#: listing counts as LISTING_NAMES more names.
+#: A listing is repeated later if all workers together would list more than REFRESH_NAMES_PER_S
+#: names per second, or if listing would take more than 1/REFRESH_PARTS of the time: a huge plan
+#: must not use up a server. Each listing counts as LISTING_NAMES more names.
 REFRESH_NAMES_PER_S, LISTING_NAMES, REFRESH_PARTS = 25_000, 1000, 10
-#: Seconds after which entries of another share may be taken: its own worker had its chance.
+#: Seconds after which a worker may take entries of another share, whose worker had its chance.
 STEAL_AFTER_S = 0.01
-#: How many strange names are remembered for each plan.
+#: The most strange names to remember for each plan.
 STRANGE_MAX = 1000
-#: The shortest time between two listings while all that is left waits for permits.
+#: The shortest time between two listings while all entries left wait for permits.
 LIMITED_LOOK_S = 0.05
-#: Whether these limits are known to have no permit left.
+#: Whether limits, joined by `~`, are known to have no permit left.
 IsFull = Callable[[str], bool]
-#: Gives the permits for an entry, or None if its limits are full.
+#: Returns the permits to try for an entry, or None if its limits are full.
 Permit = Callable[[str], "tuple[str, ...] | None"]
 #: Seconds for which a plan is left alone after ZooKeeper had no room for a claim, or for a task's
 #: result or logs.
@@ -55,66 +55,69 @@ NO_ROOM_REST_S = 1.0
 
 @dataclass(slots=True)
 class PlanView:
-    """What this worker knows of one plan."""
+    """What this worker knows about one plan."""
 
     number: str
     path: str
     record: PlanRecord | None = None
     state: State | None = None
     version: int = -1
+    #: The entries to claim, in order.
     own: deque[str] = field(default_factory=deque)
-    #: Entries whose limits had no permit when their turn came, by their queue and limits.
+    #: By queue and limits: entries whose limits had no permit when their turn came.
     waiting: dict[tuple[str, str], deque[str]] = field(default_factory=dict)
-    #: Entries with limits were seen; nothing else was left, and it was not offered for that.
+    #: The plan has had entries with limits.
     limited: bool = False
+    #: The plan was not offered, because only entries that wait for permits were left.
     held_back: bool = False
-    #: The kinds that this worker runs, and whether entries of others were seen.
+    #: The kinds that this worker runs, and whether the plan has had entries of other kinds.
     kinds: Collection[str] = ()
     others_kinds: bool = False
-    #: When a listing may be repeated while only such entries are left of it.
+    #: When the worker may list again while only entries that wait for permits are left.
     renew_at: float = 0.0
-    #: The queue that `own` is of: the first of those that this worker serves that has entries.
+    #: The queue of `own`: the first queue served by this worker that has entries.
     queue: str = DEFAULT_QUEUE
-    #: Entries of other shares were seen. After this time they may be taken.
+    #: If the plan has entries of other shares only: when this worker may take them.
     steal_at: float | None = None
-    #: Names under `runnable` that are not entries or cannot be claimed, because somebody else made
-    #: them or something below them.
+    #: Names under `runnable` that are not entries, or that cannot be claimed because of foreign
+    #: znodes below them.
     strange: set[str] = field(default_factory=set)
     must_look: bool = True
     looking: bool = False
-    #: When the last listing was requested and when it came, and what it costs all workers, in
-    #: names.
+    #: When the last listing was requested and when it came, and its cost for all workers, in names.
     asked_at: float = 0.0
     listed_at: float = float("-inf")
     listing_names: int = 0
-    #: A claim was possible from the last listing. Before that it is never stale: otherwise a worker
-    #: so slow that each listing is old when it comes would list for ever and claim nothing.
+    #: The worker could claim from the last listing. Until then the listing is never stale: a slow
+    #: worker, whose listings are old when they come, would list for ever and claim nothing.
     offered: bool = False
-    #: What is left of the listing is too old to claim from.
+    #: The rest of the listing is too old to claim from.
     stale: bool = False
-    #: What is left of the listing belongs to other shares.
+    #: The rest of the listing belongs to other shares.
     stolen: bool = False
-    #: Until then, a listing that is used up does not say that nothing is left to claim.
+    #: Until then, the end of the listing does not mean that nothing is left to claim.
     busy_until: float = float("-inf")
     #: When urgent entries were last tried.
     urgent_tried_at: float = float("-inf")
     #: The tasks that cannot run here.
     left: LeftToOthers = field(default_factory=LeftToOthers)
-    #: Its `ready` changed: look even if no slot is free, because running tasks must be told.
+    #: Its `ready` changed: look even without a free slot, because running tasks must be told.
     changed: bool = False
+    #: Whether the next listing must set watches.
     watch: bool = True
-    #: By these the next sweep sees whether it changed; None before the first.
+    #: What the last sweep saw, to notice changes; None before the first.
     signs: Signs | None = None
-    #: Its weight, and by how much its priority exceeds that of its record.
+    #: Its weight, and by how much its priority exceeds the priority in its record.
     weight: int = 1
     lift: int = 0
-    #: How many of its tasks the next claim may take, so that others have their turn; None: any.
+    #: The most tasks for the next claim, so that other plans have their turn; None: any number.
     most: int | None = None
-    #: The plan is done for good. It is never looked at again.
+    #: The plan is done for good, and gets no more looks.
     finished: bool = False
+    #: The plan rests until this time, and for how long it last rested.
     avoid_until: float = 0.0
     avoid_s: float = 0.0
-    #: For the background check: when it is due next, and the period; 0.0 until the first.
+    #: When the next background check is due, and its period; 0.0 until the first.
     check_at: float = 0.0
     check_s: float = 0.0
 
@@ -125,8 +128,8 @@ class PlanView:
     def is_idle(self, now: float) -> bool:
         """Whether the plan runs but has nothing to claim.
 
-        A long listing that is used up is no sign of that: the next one is under way, or will be
-        asked for as soon as a slot is free. A check of such a plan would read all of it.
+        The end of a long listing is no sign of this: the next listing is under way, or starts when
+        a slot is free. And a check of such a plan would read all of it.
         """
         has_work = self.own or self.waiting or self.steal_at or now < self.busy_until
         return self.running and not self.finished and not has_work
@@ -144,26 +147,25 @@ class PlanView:
         """Take a new listing. `share` is (this worker's place, number of workers).
 
         `spare` slots would stay idle after the worker's own share. They take entries from the end
-        of other shares at once: the workers of those begin at the front, and most likely have no
-        slots for all entries. With `newest_first` the tasks added last are tried first, whatever
-        their priority. `is_full` says whether limits are known to have no permit left.
+        of other shares at once: the workers of these shares begin at the front, and most likely
+        lack slots for all entries. `newest_first`: try the tasks added last first, whatever their
+        priority. `is_full(limits)`: whether limits are known to have no permit left.
         """
         self.state, self.version = look.state, look.version
         self._take_share(look)
         self.looking = False
         self.waiting.clear()
         names, long = self._first_queue(look, is_full, now)
-        # A worker that takes from other shares goes on with that: a new listing must not make it
-        # wait again.
+        # A worker that takes from other shares goes on at once, without another wait.
         stealing = self.steal_at is not None and now >= self.steal_at
         stealing = stealing or (self.stolen and bool(self.own))
         mine = share_of(names, *share, newest_first=newest_first)
         self.stolen = not mine and bool(names) and stealing
         if self.stolen:
-            # The end of the list, which the worker of that share reaches last.
+            # Take the end of the list, which the worker of that share reaches last.
             mine = first_of(names, min((len(names) + 1) // 2, CANDIDATES_MAX), reverse=True)[::-1]
         urgent: list[str] = []
-        # Once a second, so that short listings do not make all workers collide each time.
+        # Once a second, so that all workers do not collide at each of many short listings.
         if mine and now - self.urgent_tried_at >= REFRESH_S:
             urgent, self.urgent_tried_at = urgent_of(names, mine[0], *share), now
         self.own = deque([*urgent, *mine, *last_of_others(names, spare - len(mine), *share)])
@@ -173,13 +175,13 @@ class PlanView:
         if self.own or not names:
             self.steal_at = None
         elif self.steal_at is None or stealing:
-            # An earlier time stays: changes of the plan must not delay this for ever.
+            # Keep an earlier time: changes of the plan must not delay stealing for ever.
             self.steal_at = now + STEAL_AFTER_S
-        # Without a watch nothing would wake this worker, so look again when these are used up. A
-        # change during this listing has set must_look already, and it stays set.
+        # Without a watch nothing would wake this worker, so look again when the entries are used
+        # up. A change during this listing has set must_look already.
         self.must_look = self.must_look or not self.watch
         self.renew_at = now + (self._refresh_s(1) if long else LIMITED_LOOK_S)
-        # A change of `ready` or of the connection while it was under way has used up a watch.
+        # `changed`: `ready` or the connection changed during the listing, which used up its watch.
         self.watch = self.changed or not long
 
     def _take_share(self, look: PlanLook) -> None:
@@ -190,27 +192,27 @@ class PlanView:
 
     @property
     def rank(self) -> int:
-        """The rank of its next entry among those of all plans: a lower one goes first."""
+        """The rank of its next entry among the entries of all plans: the lowest goes first."""
         return rank_in(self.first) - self.lift
 
     @property
     def usual_rank(self) -> int:
-        """The rank of its tasks that have no priority of their own."""
+        """The rank of its tasks without a priority of their own."""
         usual = self.record.defaults.priority if self.record is not None else 0
         return RANK_MIDDLE - usual - self.lift
 
     def _first_queue(self, look: PlanLook, is_full: IsFull, now: float) -> tuple[Names, bool]:
-        """The names to claim from: those of the first queue that has any which can run here.
+        """The names to claim from: names of the first queue that can run here.
 
-        Returns also whether one of the listings was long. Names whose limits are full are left
-        out; they are in `waiting`.
+        Returns also whether one of the listings was long. Moves names whose limits are full to
+        `waiting`.
         """
         chosen, is_long, are_left = Names(()), False, False
         self.left.begin(now)
         for queue, listed in look.listed:
             names = Names((listed or ()) if self.running else ())
             if self.strange:
-                # If they stayed in the listing, this worker would look for ever.
+                # Drop strange names: otherwise this worker would look for ever.
                 if len(self.strange) < STRANGE_MAX:
                     names = Names(names, lambda name: name not in self.strange)
                 else:
@@ -253,10 +255,10 @@ class PlanView:
         return self.watch
 
     def grow_old(self, now: float, plans: int) -> None:
-        """Mark the listing as stale if it is; `plans` is the number of plans to list again as
-        often.
+        """Mark the listing as stale if it is too old. `plans`: how many plans the worker must list
+        again at this rate.
 
-        A watched listing is not stale as long as its watch has not fired.
+        A watched listing does not grow stale until its watch fires.
         """
         old = now >= self.listed_at + self._refresh_s(plans)
         self.stale = old and self.offered and self.must_look and not self.looking
@@ -270,10 +272,10 @@ class PlanView:
         return min(wait_s, REFRESH_MAX_S)
 
     def take(self, count: int, limited: int = 0, permit: Permit | None = None) -> Taken:
-        """The next entries to claim, of one queue, and what `permit` gives to those with limits.
+        """The next entries to claim, all of one queue, and the permits from `permit` for those with
+        limits.
 
-        At most `limited` of them have limits. Names that are not entries are remembered and
-        ignored.
+        At most `limited` of them have limits. Remembers and skips names that are not entries.
         """
         taken, now_waiting = Taken(self.queue, [], {}), False
         count = count if self.most is None else min(count, self.most)
@@ -300,8 +302,8 @@ class PlanView:
             if parse_entry(name) is None:
                 self.bar(name)
             elif not self._is_of_mine(name):
-                # For another worker, or a program in another language. A listing without them says
-                # what is left.
+                # Entries for other workers, or programs in other languages. A listing without them
+                # will show what is left.
                 self.others_kinds = now_waiting = True
             elif "~" not in name:
                 taken.names.append(name)
@@ -309,12 +311,12 @@ class PlanView:
                 self.limited = now_waiting = True
                 self.put_back(self.queue, [name])
         if now_waiting and not self.own:
-            # Others than those, of another share or queue, may run: a listing without them says so.
+            # Entries of another share or queue may be able to run: list again, without these.
             self.must_look = True
         return taken
 
     def put_back(self, queue: str, names: Iterable[str]) -> None:
-        """These have to wait for a permit, or were to be claimed together with such."""
+        """Put back entries that must wait for permits, and others of the same claim."""
         for name in names:
             if "~" in name:
                 self.waiting.setdefault((queue, name.partition("~")[2]), deque()).append(name)
@@ -325,22 +327,22 @@ class PlanView:
 
     @property
     def first(self) -> str:
-        """An entry by whose rank the plan is compared with others; empty if it has none."""
+        """The entry whose rank counts for the plan; empty if the plan has none."""
         if self.own:
             return self.own[0]
         return min((names[0] for names in self.waiting.values()), default="")
 
     def bar(self, name: str) -> None:
-        """Never try to claim it again."""
+        """Never try to claim the entry `name` again."""
         if len(self.strange) < STRANGE_MAX:
             self.strange.add(name)
 
     def _is_entry(self, name: str) -> bool:
-        """Called for each name only if there are more strange names than are remembered."""
+        """Whether `name` is an entry. Asked only if too many names are strange to remember all."""
         return name not in self.strange and parse_entry(name) is not None
 
     def leave(self, now: float, task: str) -> None:
-        """That task cannot run here: leave it to others, and go on with the rest of the plan."""
+        """Leave a task that cannot run here to others, and go on with the rest of the plan."""
         if self.left.add(task):
             self._avoid(now)
 
@@ -350,7 +352,7 @@ class PlanView:
         self.drop_listing()
 
     def rest(self, now: float) -> None:
-        """ZooKeeper has no room for a claim, or for what came of one: look again in a moment."""
+        """Look again in a moment, as ZooKeeper has no room for a claim, a result or a log."""
         self.avoid_until = max(self.avoid_until, now + NO_ROOM_REST_S)
         self.drop_listing()
 
@@ -361,16 +363,15 @@ class PlanView:
         self.must_look = True
 
     def leave_alone(self, now: float) -> None:
-        """The plan's record cannot be read here, but a newer worker may read it. Look again after a
-        while."""
+        """Look again after a while at a plan that this worker cannot read, or claim from. A newer
+        worker may be able to."""
         self.looking, self.state = False, None
         self.avoid_s = AVOID_MAX_S
         self._avoid(now)
 
     @property
     def due_at(self) -> float:
-        """When a look is due by itself: entries of another share, or tasks that could not run here,
-        may be tried then."""
+        """When a look is due by time, for entries of other shares or tasks that cannot run here."""
         again_at = self.left.again_at
         return again_at if self.steal_at is None else min(self.steal_at, again_at)
 

@@ -1,4 +1,4 @@
-"""List the active plans, and the runnable tasks of those that may have work for this worker."""
+"""List the active plans, and the runnable tasks of plans that may have work for this worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .steps import Steps
 
 #: The most listings under way at once.
 LOOKS_MAX = 4
-#: How many plans one turn looks at for changes that no watch announced. The cost of an idle worker
+#: How many plans one sweep checks for changes that no watch announced. The cost of an idle worker
 #: must not grow with the number of plans.
 PLANS_PER_SWEEP = 50
 
@@ -44,7 +44,7 @@ class Poller:
     vanished: VanishedWorkers
     counters: Counters
     times: PlanTimes
-    #: What this worker serves, the preferred queue first.
+    #: The queues that this worker serves, the preferred queue first.
     queues: Sequence[str]
     limits: Limits
     clock: Clock
@@ -59,7 +59,7 @@ class Poller:
     _newest_first: bool = False
 
     def touched(self, path: str | None) -> bool:
-        """A watch fired; None: the connection changed. Returns True if it only concerned plans."""
+        """Note a fired watch (None: the connection changed). True: it concerns only plans."""
         root, active = self.paths.root, self.paths.active
         if path is None or path == active:
             self._must_list = True
@@ -76,7 +76,7 @@ class Poller:
     def look_again(self) -> None:
         """Look for changes that no watch has announced: in the list of plans, and in some plans.
 
-        One request, so that plans without work for this worker cost it none of their own.
+        Makes one request, so that plans without work for this worker cost none of their own.
         """
         if self._sweeping:
             return
@@ -87,7 +87,7 @@ class Poller:
             active, signs = found
             self._must_list = self._must_list or set(active) != self._active
             for view, now in zip(views, signs, strict=True):
-                # These are older than the look that follows, so it misses nothing.
+                # The signs are older than the look that follows, so the look misses nothing.
                 if view.signs != now:
                     view.signs = now
                     self.candidates.touched(view.number, control=False)
@@ -95,8 +95,7 @@ class Poller:
         self.steps.start(read_signs(self.paths, [v.number for v in views], self.queues), read)
 
     def advance(self, now: float, *, claims_next: bool) -> None:
-        """Start the looks that are needed. `claims_next`: a claim follows from the current
-        listings."""
+        """Start the looks that are needed. `claims_next`: a claim from the listings is next."""
         if self._must_list and not self._listing:
             self._must_list, self._listing = False, True
             self.steps.start(list_active(self.paths, watch=True), self._plans_listed)
@@ -105,7 +104,7 @@ class Poller:
             self.candidates.list_anew()
         if claims_next:
             self.candidates.grow_old(now)
-        # Nearly always no plan wants a look, and to count what is free takes longer than to ask.
+        # Ask `want_looks` first: nearly always no plan wants a look, and `free` takes longer.
         hungry = self.candidates.want_looks and self.claims.free() > 0
         for view in self.candidates.to_look(now, LOOKS_MAX - self._looking, hungry=hungry):
             self._look(view)
@@ -113,16 +112,16 @@ class Poller:
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
         self._active = set(numbers)
-        # Each worker has an order of its own. Otherwise all would look at the same few plans first,
-        # and try the same tasks.
+        # Each worker has an order of its own. Otherwise all workers would look at the same few
+        # plans first, and try the same tasks.
         self.chance.shuffle(numbers)
-        # A cancelled plan is not active any more, but its running tasks must be told.
-        # One that is done is not active either: it was retried since it was found so.
+        # A plan that is done is not active: if it is listed, it has been retried, so begin again.
+        # A cancelled plan is not active, but keep it while tasks run, which must learn of it.
         self.candidates.begin_anew(numbers)
         held = {job.claim.plan for job in self.claims.jobs.values()}
         numbers += held.intersection(self.candidates.views).difference(numbers)
         for view in self.candidates.set_plans(numbers, self.paths.plan):
-            if not view.looking:  # else once that look, which sets watches, has come
+            if not view.looking:  # otherwise `_looked` does this, after the look has set watches
                 self._unwatch(view)
         self.vanished.keep_only({view.path for view in self.candidates.unfinished()})
 
@@ -134,15 +133,14 @@ class Poller:
             self._looking -= 1
             self._looked(view, found)
 
-        # This worker may not be allowed to read a plan, or not know its format. That must not end
-        # the worker, which runs other plans.
+        # A plan that this worker may not read, or whose format it does not know, must not end the
+        # worker, which runs other plans.
         step = _look(view, view.begin_look(self.clock.monotonic()), self.queues, self.times)
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, looked, what, instead=None)
 
     def _unwatch(self, view: PlanView) -> None:
-        """Nothing happens in a plan that has ended. Its watches would stay until it is removed, two
-        for each worker."""
+        """Remove the watches of a plan that is not active: two for each worker would stay."""
         queues = (queue_path(view.path, queue) for queue in self.queues)
         self.steps.unwatch((f"{view.path}/ready", *queues))
 
@@ -167,17 +165,17 @@ class Poller:
         if view.state == "cancelled" and before != "cancelled":
             self._tell(view, CANCELLED)
         elif found is not None and view.state is None and before is not None:
-            self._tell(view, REMOVED)  # so soon after it was cancelled that nobody saw that
+            self._tell(view, REMOVED)  # removed too soon after its cancel for this worker to see
 
     def _tell(self, view: PlanView, why: str) -> None:
-        """Tell the running tasks of a plan that they are not wanted any more."""
+        """Ask the running tasks of a plan to stop."""
         for job in self.claims.jobs.values():
             if job.claim.plan == view.number:
                 job.stop(why, self.clock.monotonic())
 
 
 def _look(view: PlanView, watch: bool, queues: Sequence[str], times: PlanTimes) -> Step[PlanLook]:
-    """Raises PayloadUndecodable if this worker does not know the format of the plan."""
+    """List the runnable tasks of a plan. Raises PayloadUndecodable for an unknown format."""
     if view.record is None:
         node = yield ReadData(view.path)
         if node is None:

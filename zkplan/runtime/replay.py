@@ -1,4 +1,4 @@
-"""Run a task again, here, with its recorded arguments; commit nothing."""
+"""Run a task again in this process, with its recorded arguments, and commit nothing."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ..values.plan_values import Values
 from .context import Context, PlanWithin, running
 from .job import Job
 
-#: Calls the function with its arguments; a debugger may do so in another way.
+#: Takes the function and its arguments, and calls the function, for example in a debugger.
 Call = Callable[..., Any]
 
 
 class Replayed(Context):
-    """What `zkplan.current()` is meanwhile: its logs and the tasks that it adds go nowhere."""
+    """The context of a replayed task: its log entries and added tasks are not stored."""
 
-    #: Gets what the function logs.
+    #: Called with each value that the function logs.
     told: Callable[[Any], object] = print
 
     def log(self, value: Any) -> Awaitable[None]:
-        """See Context. It is shown, and stored nowhere."""
+        """See Context. Shows `value` instead of storing it."""
         self._refuse_if_pure("logs")
         self.told(value)
         return _Told()
@@ -54,13 +54,14 @@ def replay(
     call: Call | None = None,
     allowed: AllowList | None = None,
 ) -> tuple[Any, int]:
-    """Call the function of a task with the arguments that were delivered to it.
+    """Call the function of a task with the arguments that were delivered to the task.
 
-    `told` gets what it logs, `call(function, *args, **kwargs)` calls it in place of a plain call.
-    With serializer json only the `allowed` functions run, and kinds that are registered here.
-    Returns its result, and how many tasks it would have added. Raises what it raises, TaskError
-    if it has finished or waits for results, and FunctionNotAllowed. Nothing of it is written to
-    ZooKeeper; what the function does elsewhere, it does.
+    Calls `told` with each value that the function logs. `call(function, *args, **kwargs)`, if
+    given, replaces the plain call. With serializer json, only the `allowed` functions run, and
+    kinds that are registered here. Returns the result, and how many tasks the function would have
+    added. Raises the function's error, TaskError if the task has finished or waits for results,
+    and FunctionNotAllowed. Writes nothing to ZooKeeper; but whatever the function does elsewhere
+    happens.
     """
     client = plan._client
     job = _read(client, plan, task)
@@ -91,8 +92,8 @@ def _read(client: Connection, plan: Plan, task: Task) -> Job:
     if node is None or names is None:
         raise TaskError(
             task.number,
-            f"{path} has finished, and took its definition and arguments with it: a task can be "
-            "replayed while it stands, as a dead one does",
+            f"{path} has finished, and its definition and arguments are deleted: only a task that "
+            "has not finished, such as a dead one, can be replayed",
         )
     reading = Reading(path, node.data, names)
     run(read_names([reading], []))
@@ -100,11 +101,11 @@ def _read(client: Connection, plan: Plan, task: Task) -> Job:
     n, a = (place.n, place.a) if place is not None else (0, 0)
     fence = f"{client.paths.claims}/replay/{plan.number}-{task.number}.{max(0, n)}.0"
     claim = Claim(plan.number, task.number, "5000", max(0, n), a, fence, plan.path, path)
-    reading.result = None  # an outcome that was decided does not matter here
+    reading.result = None  # run the function, even if an outcome is stored
     loaded = reading.loaded(claim)
     record = client.codec.open_definition(loaded.record)
     if loaded.damage or len(loaded.arguments) != record.positions:
-        what = loaded.damage or "it has not as many arguments as its definition says"
+        what = loaded.damage or "it has fewer or more arguments than its definition says"
         raise TaskError(task.number, f"{path} cannot be replayed: {what}")
     if loaded.refused is not None:
         raise loaded.refused

@@ -1,7 +1,7 @@
-"""Keep a root small: remove plans past their retention, count what plans take, merge histories.
+"""Keep a root small: remove plans past their retention, count their room, merge histories.
 
-Any number of workers may do it at once. Who dies midway leaves a plan that is done or cancelled
-still, so that another one finds it, and removes the rest.
+Any number of workers may do this at once. A worker that dies midway leaves the plan done or
+cancelled, so another worker finds the plan and removes the rest.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Collector:
 
     def __init__(self, client: Connection) -> None:
         self._client = client
-        #: What was logged, so that a store that is away is told of once.
+        #: The reasons that were logged, so that an unavailable store is logged once.
         self._told: set[str] = set()
-        #: How many tries to archive and remove a plan have failed.
+        #: How many tries to archive or remove a plan have failed.
         self.failures = 0
 
     def start(
@@ -59,11 +59,10 @@ class Collector:
         goes_on: Callable[[], bool],
         ended: Callable[[list[str]], None],
     ) -> None:
-        """Remove these plans, as far as their retention is over at `now()`, which is the server's
-        time, and while `goes_on()`. Returns at once.
+        """Remove the `plans` whose retention is over at `now()`, the server's time, as long as
+        `goes_on()` is True. Returns at once.
 
-        `ended` gets those that still stand, on the thread of the removals. Each plan is read anew
-        before.
+        Reads each plan again first. Calls `ended` with the plans that are left, on another thread.
         """
 
         def run() -> None:
@@ -85,13 +84,13 @@ class Collector:
             failpoints.reach("retention.before")
             archive = archive_plan(client, path) if archives else ""
             if remove(client.transport, client.values, path, found.end) is None:
-                return False  # somebody has retried it
+                return False  # the plan has been retried
         except PlanNotFound:
             return True  # another worker was faster
         except UNREACHABLE:
             return False
         except Exception as error:
-            # A store, or a znode that somebody else has made: it must not end the worker.
+            # For example from a store, or a foreign znode: the error must not end the worker.
             self.failures += 1
             self._tell(path, error)
             return False
@@ -109,35 +108,35 @@ class Collector:
 
 
 def _decide(paths: Paths, plan: str, now: float) -> Step[tuple[Over | None, bool]]:
-    """Whether the plan may go, and is archived before."""
+    """Whether the plan may be removed (None: not yet), and whether to archive it first."""
     found = yield from is_over(paths, plan, now)
     archives = found is not None and (yield from read_bounds(paths)).archive
     return found, archives
 
 
-# ---- Keep the bounds of a root: remove plans whose retention is over, count what plans take.
+# ---- Keep the bounds of a root: remove plans whose retention is over, count the room of plans.
 #
-# The scan tells of each plan that has ended, so that no plan is read again for this. One request a
-# minute asks for what holds under the root; a worker that knows of no such plan, and is not the
-# first of all workers, makes none.
+# The scan reports each plan that has ended, so that no plan is read again for this. One request a
+# minute reads the bounds of the root. A worker makes none if it knows of no ended plan and is not
+# the first of all workers.
 
 
 #: Seconds from one round to the next, and to the next look while one is under way.
 PERIOD_S, LOOK_S = 60.0, 1.0
-#: Plans that are removed in one go.
+#: The most plans to remove in one go.
 BATCH = 100
-#: A plan is removed by the worker whose share it is, and after so many seconds by any other.
+#: A plan is removed by the worker in whose share it is, and this many seconds later by any other.
 HEAD_START_S = 60.0
-#: Seconds until a plan that could not be removed is tried again.
+#: Seconds until the next try to remove a plan that could not be removed.
 REST_S = 300.0
-#: Plans are counted so often, and at most for one part in so many of the time.
+#: The shortest seconds between two counts; counts take at most 1/COUNT_COST of the time.
 COUNT_PERIOD_S, COUNT_COST = 300.0, 50.0
 _NEVER = float("inf")
 
 
 @dataclass(eq=False)
 class RootBounds:
-    """One worker's part in it, a maintenance duty. The server's clock decides."""
+    """One worker's part in keeping the bounds, a maintenance duty. The server's clock decides."""
 
     steps: Steps
     paths: Paths
@@ -147,24 +146,26 @@ class RootBounds:
     clock: Clock
     is_ending: Callable[[], bool]
     _bounds: Bounds = field(default_factory=Bounds)
-    #: Whether they were asked for, with the server's time, since this worker began.
+    #: Whether this worker has read the bounds and the server's time.
     _was_read: bool = False
     _is_under_way: bool = False
-    #: Plans that have ended, and until when those are left alone that could not be removed.
+    #: Plans that have ended.
     _ended: dict[str, EndedPlan] = field(default_factory=dict)
+    #: Until when to leave alone plans that could not be removed (monotonic).
     _rests: dict[str, float] = field(default_factory=dict)
     _count_at: float = 0.0
-    #: What plans that have ended take: they never grow.
+    #: The room of each ended plan, which never grows.
     _rooms: dict[str, Room] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.at = self.clock.monotonic() + PERIOD_S
 
     def learn(self, ended: Sequence[EndedPlan]) -> None:
-        """The scan has found plans that have ended."""
+        """Take plans that have ended, which the scan has found."""
         self._ended.update((plan.number, plan) for plan in ended)
         if ended and not self._was_read:
-            # The first round: the root may say less than by default, and the clock here be wrong.
+            # Read first: the root's retention may be shorter than the default, or the local clock
+            # wrong.
             self.at = self.clock.monotonic()
         self._come_at(ended)
 
@@ -199,7 +200,7 @@ class RootBounds:
 
     def _read(self, found: Bounds | None) -> None:
         self._is_under_way, self._was_read = False, True
-        if found is None:  # damaged, or not to be read: nothing is removed
+        if found is None:  # damaged or unreadable: remove nothing
             return
         self._bounds = found
         if found.has_budget and found.share >= 1.0:
@@ -207,7 +208,7 @@ class RootBounds:
             self.steps.complaints.tell(f"the budget of {root} is spent: new plans are refused")
         elif found.has_budget and (warning := warning_of(self.paths, found)):
             self.steps.complaints.tell(warning)
-        # Those that are gone, whoever has removed them.
+        # Forget plans that anyone has removed.
         for number in self._ended.keys() - self.scan.ended.keys():
             del self._ended[number]
             self._rests.pop(number, None)
@@ -238,7 +239,7 @@ class RootBounds:
         self._come_at(list(self._ended.values()))
 
     def _count(self, found: Bounds) -> Step[Bounds]:
-        """Count what the plans take, where there is a budget."""
+        """Count the room of all plans, if the root has a budget."""
         if not found.has_budget:
             return found
         before = self.clock.monotonic()
@@ -256,28 +257,26 @@ class RootBounds:
 # ---- Tidy up the histories that this process writes: merge many small segments into one znode.
 
 
-#: Seconds between two looks at what was written.
+#: Seconds between two looks for a history to tidy up.
 TIDYING_PERIOD_S = 1.0
-#: A history is tidied up after so much of this process, in segments, or after so long without one.
-#: So many are merged at once: fewer at a time would be read and written while the plan still runs.
+#: A history is tidied up once this process has written SEGMENTS segments, or none for QUIET_S
+#: seconds. With fewer segments, a running plan's history would be read and written too often.
 SEGMENTS, QUIET_S = 400, 10.0
 
 
 class Written:
-    """Which histories are to be tidied up: a process knows how much it has written itself, so it
-    asks nobody."""
+    """The histories to tidy up, by the number of segments that this process itself has written."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._written = recorder.written
-        #: By number of a plan: the segments that were counted last, and since when they are as
-        #: many.
+        #: By number of the plan: the last count of segments, and since when it is the same.
         self._seen: dict[str, tuple[int, float]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._written)
 
     def take(self, now: float) -> str | None:
-        """The number of a plan whose history is due; it counts from none on."""
+        """The number of a plan whose history is due, or None. Its count starts again at 0."""
         for plan, count in list(self._written.items()):
             if self._is_due(plan, count, now):
                 self._written.pop(plan, None)
@@ -295,9 +294,9 @@ class Written:
 
 @dataclass(eq=False)
 class Tidying:
-    """A maintenance duty.
+    """A maintenance duty: tidies up the histories that are due.
 
-    Two workers may tidy up one history at a time: the second is refused, and loses a few reads.
+    If two workers tidy up one history at a time, the second is refused, and loses a few reads.
     """
 
     steps: Steps

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 logger = get_logger("zkplan.worker")
-#: Seconds for which a result waits for a store that is away, before its task is handed back.
+#: Seconds for which a result waits for an unavailable store, before its task is handed back.
 STORE_PATIENCE_S = 30.0
-#: The most bytes of one result: a request without the operations that deliver it along one edge.
+#: The most bytes of one result: a whole request, less its operations for delivery along one edge.
 RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 
 
@@ -66,8 +66,8 @@ class Runner:
         server_clock: ServerClock,
         output_max: int = 0,
     ) -> None:
-        """`queues` are those that the worker serves. `is_busy` returns whether tasks wait for a
-        slot. `output_max` is how many bytes are kept of what each attempt prints."""
+        """The worker serves `queues`. `is_busy` returns whether tasks wait for a slot.
+        `output_max` is how many bytes of each attempt's output to keep."""
         self._clock, self._server_clock, self.output_max = clock, server_clock, output_max
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
@@ -83,12 +83,12 @@ class Runner:
             is_busy=is_busy,
             clock=clock,
         )
-        #: Held by a task for which the loss of this worker would use up the last attempt.
+        #: Held by a task while the loss of this worker would use up the task's last attempt.
         self._last_attempt = threading.Lock()
 
     def run(self, job: Job) -> Ended:
-        """Run `job`, and the pure tasks that may run behind it. Never raises: the returned value
-        says what happened."""
+        """Run `job`, and the pure tasks that may run ahead after it. Never raises: an error becomes
+        part of the returned Ended."""
         ended = self._once(job)
         if job.options.pure:
             started = self._clock.monotonic()
@@ -101,7 +101,7 @@ class Runner:
         job.started = started = self._clock.monotonic()
         has_history = job.plan is None or job.plan.history
         if self.output_max and has_history:
-            # Before its function runs: two threads of it may print first.
+            # Create the Tail before the function runs: two of its threads may print first at once.
             job.output = Tail(self.output_max)
         token = task_here.set(job)
         try:
@@ -142,14 +142,14 @@ class Runner:
                     return ended
             function, args, kwargs = self._prepare(job, record, bodies)
         except StoredValueLost as error:
-            # It would be as lost the next time.
+            # Another attempt would not find the value either.
             lost = StoredValueLost(
                 f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
-                f"task (`zkplan plan retry {int(job.claim.plan)}`), or create the plan anew"
+                f"task (`zkplan plan retry {int(job.claim.plan)}`), or create the plan again"
             )
             return Ended(job, failure=self._describe(lost, job), final=True, shown=str(lost))
-        # If the loss of this worker would use up its last attempt, a task runs beside no other such
-        # task. So when the worker vanishes, only one of them is to blame.
+        # Of the tasks whose last attempt the loss of this worker would use up, only one runs at a
+        # time. So if the worker vanishes, only one of them loses its last attempt.
         if is_last_attempt(job):
             with self._last_attempt:
                 return self._run_function(job, function, args, kwargs)
@@ -163,9 +163,9 @@ class Runner:
     def _prepare(
         self, job: Job, record: TaskRecord, bodies: list[bytes]
     ) -> tuple[Callable[..., Any], Any, Any]:
-        """The function and its arguments. Code of the user runs here, which may hang: an import, or
-        a class that makes its value. So the time-out counts here, too; the function has all of it
-        once more."""
+        """The function and its arguments. User code runs here, and may hang: an import, or a class
+        that decodes its value. So the time-out counts here, too. The call of the function then gets
+        the whole time-out again."""
         plan_path, stored = job.claim.plan_path, self._values
         if job.options.timeout is not None:
             job.deadline = self._clock.monotonic() + job.options.timeout
@@ -181,14 +181,14 @@ class Runner:
             leave_fork(pid, error)
             raise
         leave_fork(pid)
-        # What comes next, such as a turn among last attempts, is no fault of the task.
+        # Next the task may wait for its turn among last attempts, which is not its fault.
         job.deadline = float("inf")
         job.preparing = ""
         return function, args, kwargs
 
     def _run_isolated(self, job: Job, record: TaskRecord, bodies: list[bytes]) -> Ended | None:
-        """Run it in a process of its own; None: it is a coroutine, which runs in this one. No turn
-        among last attempts: it cannot end this worker."""
+        """Run `job` in a process of its own. None: its function is a coroutine, which must run in
+        this process. The job needs no turn among last attempts: it cannot end this worker."""
         context = Context(job, self._transport, self._codec, self._plan_within)
         came = self._isolated.came(job, record, bodies, partial(self._start, job), context)
         if came.is_coroutine:
@@ -202,19 +202,19 @@ class Runner:
         return self._with_outcome(job, seal, *place, came.is_blob, came.result, name)
 
     def _start(self, job: Job) -> Ended | None:
-        """How it ends before its function is called; None if that may be called now. Its time-out
-        counts from here."""
+        """The end of the attempt if the function must not be called; None if it may be called now.
+        The time-out counts from here."""
         claim, timeout = job.claim, job.options.timeout
         if job.is_unwanted():
-            return Ended(job, stopped=True)  # while it waited for its turn
+            return Ended(job, stopped=True)  # while the job waited for its turn
         if claim.n > claim.a:
             # An earlier claim ended without an outcome: this task may have killed its worker.
             try:
                 if not self._transport.run(mark_started(claim), for_ever=True):
                     return Ended(job, fenced=True)
             except TransactionRejected as error:
-                # It has not run, so it must not use up an attempt. Treat it like a task that cannot
-                # be decoded.
+                # The function has not run, so no attempt is used up, as for a task that cannot be
+                # decoded.
                 return Ended(job, cannot_run=f"its start cannot be recorded: {error}")
             job.loaded.others.append(f"started-{claim.n}")
         job.preparing = ""
@@ -239,38 +239,38 @@ class Runner:
             context._finish_logs()
         except ServerFull as full:
             if not context._is_refused_log(full):
-                # The function met the full server itself, for example while it built a plan.
+                # The function itself met the full server, for example while it built a plan.
                 return Ended(job, failure=self._describe(full, job))
-            # The server has no room for its log entries: the task is not to blame.
+            # The server has no room for the task's log entries: the task is not to blame.
             return Ended(job, server_full=True)
         except TaskCancelled:
             if not job.is_unwanted():
                 raise
             return Ended(job, stopped=True)
         except PayloadUndecodable as error:
-            # The function raised this, because it asked for the result of another task. This task
-            # was decoded.
+            # This task was decoded: the function raised the error when it asked for the result of
+            # another task.
             return Ended(job, failure=self._describe(error, job))
         place, name = (job.claim.plan_path, self._key(job)), job.kept_name
         seal = self._values.seal
         return self._with_outcome(job, seal, *place, result, name, is_json(job.function))
 
     def _key(self, job: Job) -> str:
-        """The key of its result in the store.
+        """The key of the result in the store; empty if `job` may store no blob.
 
-        S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
-        and a result for the store is empty then.
+        S10: only the claim of a task protects its blob from the check of the store. A task that
+        runs ahead has no claim, so `seal` returns no bytes for a result that needs the store.
         """
         if self._values.store is None or job.leader is not None:
             return ""
         return f"{job.claim.task}.{job.claim.n}"
 
     def _with_outcome(self, job: Job, seal: Callable[..., bytes], *result: Any) -> Ended:
-        """Store its result, which `seal` puts into an envelope."""
+        """Seal `result` with `seal`, which stores a large one, as the outcome of `job`."""
         try:
             outcome = seal(*result)
         except StoreUnavailable as error:
-            # The function has run, so its result waits for a store that is away.
+            # The function has run, so keep its result until the store is available.
             logger.warning("%s keeps its result until there is a store: %s", job.name, error)
             outcome = self._sealed_later(job, partial(seal, *result), error)
         if not outcome:
@@ -278,7 +278,7 @@ class Runner:
         if job.traceparent:
             outcome = self._codec.seal_traced(outcome, job.traceparent)
         if len(outcome) > RESULT_BYTES_MAX:
-            # It would be as large the next time.
+            # The next attempt's result would be as large.
             what = f"the result of task {job.name}"
             too_large = PayloadTooLarge(what, len(outcome), RESULT_BYTES_MAX)
             failure = self._describe(too_large, job)
@@ -313,13 +313,13 @@ class Runner:
             leave_fork(pid)
             if not inspect.iscoroutine(result):
                 return result
-            # The coroutine runs in a copy of this context, so that `current` finds its own task.
+            # The coroutine runs in a copy of this context, so that `current` finds the right task.
             future = self._event_loop.start(result)
         finally:
             running.reset(token)
         job.cancel = future.cancel
-        # The worker may have written off the job just before, and then nobody needs the coroutine.
-        # A coroutine that was only told to stop decides by itself, and its result may still count.
+        # If the worker has written off the job just before, cancel the coroutine. A coroutine that
+        # was only told to stop decides by itself, and its result may still count.
         if job.abandoned:
             future.cancel()
         value, error = future.result()

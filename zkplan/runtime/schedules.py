@@ -1,4 +1,4 @@
-"""Fire schedules: one worker starts each, and the server's clock decides when."""
+"""Fire schedules: for each due time one worker creates the plan; the server's clock decides."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from ..transport.server_clock import Clock
 from .membership import Membership
 from .steps import Steps
 
-#: By how many seconds each worker comes later than the one before it, and at most.
+#: Seconds by which each worker acts later than the one before it, and the most for any worker.
 HEAD_START_S, HEAD_START_MAX_S = 0.5, 5.0
-#: Seconds until a due time that waits for the plan before it is looked at again.
+#: Seconds until the next look at a schedule that waits for its previous plan.
 WAIT_S = 0.25
-#: Seconds until a schedule that could not be fired is tried again, doubled each time up to.
+#: Seconds until the next try to fire a schedule that could not be fired: the first time, doubled
+#: each time, and the longest.
 REST_S, REST_MAX_S = 1.0, 60.0
 _NEVER = float("inf")
 logger = get_logger("zkplan.worker")
@@ -40,7 +41,7 @@ logger = get_logger("zkplan.worker")
 
 @dataclass(eq=False)
 class Known:
-    """A schedule as this worker knows it. `at` is when it looks at it: monotonic."""
+    """A schedule that this worker knows. `at`: when to look at the schedule next (monotonic)."""
 
     schedule: Schedule
     cron: Cron
@@ -52,8 +53,7 @@ class Known:
 class Schedules:
     """One worker's part in the schedules, one of its maintenance duties.
 
-    One watch tells of all that changes but the firings. Where there are no schedules, that watch
-    is all.
+    One watch announces all changes except firings. Without schedules, this watch is the only cost.
     """
 
     steps: Steps
@@ -64,7 +64,7 @@ class Schedules:
     _known: dict[str, Known] = field(default_factory=dict)
     _is_listing: bool = False
     _must_list: bool = False
-    #: The first `at` of all schedules.
+    #: The earliest `at` of all schedules.
     _soonest: float = _NEVER
 
     @property
@@ -85,7 +85,7 @@ class Schedules:
                 self._take_up(known)
             self._note()
 
-    # ---- knowing them
+    # ---- list the schedules
 
     def _read_all(self) -> Step[list[Schedule]]:
         node = yield ReadData(self.paths.schedules, watch=True)
@@ -119,12 +119,12 @@ class Schedules:
                 continue
             known = self._known[definition.name] = Known(schedule, cron)
             if before is not None and _is_newer(before.schedule, schedule):
-                known.schedule = before.schedule  # this worker has moved it meanwhile
+                known.schedule = before.schedule  # this worker has fired it meanwhile
             self._plan(known)
         self._note()
 
     def _plan(self, known: Known, after_s: float = 0.0) -> None:
-        """Decide when to look at it next; not before `after_s` seconds from now."""
+        """Decide when to look at the schedule next: at least `after_s` seconds from now."""
         upcoming = known.schedule.next
         if upcoming.paused:
             known.at = _NEVER
@@ -134,7 +134,7 @@ class Schedules:
         known.at = at + self._distance(known) * HEAD_START_S
 
     def _distance(self, known: Known) -> float:
-        """How many workers come before this one."""
+        """How many workers look at the schedule before this one."""
         place, count = self.membership.share
         first = zlib.crc32(known.schedule.definition.name.encode()) % count
         return min((place - first) % count, HEAD_START_MAX_S / HEAD_START_S)
@@ -145,7 +145,7 @@ class Schedules:
     # ---- firing
 
     def _take_up(self, known: Known) -> None:
-        known.at = _NEVER  # until this is over
+        known.at = _NEVER  # until `ended`
         wait = self._distance(known) > 0
         step = self._turn(known, wait)
         what = f"{known.schedule.path} cannot be fired"
@@ -169,20 +169,20 @@ class Schedules:
         self.steps.start_contained(step, ended, what, instead=failed)
 
     def _turn(self, known: Known, asks_first: bool) -> Step[Schedule | None]:
-        """Fire what is due. Returns the schedule as it is then; None if others have changed it."""
+        """Fire the schedule if it is due. Returns its new state; None if others have changed it."""
         schedule, clock = known.schedule, self.membership.server_clock
-        if asks_first:  # another worker has most likely done it
+        if asks_first:  # most likely another worker has fired it
             fresh = yield from reread(schedule)
             if fresh is None or fresh.version != schedule.version:
                 return fresh
         yield from clock.measure()
         if not clock.is_known:
-            return schedule  # never by the clock here
+            return schedule  # never fire by the local clock
         definition, due_ms = schedule.definition, schedule.next.due_ms
         now_ms = int(1000 * clock.now())
         late_ms = int(1000 * jitter_s(definition, due_ms))
         if now_ms < due_ms + late_ms:
-            return schedule  # the clock has been measured anew
+            return schedule  # not due, by the clock that was measured again
         found = turn(known.cron, definition, due_ms, now_ms - late_ms)
         me = self.membership.me
         worker = me.worker if me is not None else self.membership.worker
@@ -212,7 +212,7 @@ class Schedules:
         return fresh
 
     def _in_the_way(self, schedule: Schedule) -> Step[str]:
-        """The number of the plan before, if it goes on and that matters."""
+        """The number of the previous plan, if it goes on and the schedule forbids overlap."""
         previous = next((each.plan for each in reversed(schedule.next.fired) if each.plan), "")
         if not previous or schedule.definition.overlap == "allow":
             return ""
@@ -228,7 +228,7 @@ def _cancel(plan_path: str) -> Step[None]:
         yield from change_state(plan_path, "cancelled", "its schedule is due again")
     except PlanError:
         pass  # it has ended meanwhile
-    except PayloadUndecodable as error:  # with a key that was taken away since
+    except PayloadUndecodable as error:  # its key has been removed since
         logger.warning(
-            "%s goes on beside the next one, as nobody can cancel it: %s", plan_path, error
+            "%s goes on beside the next plan, as this worker cannot cancel it: %s", plan_path, error
         )

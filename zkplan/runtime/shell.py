@@ -1,4 +1,4 @@
-"""Make a command a task (`zkplan.shell`): its placeholders, and what runs it in a worker."""
+"""Make a shell command a task (`zkplan.shell`), fill its placeholders, and run it in a worker."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from .shell_process import Group
 OUTPUT_LIMIT = 256 * 1024
 OUTPUT_LIMIT_MAX = 64 * 1024 * 1024
 STDERR_BYTES = 16 * 1024
-#: How much of stderr the text of a failure has.
+#: The most characters of stderr, and of the command, in the text of a failure.
 _STDERR_TOLD = 1500
 _COMMAND_TOLD = 300
 _NOT_JSON = (
     "with check=False a command gives a ShellResult, which does not travel as JSON (serializer "
-    "json): leave check=False out, or let the command print its exit code"
+    "json): leave out check=False, or let the command print its exit code"
 )
 #: Not below "zkplan": `zkplan worker --quiet` silences zkplan's own messages only.
 logger = logging.getLogger("shell")
 
 
 class ShellResult(NamedTuple):
-    """What a command with `check=False` results in. A signal makes an `exit_code` below 0. Of
-    `stderr` the last 16 KiB are kept."""
+    """The result of a command with `check=False`. `exit_code` is negative if a signal ended the
+    command. `stderr` has at most its last 16 KiB."""
 
     exit_code: int
     stdout: str
@@ -45,16 +45,16 @@ class ShellResult(NamedTuple):
 
 
 class ShellCommand:
-    """A command to give to `Plan.add_task`. A call within the `with` block of a plan adds a task,
-    and a call elsewhere runs the command."""
+    """A command to pass to `Plan.add_task`. A call inside the `with` block of a plan adds a task;
+    a call elsewhere runs the command."""
 
     def __init__(self, definition: dict[str, Any]) -> None:
         self.__signature__ = _signature(definition)
         command = definition["command"]
         text = " ".join((command if isinstance(command, str) else shlex.join(command)).split())
         self.__qualname__ = self.__name__ = text if len(text) <= 60 else f"{text[:59]}…"
-        #: What the task calls instead: a function that each worker can import, and its first
-        #: argument. So the task needs no function by value.
+        #: The function that the task calls instead, which each worker can import, and its first
+        #: argument: so no function travels by value.
         self.zkplan_stands_for = (run_command, definition)
         #: Why it cannot be a task of a plan with serializer json; empty if it can.
         self.zkplan_not_json = "" if definition["check"] else _NOT_JSON
@@ -81,25 +81,25 @@ def shell(
 ) -> ShellCommand:
     """Make a command the function of tasks: `plan.add_task(zkplan.shell("sort {file}"), [path])`.
 
-    A text is run by `/bin/sh`, a list of texts without a shell. Each `{name}` in it is an argument
-    of the task, by name, or by position in the order in which they first stand there. Its value is
-    text, a number, a path, or a list of them, which makes several words. It may be the result of
-    another task. Values are always safe: no value is ever read as a part of the program. Braces of
-    the command itself are written twice, and placeholders stand outside quotes.
+    A string runs in `/bin/sh`; a list of strings runs without a shell. Each placeholder `{name}`
+    is an argument of the task. Pass it by name, or by position, in the order in which placeholders
+    first appear. A value is a string, a number, a path, or a list of them, which becomes several
+    words. A value may be the result of another task. Values are always safe: the shell never reads
+    a value as code. Write braces of the command itself twice, and placeholders outside quotes.
 
-    The result is what the command writes to stdout, as UTF-8, without the line ends behind it. Of
-    more than `output_limit` bytes the last ones are kept, and the first line says how many were
-    cut. What it writes to stderr is logged by the worker. An exit code other than 0 raises
-    ShellFailed; with `check=False` the result is a ShellResult instead.
+    The result is the stdout of the command, as UTF-8, without trailing newlines. If stdout exceeds
+    `output_limit` bytes, its end is kept, and the first line says how many bytes were cut. The
+    worker logs stderr. An exit code other than 0 raises ShellFailed; with `check=False` the result
+    is a ShellResult instead.
 
-    `cwd` and `env` (added to the worker's environment) are those of the worker's machine. The
-    command does not get `ZKPLAN_LOGIN_PASSWORD`. `input` is what the command reads from stdin:
-    a text may have placeholders, too, whose values (here also bytes) are put in as they are; bytes
-    have none. All processes of the command are one group, which ends with the command, and at the
-    latest when the task is cancelled or timed out, or the worker stops or dies: SIGTERM, and five
-    seconds later SIGKILL. A process that leaves the group (setsid) is not ended.
+    The worker's machine must have `cwd`. `env` is added to the worker's environment, without
+    `ZKPLAN_SECRET` and `ZKPLAN_LOGIN_PASSWORD`. The command reads `input` from stdin. A string
+    may have placeholders; their values (here also bytes) are inserted unquoted. Bytes have no
+    placeholders. All processes of the command are one group. The group ends when the command ends,
+    when the task is cancelled or times out, or when the worker stops or dies: by SIGTERM, and five
+    seconds later by SIGKILL. A process that leaves the group (setsid) is not ended.
 
-    Raises InvalidTask for a command, a placeholder or an option that is wrong.
+    Raises InvalidTask for a wrong command, placeholder or option.
     """
     definition: dict[str, Any] = {
         "command": command if isinstance(command, str) else [*command],
@@ -122,9 +122,9 @@ def shell(
 
 
 def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
-    """The function of such a task. `definition` is what `shell` made of its arguments.
+    """The function of every shell task. `shell` makes `definition` from its own arguments.
 
-    Raises ShellFailed, TaskCancelled, OSError for a folder that is not there, and TypeError or
+    Raises ShellFailed, TaskCancelled, OSError for a `cwd` that does not exist, and TypeError or
     ValueError for arguments that cannot be words of a command.
     """
     values = _signature(definition).bind(*args, **kwargs).arguments
@@ -171,14 +171,14 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
     by = signal_name(ended.code)
     how = f"was ended by {by}" if ended.code < 0 else f"ended with exit code {ended.code}"
     if by and ended.code > 0:
-        how += f" (a process of it was ended by {by})"
+        how += f" (one of its processes was ended by {by})"
     shown = told if len(told) <= _COMMAND_TOLD else f"{told[:_COMMAND_TOLD]}…"
     tail = f":\n{stderr[-_STDERR_TOLD:]}" if stderr else ", and wrote nothing to stderr"
     raise ShellFailed(name, f"`{shown}` {how}{tail}", ended.code, by, stderr)
 
 
 def signal_name(code: int) -> str:
-    """The signal that ended a command, also as a shell reports it; empty if none did.
+    """The signal that ended a command, also by its shell's code (128 + signal); empty if none did.
 
     >>> signal_name(-9), signal_name(143), signal_name(1)
     ('SIGKILL', 'SIGTERM', '')
@@ -190,7 +190,7 @@ def signal_name(code: int) -> str:
 
 
 def _signature(definition: Mapping[str, Any]) -> inspect.Signature:
-    """The arguments of a command, in order. Raises ValueError for a placeholder that is wrong."""
+    """The arguments of a command, in order. Raises ValueError for a wrong placeholder."""
     command, given = definition["command"], definition.get("input")
     if isinstance(command, str):
         Template(command).refuse_quoted()
@@ -207,14 +207,14 @@ def _problem(definition: Mapping[str, Any]) -> str:
     command = definition["command"]
     parts = [command] if isinstance(command, str) else command
     if not parts or not all(isinstance(each, str) for each in parts) or not parts[0].strip():
-        return f"a command is a text or a list of texts, and not empty, unlike {command!r:.100}"
+        return f"a command must be a string or a list of strings, not empty, not {command!r:.100}"
     env = definition.get("env", {})
     if not all(isinstance(each, str) for pair in env.items() for each in pair):
-        return f"env maps names to texts, unlike {env!r:.100}"
+        return f"env must map strings to strings, not {env!r:.100}"
     if not isinstance(definition.get("cwd", ""), str):
-        return f"cwd is a path, not {definition['cwd']!r:.100}"
+        return f"cwd must be a path, not {definition['cwd']!r:.100}"
     if not isinstance(definition.get("input", ""), str | bytes):
-        return f"input is text or bytes, not {definition['input']!r:.100}"
+        return f"input must be a string or bytes, not {definition['input']!r:.100}"
     if type(definition["check"]) is not bool:
         return f"check must be True or False, not {definition['check']!r:.100}"
     limit = definition["output_limit"]
@@ -223,37 +223,37 @@ def _problem(definition: Mapping[str, Any]) -> str:
     return ""
 
 
-# ---- The placeholders of a command, and the values that take their places.
+# ---- The placeholders of a command, and the values that replace them.
 #
-# A value never becomes part of the text that a shell parses: the shell gets it in a variable, and
-# the text has the variable in double quotes. So no value can be taken for a word of the shell,
-# whatever stands around the placeholder. What people read is quoted with `shlex.quote`.
+# A value never becomes part of the program that the shell parses. The shell gets the value in a
+# variable, and the program has that variable in double quotes. So the shell cannot take a value
+# for code, whatever surrounds the placeholder. For people, values are quoted by `shlex.join`.
 
 
-#: The variables in which the shell finds the values.
+#: The names of the variables that hold the values.
 _VARIABLE = "zkplan_argument_{}"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: What ends a word of the shell: a `#` behind it begins a comment.
+#: The characters that end a word of the shell: a `#` after one of them begins a comment.
 _WORD_ENDS = frozenset(" \t\n;&|()")
 
 
 class Template:
-    """A text with placeholders, `{name}` each; `{{` and `}}` stand for braces."""
+    """A text with placeholders (`{name}`); `{{` and `}}` stand for braces."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for a placeholder that is no name."""
+        """Raises ValueError if the braces of a placeholder hold anything but a name."""
         self.text = text
-        #: Text and the name that follows it; the name is empty behind the last text.
+        #: Pairs of a text and the placeholder after it; empty if no placeholder follows.
         self.pieces: list[tuple[str, str]] = []
         try:
             for literal, name, form, conversion in string.Formatter().parse(text):
                 if name is not None and (form or conversion or not _is_name(name)):
-                    raise ValueError(f"{{{name}}} is no placeholder")
+                    raise ValueError(f"{{{name}}} is not a placeholder")
                 self.pieces.append((literal, name or ""))
         except ValueError as error:
             raise ValueError(
-                f"{text!r:.200}: {error}; a placeholder is a name in braces, and braces of the "
-                "command itself are written twice: {{ and }}"
+                f"{text!r:.200}: {error}; a placeholder is a name in braces. Write braces of the "
+                "command itself twice: {{ and }}"
             ) from None
 
     @property
@@ -262,23 +262,23 @@ class Template:
         return list(dict.fromkeys(name for _, name in self.pieces if name))
 
     def refuse_quoted(self) -> None:
-        """Raise ValueError for a placeholder inside quotes of the shell or below a here-document.
+        """Raise ValueError for a placeholder inside shell quotes or a here-document.
 
-        It would not be a word of its own there. No value could run as a command all the same.
+        There the value would not be a word of its own, although it still could not run as code.
         """
         state, before = "", " "
         for literal, name in self.pieces:
             state, before = _state_after(literal, state, before), "x"
             if name and state not in ("", "#"):
-                where = "below a here-document" if state == "<<" else "inside quotes"
+                where = "in a here-document" if state == "<<" else "inside quotes"
                 raise ValueError(
-                    f"{self.text!r:.200}: {{{name}}} stands {where}, where it is no word of its "
-                    f"own: leave the quotes out, or set a variable first ({name}={{{name}}}; "
-                    f'echo "… ${name}"), or use input= for a here-document'
+                    f"{self.text!r:.200}: {{{name}}} is {where}, where it is not a word of its "
+                    f"own: leave out the quotes, or set a variable first ({name}={{{name}}}; "
+                    f'echo "… ${name}"), or pass a here-document as input='
                 )
 
     def for_shell(self, values: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-        """The program of the shell, and the variables that it refers to."""
+        """The program for the shell, and the variables that the program uses."""
         variables: dict[str, str] = {}
         text = ""
         for literal, name in self.pieces:
@@ -293,14 +293,14 @@ class Template:
         return text, variables
 
     def for_people(self, values: Mapping[str, Any]) -> str:
-        """The command with the values in it, quoted as one would type them."""
+        """The command with its values, quoted as a person would type them."""
         text = ""
         for literal, name in self.pieces:
             text += literal + (shlex.join(words(name, values[name])) if name else "")
         return text
 
     def as_arguments(self, values: Mapping[str, Any]) -> list[str]:
-        """One argument of a command that runs without a shell; a list alone makes several."""
+        """One argument of a command without a shell; several if it is only `{name}`, of a list."""
         if len(self.pieces) == 1 and not self.pieces[0][0]:
             name = self.pieces[0][1]
             return words(name, values[name])
@@ -312,7 +312,7 @@ class Template:
         ]
 
     def as_bytes(self, values: Mapping[str, Any]) -> bytes:
-        """The text with the values as they are, for the input of a command."""
+        """The text with its values unquoted, for the input of a command."""
         return b"".join(
             literal.encode() + (_raw(name, values[name]) if name else b"")
             for literal, name in self.pieces
@@ -320,7 +320,7 @@ class Template:
 
 
 def words(name: str, value: Any) -> list[str]:
-    """The words that a value makes: a list makes one of each item. Raises TypeError, ValueError."""
+    """The words for a value: one, or one for each item of a list. Raises TypeError, ValueError."""
     if isinstance(value, list | tuple):
         return [_word(name, item) for item in value]
     return [_word(name, value)]
@@ -331,12 +331,12 @@ def _word(name: str, value: Any) -> str:
         value = os.fspath(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(
-            f"the argument {name} of a command is text, a number, a path or a list of them, not "
-            f"{value!r:.100}"
+            f"the argument {name} of a command must be a string, a number, a path or a list of "
+            f"them, not {value!r:.100}"
         )
     text = str(value)
     if "\0" in text:
-        raise ValueError(f"the argument {name} of a command has a null character in it")
+        raise ValueError(f"the argument {name} of a command contains a null character")
     return text
 
 
@@ -349,15 +349,16 @@ def _is_name(text: str) -> bool:
 
 
 def _state_after(text: str, state: str, before: str) -> str:
-    """What a shell is in behind `text`: quotes (also a backslash), a comment (`#`), or below a
-    here-document (`<<`); empty where words stand. `before` is the character before the text.
+    """The state of a shell after `text`: in quotes or after a backslash (that character), in a
+    comment (`#`), in a here-document (`<<`), or none of them (empty). `state` and `before`, the
+    previous character, describe the place before `text`.
 
     >>> [_state_after(each, "", " ") for each in ("a 'b' ", "a 'b", 'a "b" "', "a # it's", "a <<E")]
     ['', "'", '"', '#', '<<']
     """
     for each in text:
         if before == "\\" and state in ("", '"'):
-            each = "x"  # it stands for itself
+            each = "x"  # a backslash makes any character an ordinary one
         elif state == "":
             if each in "'\"":
                 state = each

@@ -1,5 +1,4 @@
-"""Run one command as a group of processes: its output has bounds, and its end reaches all of
-them."""
+"""Run one command as a group of processes: bound its output, and end the whole group with it."""
 
 from __future__ import annotations
 
@@ -11,25 +10,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-#: Seconds between SIGTERM and SIGKILL, and for which SIGKILL is waited for.
+#: Seconds between SIGTERM and SIGKILL, and seconds to wait for the end after SIGKILL.
 GRACE_S, KILL_S = 5.0, 5.0
 #: Seconds between two looks at whether the result is still wanted.
 TICK_S = 0.2
 _GONE_TICK_S = 0.02
 _READ_BYTES = 64 * 1024
-#: How often the pipes are read once the command has ended: they hold no more than that.
+#: The most reads of the pipes after the command has ended: more than the pipes can hold.
 _LAST_READS = 32
-#: Ends the group if the worker dies in whatever way: the pipe that it reads is closed then. It is
-#: no member of the group, and signals that end a worker do not reach it.
+#: A shell that ends the group if the worker dies, however it dies: then the kernel closes the pipe
+#: that the shell reads. The shell is not in the group, and ignores signals that end a worker.
 _WATCHER = (
     'trap "" HUP INT TERM; read line; kill -s TERM -- "-$1"; sleep "$2"; kill -s KILL -- "-$1"'
 )
 
 
-#: A command begins when it has read a line, which the worker writes when there is a watcher. If the
-#: worker dies before, the line never comes. `read` takes no byte more than the line from a pipe.
+#: A command begins once it has read a line, which the worker writes after the watcher has started.
+#: If the worker dies earlier, the line never comes. From a pipe, `read` takes only that line.
 _BEGIN = "read zkplan_begin || exit 125; "
-#: The line, and what begins after it when there is no shell to run it.
+#: The line, and the program that runs a command given as a list.
 _LINE, _EXEC = b"\n", 'exec "$@"'
 
 
@@ -51,7 +50,7 @@ class Tail:
         return max(0, self.total - self._limit)
 
     def text(self) -> str:
-        """The text without line ends behind it. If some was cut, the first line says how much."""
+        """The text without trailing newlines; the first line says how many bytes were cut."""
         kept = self._kept[-self._limit :] if self.cut else self._kept
         text = kept.decode(errors="replace").rstrip("\n")
         return f"[zkplan: {self.cut} bytes cut here]\n{text}" if self.cut else text
@@ -75,8 +74,8 @@ class Group:
         environment: Mapping[str, str],
         given: bytes,
     ) -> None:
-        """A text is a program of the shell, a list are the arguments of a command. Raises
-        OSError if it cannot be started."""
+        """Start `command`, a program for the shell (a string) or a list of arguments. The command
+        gets `given` on stdin. Raises OSError if the command cannot be started."""
         program, arguments = (command, []) if isinstance(command, str) else (_EXEC, command)
         self._given = memoryview(_LINE + given)
         self._process = subprocess.Popen(
@@ -106,8 +105,8 @@ class Group:
     def run(
         self, limits: tuple[int, int], on_stderr: Callable[[bytes], None], check: Callable[[], Any]
     ) -> Exit:
-        """Exchange data until the command ends; call `check` meanwhile, which may raise. Ends the
-        whole group in any case. `limits` are the bytes kept of stdout and stderr."""
+        """Exchange data until the command ends, and call `check` meanwhile, which may raise. Ends
+        the whole group in any case. `limits` are how many bytes of stdout and stderr to keep."""
         stdout, stderr = Tail(limits[0]), Tail(limits[1])
 
         def add_stderr(data: bytes) -> None:
@@ -139,7 +138,8 @@ class Group:
                 for key, _ in selector.select(TICK_S):
                     if key.fileobj != ends:
                         self._move(selector, key)
-            # What it wrote last. Others of the group may hold the pipes: no end of file comes.
+            # Read the rest, but not until end of file: other processes of the group may still
+            # hold the pipes.
             for _ in range(_LAST_READS):
                 ready = [key for key, _ in selector.select(0) if key.data is not None]
                 for key in ready:
@@ -164,25 +164,25 @@ class Group:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            is_over = True  # it reads no more, which is its own affair
+            is_over = True  # the command has closed its stdin, as it may
         if is_over:
             selector.unregister(pipe)
             pipe.close()
 
     def _has_ended(self) -> bool:
-        # Not reaped yet, where the system allows that: its number, which is that of the group,
-        # cannot be given to another process before the rest of the group was told to end.
+        # Look without reaping, where the system can: until the rest of the group was signalled, no
+        # other process may get the number of the process, which is also that of the group.
         if not hasattr(os, "waitid"):
             return self._process.poll() is not None
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
     def _end(self) -> None:
-        """End what is left of the group, with SIGTERM and after a grace with SIGKILL."""
+        """End the rest of the group by SIGTERM, and by SIGKILL after a grace."""
         try:
             self._end_members()
         finally:
-            # Not before: it does the same if the worker dies meanwhile.
+            # Only now: until here the watcher would have ended the group if the worker had died.
             self._watcher.kill()
             self._watcher.wait()
             if self._watcher.stdin is not None:
@@ -196,7 +196,7 @@ class Group:
         for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, KILL_S)):
             if not self._signal(number) or self._is_gone_within(patience_s):
                 break
-        # Only a process that changed its user, or one that hangs in the kernel, can still be there.
+        # Only a process that changed its user, or that hangs in the kernel, can still be running.
         process.poll()
 
     def _is_gone_within(self, seconds: float) -> bool:
@@ -210,7 +210,7 @@ class Group:
             time.sleep(_GONE_TICK_S)
 
     def _signal(self, number: int) -> bool:
-        """Returns False if nobody of the group can be told any more."""
+        """Signal the group. Returns False if no process of the group can be signalled any more."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -219,25 +219,25 @@ class Group:
 
 
 def _has_living(group: int) -> bool:
-    """Whether a process of the group has not ended. Where nobody reaps orphans (a container without
-    an init), those that have ended stay members for ever."""
+    """Whether a process of the group still runs. In a container without an init, no process reaps
+    orphans, so ended processes stay in the group for ever."""
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:
-        return True  # it cannot be known: no Linux
+        return True  # unknown: this is not Linux
     for number in numbers:
         try:
             with open(f"/proc/{number}/stat", "rb") as file:
                 state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
         except (OSError, ValueError):
-            continue  # it is gone meanwhile
+            continue  # the process has ended meanwhile
         if int(its_group) == group and state not in (b"Z", b"X"):
             return True
     return False
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that can be read once the process has ended; None where the system has none."""
+    """A descriptor that becomes readable when the process ends; None if the system has no pidfd."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -1,5 +1,4 @@
-"""Drain a worker and sign it off, on request or once lost functions hold too many of its
-threads."""
+"""Drain a worker and sign it off, on request or once abandoned functions hold too many threads."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from .membership import Membership
 from .slots import Slots
 from .steps import Steps
 
-#: How long a worker without claims waits for ZooKeeper to sign off.
+#: Seconds that a worker without claims waits for ZooKeeper to sign it off.
 SIGN_OFF_S = 2.0
-#: How long after its grace a worker waits at least for the answers to its commits.
+#: The least seconds after its grace that a worker waits for the answers to its commits.
 DELIVER_S = 5.0
 
-#: The grace of a worker that is drained from elsewhere: its tasks have as long as they take.
+#: The grace, in seconds, of a worker that an operator drains: its tasks may take any time.
 PATIENT_S = 10 * 365 * 24 * 3600.0
 
 logger = get_logger("zkplan.worker")
@@ -45,13 +44,13 @@ class Shutdown:
         return self.claims.draining
 
     def begin(self, grace_s: float) -> None:
-        """Give running tasks `grace_s` seconds to end. A later call can only shorten that."""
+        """Give running tasks `grace_s` seconds to end. A later call can only shorten this grace."""
         hurry_at = self.clock.monotonic() + grace_s
         if not self.begun:
             logger.info(
                 "draining: %s running, %s to end; a second signal hands them back at once",
                 count(len(self.pool.running), "task"),
-                f"{grace_s:g} s" if grace_s < PATIENT_S else "with as long as they take",
+                f"{grace_s:g} s" if grace_s < PATIENT_S else "with as much time as they need",
             )
         elif hurry_at >= self._hurry_at:
             return
@@ -60,8 +59,8 @@ class Shutdown:
         self._give_up_at = hurry_at + max(DELIVER_S, self.session_timeout_s)
 
     def drain(self, now: float) -> None:
-        """One turn of the loop: hand back waiting tasks, after the grace also running ones, and
-        sign off."""
+        """In one turn of the loop, hand back waiting tasks, and after the grace running ones. Sign
+        off once nothing is left."""
         self.claims.hand_back(self.pool.take_waiting())
         if now >= self._hurry_at:
             for job in list(self.pool.running):
@@ -72,8 +71,8 @@ class Shutdown:
             self.membership.leave()
 
     def done(self) -> bool:
-        """Whether the loop may end. If ZooKeeper does not answer, others take over what is left
-        here."""
+        """Whether the loop may end. If ZooKeeper does not answer, it may end with claims left,
+        which others take over."""
         if not self.begun:
             return False
         now = self.clock.monotonic()
@@ -87,33 +86,33 @@ class Shutdown:
         return now > self._give_up_at or (left and not self.claims.held)
 
     def _holds_anything(self) -> bool:
-        # Check `jobs`, too: a job that moves from the queue to its thread, or from there to the
-        # ended jobs, is in neither for a moment. To end then would drop its result.
+        # Check `jobs`, too: a job on its way from the queue to its thread, or from its thread to
+        # the ended jobs, is in none of these for a moment. An end then would drop its result.
         claims = self.claims
         return bool(claims.jobs or claims.held or claims.uncommitted)
 
 
-# ---- Wear: a worker ends once too many functions that it has given up hold its threads.
+# ---- Wear: a worker ends once too many abandoned functions hold its threads.
 
 
-#: How long the other tasks of such a worker have.
+#: Seconds that the other tasks of such a worker have to end.
 WORN_OUT_GRACE_S = 30.0
-#: Seconds for which so many must hold their threads: a process or a command takes a while to end.
+#: Seconds for which these functions must hold their threads: a process or command ends slowly.
 WORN_AFTER_S = 10.0
 
 
 class Wear:
-    """Looks whether the threads that nothing ends have become too many. Only a new process is rid
-    of them."""
+    """Ends the worker if abandoned functions hold too many threads. Only a new process gets rid of
+    such threads."""
 
     def __init__(self, *, pool: Slots, shutdown: Shutdown, most: int | None) -> None:
-        """`most` is `max_abandoned` of the worker; with None it goes on with fewer slots."""
+        """`most` is `max_abandoned` of the worker. None: the worker goes on with fewer slots."""
         self._pool, self._shutdown, self._most = pool, shutdown, most
         self._since = float("inf")
         self.is_worn_out = False
 
     def look(self, now: float) -> None:
-        """Begin to drain if it is so."""
+        """Begin to drain if abandoned functions hold too many threads for too long."""
         if self._most is None or self._shutdown.begun:
             return
         self._since = min(self._since, now) if self._pool.abandoned >= self._most else float("inf")

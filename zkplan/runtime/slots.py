@@ -1,7 +1,7 @@
-"""The slots of a worker: what its loop asks of them, and how they report what has ended.
+"""The slots of a worker: how its loop uses them, and how they report ended attempts.
 
-`threads.ThreadPool` has the slots of a worker. The simulation has others, in which functions run
-for a drawn time.
+`threads.ThreadPool` implements them. In the slots of the simulation, functions run for a drawn
+time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from .job import Ended, Job
 class Slots(Protocol):
     """Runs the jobs of one worker, `count` at once. Only the loop calls it."""
 
-    #: How many slots there are.
+    #: The number of slots.
     count: int
-    #: How many jobs were given up whose functions have not returned: each holds a thread.
+    #: How many abandoned jobs have functions that have not returned: each holds a thread.
     abandoned: int
-    #: Why a slot ended by itself. Its task would never end, so the worker must.
+    #: Why a slot ended unexpectedly. Its task would never end, so the worker must end.
     broken: BaseException | None
-    #: The jobs that have started and not ended, in the order of their start.
+    #: The jobs that have started and neither ended nor been written off, in the order of their
+    #: start.
     running: dict[Job, None]
 
     def waiting(self) -> int:
@@ -30,7 +31,7 @@ class Slots(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many jobs run at once now: abandoned functions may have taken some slots."""
+        """How many jobs may run at once now: abandoned functions may have taken some slots."""
 
     def put(self, job: Job) -> None:
         """Queue `job` for the next free slot."""
@@ -39,14 +40,14 @@ class Slots(Protocol):
         """Take back the jobs that have not started."""
 
     def write_off(self, job: Job) -> None:
-        """Stop waiting for the function of `job`: what it returns is dropped."""
+        """Stop waiting for the function of `job`, and drop what it returns."""
 
     def next_deadline(self) -> float:
-        """The monotonic time at which the first running job times out, has had its grace, or is
-        not held back any longer."""
+        """The earliest monotonic time at which a running job times out, its grace ends, or its
+        result may no longer be held back."""
 
     def since(self) -> list[tuple[str, float]]:
-        """The plan of each running job, and its monotonic start; 0 if it has just started."""
+        """The plan of each running job, and its start (monotonic; 0 if it has just started)."""
 
     def close(self) -> None:
         """Start nothing more."""
@@ -54,21 +55,22 @@ class Slots(Protocol):
 
 class EndedJobs:
     """The ends of attempts, on their way from the slots to the loop. Any thread may call `put` and
-    `wake`, the loop alone calls `take`."""
+    `wake`; only the loop calls `take`."""
 
     def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
-        """`post` has the loop call a function."""
+        """`post(function)` makes the loop call `function`."""
         self._post, self._ended = post, deque[Ended]()
         self._is_awake = False
 
     def put(self, ended: Ended) -> None:
-        """An attempt has ended."""
+        """Report the end of an attempt."""
         self._ended.append(ended)
         self.wake()
 
     def wake(self) -> None:
         """Make the loop turn soon."""
-        # Set before the queue is read, so that an end which finds True here is seen by that read.
+        # `_woken` clears this before the loop reads the queue. So if it is True here, that read
+        # will find the new end.
         if not self._is_awake:
             self._is_awake = True
             self._post(self._woken)

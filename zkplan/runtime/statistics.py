@@ -1,4 +1,4 @@
-"""Count what a worker does, and show what it holds at a moment."""
+"""Count what a worker does, and show its state at a moment."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ class Counters:
 class Statistics:
     """What a worker did from its start to the moment of this snapshot.
 
-    Attempts: `executed` ran to their end here (also those that failed, and those whose result an
-    earlier claim had stored). `failed` of them ended with a failure or a time-out. `written_off`
-    did not return: they timed out, or still ran when the worker stopped.
+    Attempts: `executed` ended here, including failed attempts, and attempts whose result an earlier
+    claim had stored. `failed` ended with a failure or a time-out. `written_off` did not return in
+    time: they timed out, did not stop when told to, or still ran when the worker stopped.
 
     Claims: `committed` ended with a result, or with a failure that was passed on. `fenced` were
     lost before they could end. `handed_back` were handed back without using up an attempt.
-    `released` were taken over from vanished workers. `conflicts` are claims that another worker
-    made first. `left_to_others` were handed back because this worker cannot decode their tasks.
+    `released` were taken over from vanished workers. `conflicts` are tries that another worker
+    won. `left_to_others` were handed back because this worker cannot decode their tasks.
 
     Requests: `refusals` are commits and publications that were refused and sent again in another
-    form. `looks` are listings of a plan's runnable tasks, and `steps` are all steps of the
-    protocol.
+    form. `looks` are listings of a plan's runnable tasks. `steps` are all steps of the protocol.
     """
 
     executed: int = 0
@@ -59,7 +58,7 @@ class Statistics:
     left_to_others: int = 0
 
     def summary(self) -> str:
-        """What became of the tasks, in one line.
+        """The counts of tasks, in one line.
 
         >>> Statistics(executed=7, committed=5, fenced=1).summary()
         '7 executed, 5 committed, 0 failed, 1 fenced, 0 handed back, 0 taken over, 0 written off'
@@ -71,17 +70,17 @@ class Statistics:
         )
 
 
-# ---- What a worker holds at a moment, for those who watch it.
+# ---- The state of a worker at a moment, for health checks and metrics.
 
 
 class Vitals(NamedTuple):
-    """A worker as it was at a moment; its fields were not all read at the same one.
+    """The state of a worker at about one moment: its fields are not read at exactly the same time.
 
-    `is_registered` and `answers`: others see it, and ZooKeeper answers it. Of its `slots` so many
-    are `busy`; `waiting` tasks wait for one. `claims` counts all that it has claimed. `abandoned`
-    functions were given up (timed out, cancelled, or their claim is gone) and have not returned.
-    `lacks_store`: tasks wait because the store cannot be used. `unremoved` counts the tries to
-    archive or remove a plan after its retention that failed.
+    `is_registered`: other workers see it. `answers`: ZooKeeper answers it. `busy` of its `slots`
+    run a task; `waiting` tasks wait for a slot. `claims` counts loaded claims that are not settled.
+    `abandoned` functions were given up (timed out, cancelled, or claim lost) and have not returned.
+    `lacks_store`: tasks wait because the store cannot be used. `unremoved`: how many tries to
+    archive or remove a plan after its retention have failed.
     """
 
     is_registered: bool

@@ -1,8 +1,8 @@
-"""Run steps of the protocol in the background of the loop, and retry those that others block.
+"""Run steps of the protocol in the background of the loop, and retry steps that others block.
 
-While a worker lives, nobody else may settle its claims. So if somebody else's znodes or access
-lists stop a step that settles a claim, the step is retried after a delay. By then an operator may
-have removed what was in its way.
+While a worker lives, no other worker may settle its claims. So if foreign znodes or access lists
+stop a step that settles a claim, the step is retried after a delay. By then an operator may have
+removed the obstacle.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ T = TypeVar("T")
 D = TypeVar("D")
 logger = get_logger("zkplan.worker")
 
-#: Seconds before a step is retried: the first delay, doubled each time up to the second.
+#: Seconds before a step is retried: the first delay, doubled each time, and the longest.
 REST_FIRST_S, REST_MAX_S = 1.0, 60.0
-#: How many messages are remembered. With more, some are logged again.
+#: How many messages are remembered. With more messages, some are logged again.
 TOLD_MAX = 1000
 
 
@@ -37,7 +37,7 @@ class Complaints:
         self._told: dict[str, None] = {}
 
     def tell(self, message: str) -> None:
-        """Log a warning, unless this very one was logged before."""
+        """Log `message` as a warning, unless it was logged before."""
         if message in self._told:
             return
         if len(self._told) >= TOLD_MAX:
@@ -47,7 +47,7 @@ class Complaints:
 
 
 class Steps:
-    """The steps of one worker; only the loop's thread calls it, but for `post`."""
+    """The steps of one worker. Any thread may call `post`; only the loop calls the rest."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Steps:
         #: The error of a step, which ends the worker; others take over.
         self.failure: BaseException | None = None
         self._count = itertools.count()
-        #: When it is due, a unique number, what retries it, and what gives it up.
+        #: A heap of retries: when it is due, a unique number, what retries it, what gives it up.
         self._resting: list[tuple[float, int, Callable[[], None], Callable[[], None]]] = []
 
     def post(self, event: Callable[[], None]) -> None:
@@ -76,10 +76,11 @@ class Steps:
         try:
             self._transport.unwatch(paths)
         except ZkplanError:
-            pass  # it is being closed, and its watches go with the session
+            pass  # the transport is being closed, and its watches end with the session
 
     def start(self, step: Step[T], done: Callable[[T], None]) -> None:
-        """Run a step in the background; an error in it ends the worker."""
+        """Run a step in the background, and call `done` with its result. An error of the step ends
+        the worker."""
         self.under_way += 1
 
         def ended(result: T | None, error: BaseException | None) -> None:
@@ -95,11 +96,11 @@ class Steps:
     def start_contained(
         self, step: Step[T], done: Callable[[T | D], None], what: str, *, instead: D
     ) -> None:
-        """As `start`, but `done` gets `instead` if somebody else's znodes or access lists stop the
-        step."""
+        """As `start`, but if foreign znodes or access lists stop the step, `done` gets `instead`,
+        and the reason is logged with `what`."""
         self.start(contained(step, self.complaints, what, instead), done)
 
-    # ---- again, after a rest
+    # ---- retries
 
     def until_done(
         self,
@@ -110,10 +111,10 @@ class Steps:
         given_up: Callable[[], None] = lambda: None,
         rest_s: float = REST_FIRST_S,
     ) -> None:
-        """Retry the step that `make` makes until nothing stops it. `what` is logged once.
+        """Retry the step that `make()` returns until nothing stops it. `what` is logged once.
 
-        A step must not return None. If the worker ends before, `given_up` is called instead of
-        `done`; then the claim stays for whoever clears the claims node.
+        The step must not return None. If the worker ends first, `given_up` is called instead of
+        `done`; then the claim stays until another worker clears the claims node.
         """
 
         def ended(result: T | None) -> None:
@@ -130,33 +131,31 @@ class Steps:
         self.start_contained(make(), ended, what, instead=None)
 
     def rest(self, at: float, then: Callable[[], None], given_up: Callable[[], None]) -> None:
-        """Call `then` at that monotonic time, in seconds, or `given_up` if the worker ends
-        before."""
+        """Call `then` at the monotonic time `at`, or `given_up` if the worker ends before."""
         heapq.heappush(self._resting, (at, next(self._count), then, given_up))
 
     def next_due(self) -> float:
-        """The monotonic time, in seconds, at which the first retry is due."""
+        """The monotonic time at which the next retry is due; infinite if there is none."""
         return self._resting[0][0] if self._resting else float("inf")
 
     def advance(self, now: float) -> None:
-        """Start what is due."""
+        """Start the retries that are due."""
         while self._resting and self._resting[0][0] <= now:
             _, _, once_more, _ = heapq.heappop(self._resting)
             once_more()
 
     def give_up(self) -> None:
-        """Give up all retries: the grace of a stopping worker is over."""
+        """Give up all retries, as the grace of a stopping worker is over."""
         resting, self._resting = self._resting, []
         for *_, given_up in resting:
             given_up()
 
 
 def contained(step: Step[T], complaints: Complaints, what: str, instead: D) -> Step[T | D]:
-    """Run `step`. If znodes or access lists of somebody else stop it, log that and return
-    `instead`.
+    """Run `step`. If foreign znodes or access lists stop it, log the reason and return `instead`.
 
-    Otherwise one znode that zkplan did not make would end one worker after the other. Errors of a
-    closed or silent connection are raised.
+    Otherwise one znode that zkplan did not make would end one worker after another. Raises errors
+    of a closed or silent connection.
     """
     result = yield from or_error(step)
     if not isinstance(result, ZkplanError):

@@ -1,5 +1,4 @@
-"""Run tasks on a fixed number of threads and in one event loop; a process that a task forks ends
-there."""
+"""Run tasks on a fixed number of threads and in one event loop; end processes that a task forks."""
 
 from __future__ import annotations
 
@@ -23,13 +22,12 @@ logger = get_logger("zkplan.worker")
 
 
 class ThreadPool:
-    """Runs jobs on at most `count` threads; `ended` and `freed` are called on a slot's thread.
+    """Runs at most `count` jobs at once; calls `ended` and `freed` on a slot's thread.
 
     A function cannot be stopped from outside. When a job is abandoned because it timed out, or was
-    told to stop and did not, its thread is written off and a new one takes its place, so that the
-    number of slots stays the same. At most as many threads are replaced as there are slots. After
-    that each abandoned job takes a slot away, until an abandoned function returns: then `freed` is
-    called.
+    told to stop and did not, its thread is written off, and a new thread takes its place, to keep
+    the number of slots. At most as many threads are replaced as there are slots; after that, each
+    abandoned job takes a slot away. `freed` is called when an abandoned function returns.
     """
 
     def __init__(
@@ -42,26 +40,27 @@ class ThreadPool:
         self.count = count
         self._run, self._ended, self._freed = run, ended, freed
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        #: Counts the jobs that no thread has begun. The loop asks often.
+        #: Returns how many jobs no thread has begun. Not a method, because the loop asks often.
         self.waiting: Callable[[], int] = self._queue.qsize
+        #: The number of threads that are not written off.
         self._threads = 0
-        #: Threads whose job was abandoned and whose function has not returned yet.
+        #: See Slots.
         self.abandoned = 0
-        #: Why a thread ended unexpectedly. Its task would never end, so the worker must.
+        #: See Slots.
         self.broken: BaseException | None = None
-        #: The number of jobs that have not ended and were not written off or taken back. It is
+        #: The number of jobs that have not ended, and were not written off or taken back. It is
         #: counted separately, because a job that a thread is just taking is neither in the queue
         #: nor running.
         self._unended = 0
         #: Held while a job changes between put, running, ended and written off.
         self._change = threading.Lock()
-        #: Jobs that a thread has started and not ended, in the order of their start.
+        #: See Slots.
         self.running: dict[Job, None] = {}
 
     @property
     def slots(self) -> int:
-        """How many jobs run at once: all slots without those that abandoned threads have taken."""
-        if self.abandoned <= self.count:  # nearly always, and asked for very often
+        """See Slots."""
+        if self.abandoned <= self.count:  # a short cut: nearly always True, and asked very often
             return self.count
         return max(0, 2 * self.count - self.abandoned)
 
@@ -89,9 +88,10 @@ class ThreadPool:
     def write_off(self, job: Job) -> None:
         """Write off the thread of `job`. It ends when its function returns."""
         with self._change:
-            # First: who starts a coroutine looks for it when it can be cancelled.
+            # Before `cancel`: a slot that starts a coroutine looks at `abandoned` once the
+            # coroutine can be cancelled.
             job.abandoned = True
-            is_running = job in self.running  # else its thread takes the next job
+            is_running = job in self.running  # otherwise its thread takes the next job by itself
             if is_running:
                 del self.running[job]
                 self._unended -= 1
@@ -111,8 +111,7 @@ class ThreadPool:
             )
 
     def next_deadline(self) -> float:
-        """The monotonic time, in seconds, at which the first running job times out, has had its
-        grace, or is not held back any longer."""
+        """See Slots."""
         due = float("inf")
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.running):
@@ -120,7 +119,7 @@ class ThreadPool:
         return due
 
     def since(self) -> list[tuple[str, float]]:
-        """The plan of each job that runs now, and when that started: monotonic, 0 if just now."""
+        """See Slots."""
         return [(job.claim.plan, job.started) for job in list(self.running)]
 
     def close(self) -> None:
@@ -128,7 +127,7 @@ class ThreadPool:
             self._queue.put(None)
 
     def _is_short(self) -> bool:
-        """Whether one more thread is needed; it is counted then, and must be started."""
+        """Whether one more thread is needed. If so, counts it already: the caller must start it."""
         if self._threads < self._unended and self._threads < self.slots:
             self._threads += 1
             return True
@@ -140,7 +139,7 @@ class ThreadPool:
     def _serve(self) -> None:
         try:
             self._serve_jobs()
-        except BaseException as error:  # for want of memory, most likely: to set this takes none
+        except BaseException as error:  # most likely no memory is left; an assignment needs none
             self.broken = error
 
     def _serve_jobs(self) -> None:
@@ -169,8 +168,8 @@ class ThreadPool:
 # ---- Start threads without waiting for ever if a thread ends before it has begun.
 
 
-#: A start waits this many times, for this long. It waits in parts, because only one part passes
-#: while the process is stopped or a task holds the interpreter.
+#: A start waits this many times, for this many seconds. While the process is stopped, or a task
+#: holds the interpreter, at most one of these parts passes.
 _PARTS, _PART_S = 30, 1.0
 
 
@@ -189,9 +188,9 @@ class _Started(threading.Event):
 class DaemonThread(threading.Thread):
     """A thread whose `start` raises MemoryError if the thread never begins.
 
-    Without memory a thread can end before it reports that it began. `Thread.start` waits for that
-    report for ever. Then the worker would hang while its session goes on, and nobody would take
-    over its tasks.
+    Without memory, a thread can end before it reports that it has begun, and `Thread.start` waits
+    for this report for ever. Then the worker would hang while its session goes on, so no other
+    worker would take over its tasks.
     """
 
     def __init__(
@@ -213,7 +212,7 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class EventLoop:
-    """The event loop. The first coroutine starts it. Thread-safe."""
+    """An event loop, which the first coroutine starts. Thread-safe."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -221,47 +220,47 @@ class EventLoop:
         self._lock = threading.Lock()
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Outcome]:
-        """Run the coroutine in the loop. If the loop cannot start, the coroutine is closed.
+        """Run the coroutine in the loop.
 
-        Raises why the loop cannot start; the next coroutine tries again. Raises ZkplanError after
-        `close`.
+        If the loop cannot start, closes the coroutine and raises the error; the next coroutine
+        tries again. Raises ZkplanError after `close`.
         """
-        # Scheduled under the lock, so that `close` comes before it, or cancels it. Otherwise the
-        # loop could stop right after taking it, and its caller would wait for ever.
+        # Schedule under the lock, so that `close` comes before, or cancels the coroutine. Otherwise
+        # the loop could stop right after taking the coroutine, and the caller would wait for ever.
         with self._lock:
             try:
                 loop = self._running()
                 return asyncio.run_coroutine_threadsafe(_EndsForks(_outcome(coroutine)), loop)
             except BaseException:
-                coroutine.close()  # else Python complains that nobody awaited it
+                coroutine.close()  # otherwise Python warns that it was never awaited
                 raise
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._closed:
-            raise ZkplanError("the worker has ended: it starts no coroutine any more")
+            raise ZkplanError("the worker has ended, and starts no more coroutines")
         if self._loop is None or self._loop.is_closed():
             loop = asyncio.new_event_loop()
             try:
                 DaemonThread(self._serve, "zkplan-asyncio", (loop,)).start()
             except BaseException:
-                loop.close()  # there may be a thread for the next coroutine
+                loop.close()  # the next coroutine gets a new loop, and perhaps a thread
                 raise
             self._loop = loop
         return self._loop
 
     def close(self) -> None:
-        """Cancel what still runs in the loop, and never start it again. Returns at once."""
+        """Cancel the coroutines that still run, and never start the loop again. Returns at once."""
         with self._lock:
             self._closed = True
             loop, self._loop = self._loop, None
             if loop is not None:
-                with suppress(RuntimeError):  # it has stopped by itself, and seen that it is closed
+                with suppress(RuntimeError):  # its thread has closed the loop already
                     loop.call_soon_threadsafe(loop.stop)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the loop until `close`, whatever coroutines do: a stop of one, a SystemExit of one
-        (which asyncio raises here as well), an error that asyncio cannot even log, a want of
-        memory. All others would wait for ever on a loop that nobody runs."""
+        """Run the loop until `close`, whatever a coroutine does: stops the loop, raises SystemExit
+        (which asyncio also raises here) or an error that asyncio cannot even log, or uses up the
+        memory. Otherwise all other coroutines would wait for ever."""
         try:
             while not (self._closed or loop.is_closed()):
                 with suppress(BaseException):
@@ -274,19 +273,19 @@ class EventLoop:
 
 
 async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """Keep the error as it is: a future would replace a CancelledError by one without a message and
-    a traceback."""
+    """Return the error as it is: a future would replace a CancelledError by one without a message
+    and traceback."""
     try:
         return await coroutine, None
     except GeneratorExit:
-        raise  # the loop is gone, and nobody waits
+        raise  # the loop is closed, so no caller waits for the outcome
     except BaseException as error:
         return None, error
 
 
 class _EndsForks(Coroutine[Any, Any, Any]):
-    """A coroutine; a process that it forks ends with its step. It cannot await anything: the event
-    loop there is a copy, which would run the other coroutines as well."""
+    """A coroutine whose forked processes end with its step. Such a process cannot await anything:
+    its copy of the event loop would run the other coroutines, too."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine, self._pid = coroutine, os.getpid()
@@ -324,17 +323,17 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(tasks, timeout=_LOOP_END_S))
 
 
-# ---- A process that a task forks ends where the task's code ends, as one that a program forks
-# does.
+# ---- End a process that a task has forked where the task's code ends.
 #
-# Otherwise it would go on in zkplan's code as a copy of its worker, without its other threads and
-# with its sockets: it would wait for ever, and so would a task that waits for it.
+# Otherwise the process would go on in zkplan's code as a copy of its worker, with the worker's
+# sockets but without its other threads. It would wait for ever, and so would a task that waits for
+# the process.
 
 
 class EndingForks:
-    """Around code of a task: in a process that it has forked, nothing behind the block runs.
+    """A block for code of a task: a process that the task forks there ends with the block.
 
-    Where each task passes, `leave_fork` is called instead: blocks took a tenth of a worker's time.
+    Code that runs for each task calls `leave_fork` instead: blocks took a tenth of a worker's time.
     """
 
     __slots__ = ("_pid",)
@@ -347,13 +346,13 @@ class EndingForks:
 
 
 def leave_fork(pid: int, error: BaseException | None = None) -> None:
-    """End this process if it is another one than `pid`, in which code of a task began."""
+    """End this process if it is not `pid`, the process in which the task's code began."""
     if os.getpid() != pid:
         exit_fork(error)
 
 
 def exit_fork(error: BaseException | None) -> NoReturn:
-    """End this process as Python ends one, but for `atexit`: those are the worker's."""
+    """End this process as Python does, but without `atexit`: these functions are the worker's."""
     code = 1
     try:
         if error is None:
