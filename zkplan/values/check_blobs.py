@@ -69,8 +69,8 @@ def _opened(data: bytes) -> tuple[bytes, bytes]:
 
 
 def moved(data: bytes, store: str) -> bytes:
-    """The same data, with references to that store. So after an import, readers take a missing value
-    for lost, and not for one that is in another store."""
+    """The same data, with references to that store. So after an import, a missing value counts as
+    lost, and not as one in another store."""
     references = references_in(data)
     if not references:
         return data
