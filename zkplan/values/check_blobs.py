@@ -95,11 +95,11 @@ def compare(
 ) -> Step[Compared]:
     """Read everything in a plan that may refer to blobs. `names` are its blobs, listed before.
 
-    A blob `TASK.N` is left over if the claim N of its writer is gone, and nothing refers to the
+    A blob `TASK.N` is left over if claim N of its task does not exist and nothing refers to the
     blob. The claim was made before the blob was written. So this sees the claim, or the claim has
-    ended: with a commit, whose references are read after it, or without one. References do not move
-    after their task is gone; before, they are in its `result`. A task that ends between these reads
-    keeps its blobs until the next check.
+    ended: without a commit, or with one, whose references are read after it. The references of a
+    finished task do not move; before its end, they are in its `result`. A task that ends between
+    these reads keeps its blobs until the next check.
     """
     path = paths.plan(plan)
     # A member that lags behind may show an older state than the list of blobs. After its answer to
@@ -175,7 +175,7 @@ def _paths(path: str, names: list[str]) -> list[str]:
 
 
 def _read(wanted: list[str], references: References, held: dict[str, Holder]) -> Step[list[str]]:
-    """Note what the znodes refer to. Returns those that are gone."""
+    """Note which blobs the znodes refer to. Returns the paths of missing znodes."""
     nodes = yield from read_all([ReadData(path) for path in wanted])
     gone = []
     for path, node in zip(wanted, nodes, strict=True):

@@ -167,7 +167,7 @@ class Directions:
 # round: its writer has sealed it, perhaps already with the new key.
 
 
-#: After that many rounds, what is still sealed with an older key is counted as left.
+#: After that many rounds, znodes that an older key still seals count as left.
 ROUNDS_MAX = 5
 #: The maximum of znodes in one transaction.
 WRITES_MAX = 100
@@ -183,7 +183,7 @@ class Resealed(NamedTuple):
 
 
 def reseal(guard: Guard, paths: Paths) -> Step[Resealed]:
-    """Seal everything anew. Raises AccessDenied, TransactionRejected."""
+    """Seal everything with the current key. Raises AccessDenied, TransactionRejected."""
     done = 0
     refused: list[PayloadUndecodable] = []
     for _ in range(ROUNDS_MAX):
@@ -208,7 +208,7 @@ def reseal(guard: Guard, paths: Paths) -> Step[Resealed]:
 def _reseal(
     guard: Guard, paths: Sequence[str], refused: list[PayloadUndecodable]
 ) -> Step[tuple[int, int]]:
-    """Seal these anew. Returns how many it sealed, and how many changed meanwhile."""
+    """Seal these znodes. Returns how many were sealed, and how many changed meanwhile."""
     guard.older = []
     try:
         nodes = yield from read_all([ReadData(path) for path in paths])

@@ -215,7 +215,7 @@ def _new_type(name: str, module: str, supertype: Any) -> Any:
 
 
 def resolved(cls: type, annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """The annotations of a class, with texts replaced by what they mean.
+    """The annotations of a class, with each text replaced by the type that it names.
 
     A worker would look such names up in its own `__main__`, where they are missing, so
     `typing.get_type_hints` would fail there. Texts that cannot be resolved here stay.

@@ -246,7 +246,7 @@ class LivingAuthors:
                 threading.Thread(target=self._run, name="zkplan-authors", daemon=True).start()
 
     def let_go(self, plan_path: str, uid: str) -> None:
-        """Forget the mark of a plan, which is gone because the plan is defined."""
+        """Forget the mark of a plan that is defined, and so has no mark any more."""
         with self._lock:
             held = self._handles.pop(author_mark(plan_path, uid), None)
         if held is not None and held.detach():
@@ -258,7 +258,7 @@ class LivingAuthors:
             self._transport.submit(Multi([Delete(mark)]), lambda answer, error: None)
 
     def release(self) -> None:
-        """Delete the marks of dropped handles. Later requests of this client find them gone."""
+        """Delete the marks of dropped handles. Later requests of this client do not find them."""
         with self._lock:
             while self._dropped:
                 mark = self._dropped.popleft()

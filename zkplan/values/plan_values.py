@@ -125,8 +125,7 @@ class Values:
     ) -> bytes:
         """The envelope of a value. `name` is that of its task, if the value will be kept.
 
-        Without a `key`, it writes nothing to the store, and returns b"" for a value that belongs
-        there.
+        Without a `key`, it writes nothing to the store: it returns b"" for a value for the store.
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
         if self.store is None:

@@ -151,10 +151,9 @@ class _Half(NamedTuple):
 def left_by_authors(
     client: Connection, now: float, plans: Sequence[str], known: set[str]
 ) -> list[Late]:
-    """Those of `plans`, by their numbers, that are not marked ready and whose author is gone.
+    """The `plans`, given by number, that are not marked ready and whose author is gone.
 
-    Plans that are marked ready are added to `known`, and not read again. `now` is as for
-    `late_things`.
+    Plans marked ready are added to `known`, and not read again. `now` is as for `late_things`.
     """
     new = [number for number in plans if number not in known][-LOOKED_MAX:]
     halves = client.transport.run(_halves(client.paths, new, known))
@@ -196,7 +195,7 @@ def _left(half: _Half, now: float) -> Late | None:
 
 
 def not_decoded(client: Connection, plans: Sequence[PlanNow]) -> list[Late]:
-    """Those of `plans` that stand still because no worker can decode their first tasks."""
+    """The `plans` that make no progress because no worker can decode their first tasks."""
     still = (
         plan
         for plan in plans

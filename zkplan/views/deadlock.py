@@ -117,10 +117,10 @@ def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
     Raises ZooKeeperError if this client may not read a znode that may hold a task of the plan.
 
     The proof holds if the status of the plan is the same before and after it, for then no task was
-    committed. If two reads of the queues show the same last changes, no task entered or left one
-    between them. So a task that was claimed all the time is seen on its claims node. A task that
-    was published as a claim, as a pending record demanded, is seen when the claims nodes are read
-    again. A task that was delayed or died meanwhile is seen in its new place, because that is read
+    committed. If two reads of the queues show the same last changes, no task entered or left a
+    queue between them. So a task that was claimed all the time is seen on its claims node. A task
+    that was published as a claim, as a pending record demanded, is seen when the claims nodes are
+    read again. A task that was delayed or died meanwhile is seen in its new place, which is read
     last.
     """
     first = yield from read_queues(plan_path)

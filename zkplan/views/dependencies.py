@@ -19,8 +19,7 @@ NAMED = 20
 class Edges(NamedTuple):
     """One side of a task: the numbers of some tasks, and how many edges lead to other tasks.
 
-    `why` says, as the end of a sentence, why some of these are not named; empty if there are only
-    too many.
+    `why` ends a sentence: why some of these are not named; empty if they are only too many.
     """
 
     tasks: list[str]

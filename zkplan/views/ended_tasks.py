@@ -89,7 +89,7 @@ class UsualTimes:
         self._longest[path] = longest
 
     def seconds(self, name: str) -> float:
-        """The median of that name; infinite where nothing of it has been committed."""
+        """The median of that name; infinite if no task of that name has been committed."""
         if name not in self._seconds:
             written = json.dumps(name, ensure_ascii=False).encode(errors="replace")
             self._seconds[name] = self._median(written)
@@ -108,7 +108,7 @@ class UsualTimes:
 
 
 def usual(across: Across) -> UsualTimes:
-    """Read all of these histories."""
+    """The times in all of these histories."""
     found = UsualTimes()
     for path, stored in across:
         found.note(path, stored.bodies)
@@ -122,8 +122,7 @@ def find_ended(
     since: float = 0.0,
     longest: Callable[[str], float] | None = None,
 ) -> Iterator[EndedTask]:
-    """The tasks that ended at `since` or later and match, by plan and number; also those that have
-    failed for good and stay, dead.
+    """The matching tasks that ended at `since` or later, by plan and number, including dead ones.
 
     `names` has the name of each plan by its path. `longest` gives seconds for the name of a task:
     only tasks that ran longer match.

@@ -39,8 +39,8 @@ Found = tuple[str, PlanRecord | None]
 
 
 def find_plan(client: Connection, which: str | int | None, key: str | None, only: bool) -> Found:
-    """See Client.plan. Returns the path and the record; None for a record that is damaged or of a
-    later format."""
+    """See Client.plan. Returns the path and the record, None if that is damaged or of a later
+    format."""
     if (which is None) == (key is None):
         raise TypeError("plan() takes a path, a number or a name, or else key=…")
     if key is not None:

@@ -111,7 +111,7 @@ class RecordFollower:
         self._woken = woken = threading.Event()
         path = history_path(plan_path)
 
-        # `wake` has no reference to the follower, which can so be collected with its iterator.
+        # `wake` does not refer to the follower, so the follower can be collected with its iterator.
         def wake(changed: str | None) -> None:
             if changed is None or changed == path:
                 woken.set()

@@ -145,7 +145,7 @@ class Past(NamedTuple):
     """What is known about the task with one number.
 
     `task` is its state by the history, None if the history does not reach back so far. `never`: no
-    task ever had the number. `doubt`: why there may have been no such task; empty if that is known.
+    task ever had the number. `doubt`: why it may never have existed; empty if that is certain.
     """
 
     task: TaskState | None = None
@@ -156,7 +156,7 @@ class Past(NamedTuple):
 def past_of(values: Values, plan_path: str, numbers: Collection[str]) -> dict[str, Past]:
     """What is known about each of these numbers, which no task of the plan has now.
 
-    A kept outcome proves that the task existed: look for that first. Raises PlanNotFound.
+    A kept outcome proves that the task existed: look for an outcome first. Raises PlanNotFound.
     """
     reads = [ReadData(plan_path), ReadData(f"{plan_path}/{PLAN_FIXED[-1]}")]
     plan, fixed = values.transport.ask(ReadMany(reads))

@@ -39,7 +39,7 @@ KINDS = {
     "S": "state",
 }
 KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
-#: Of how many attempts before the last one the times are kept: the latest ones.
+#: For how many attempts before the last one the times are kept: the latest ones.
 EARLIER_MAX = 20
 #: Matches the beginning of a place that has a rank, N and A.
 _ENTRY = re.compile(r"[rdg](?:\d+-)?(\d{4})\.\d+\.(\d+)")
@@ -48,7 +48,7 @@ _PLACES = {"r": "runnable", "c": "running", "d": "delayed", "g": "gated", "x": "
 
 @dataclass(slots=True)
 class TaskState:
-    """A task as its events tell it. Times are of the server, in ms since 1970, 0 if not known.
+    """A task as its events describe it. Times are of the server, in ms since 1970, 0 if not known.
 
     `place`: see docs/internals/protocol.md; empty while it waits. `open` counts the edges from each
     task that it still waits for. `claimed_ms`, `started_ms`, `ended_ms` and `ran_ms` are of its
@@ -277,8 +277,7 @@ def _stand(record: Record, task: TaskState, place: str) -> None:
 
 
 def _use(task: TaskState, ran_ms: int) -> None:
-    """Set `used` at the end of a task: by an attempt, or without one by an operator or another
-    task."""
+    """Set `used` at the end of a task, by an attempt, or by an operator or another task."""
     found = _ENTRY.match(task.entry)
     before = int(found[2]) if found else 0 if task.is_known else -1
     task.used = before + (ran_ms >= 0) if before >= 0 else -1

@@ -95,7 +95,7 @@ class _Displays:
         with self._lock:
             self._all.append(display)
             for old in self._all[:-DISPLAYS_MAX]:
-                old.is_over = True  # the thread, which may be drawing it now, ends it
+                old.is_over = True  # the thread may be drawing it now, and ends it
             if self._thread is None and not self._ended.is_set():
                 self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
                 self._thread.start()

@@ -50,7 +50,7 @@ class PlanSeen(NamedTuple):
 class Changes:
     """Looks at plans again and again. A plan that has not changed is not read. Not thread-safe.
 
-    A look at plans that stand still is two requests, however many they are.
+    A look at plans without changes takes two requests, however many plans there are.
     """
 
     def __init__(self, client: Connection) -> None:
@@ -104,8 +104,7 @@ class Changes:
 class _Shared:
     """The entries at the root for all plans: claims, delayed tasks and gates, sorted by plan.
 
-    Because of the sorting, a plan is not read again when only another one has changed. Znodes that
-    have not changed are not listed again.
+    So a change of one plan causes no read of another. Unchanged znodes are not listed again.
     """
 
     def __init__(self, paths: Paths) -> None:

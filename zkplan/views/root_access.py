@@ -63,7 +63,7 @@ class RootAccess:
     outsiders: dict[str, Open] = field(default_factory=dict)
     #: How many znodes each login has each set of rights on, such as `digest:app read+write`.
     logins: Counter[str] = field(default_factory=Counter)
-    #: Znodes whose list, or whose children, this client may not read: nothing is known of these.
+    #: Znodes whose list, or whose children, this client may not read, so nothing else is known.
     unreadable: Open = field(default_factory=Open)
 
     @property
@@ -78,7 +78,7 @@ class RootAccess:
 
 
 class Closing(NamedTuple):
-    """How many znodes were closed, and those that this client may not read."""
+    """How many znodes were closed, and which znodes this client may not read."""
 
     znodes: int
     unreadable: Open

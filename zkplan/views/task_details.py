@@ -139,7 +139,7 @@ def _gate(client: Connection, plan_path: str, number: str, people: bool) -> dict
 def neighbours_of(
     client: Connection, task_path: str, read: TaskRead, people: bool
 ) -> dict[str, Any]:
-    """The tasks at the other ends of its edges; empty if the task is gone."""
+    """The tasks at the other ends of its edges; empty if the task has finished meanwhile."""
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     provs = [name for name in read.names if name.startswith("prov-")]
     deps = [name for name in read.names if name.startswith("dep-")]

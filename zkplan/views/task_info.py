@@ -273,8 +273,7 @@ def _kept(codec: Codec, outcome: Node) -> dict[str, Any]:
 
 
 def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
-    """The description of the function, and the options; no options if this client cannot read
-    them."""
+    """The description of the function, and the options, or none if they cannot be read here."""
     try:
         record = codec.open_definition(sealed)
         options = task_options(record)

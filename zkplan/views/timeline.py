@@ -24,7 +24,7 @@ from .timeline_spans import (
 
 #: Waiting for results of others, runnable or delayed, claimed and not started, running.
 WAITING, RUNNABLE, CLAIMED, RUNNING = " ", "·", "-", "█"
-#: How many run at a time, in eighths of the most in any row of the same part.
+#: How many tasks run at a time, in eighths of the maximum of all rows of the same part.
 DENSITY = " ▁▂▃▄▅▆▇█"
 #: Columns of the names in a wide and in a narrow picture, the least width of a wide one, and the
 #: columns after the bars.

@@ -57,7 +57,7 @@ def waits(task: TaskState, now: int) -> tuple[int, int] | None:
 
 
 def average(spans: Iterable[tuple[int, int]], span: Span) -> list[float]:
-    """How many of these spans of time there were at a time, on average, column by column.
+    """How many of these spans of time overlap, on average, column by column.
 
     >>> average([(0, 40), (0, 10), (25, 25)], Span(0, 40, 4))
     [2.0, 1.0, 1.0, 1.0]

@@ -31,8 +31,7 @@ class TaskSummary(NamedTuple):
     for example by a skip, and a worker is about to deliver it. `attempts` counts the attempts that
     are used up. `worker` is the worker that has claimed it, or empty. `due` is when a `delayed`
     task becomes runnable, in wall-clock seconds. `name` is the name given to the task, or the name
-    of its function; None if it cannot be read here, for example because it is sealed with a secret
-    that is not configured here.
+    of its function; None if it cannot be read here, for example without its secret.
     """
 
     number: str

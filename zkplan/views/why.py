@@ -130,8 +130,7 @@ def claims_of_workers_gone(view: View) -> Iterator[Cause]:
 
 
 def runnable_tasks(view: View) -> Iterator[Cause]:
-    """Why no worker takes the first runnable tasks, for example for lack of slots: each cause
-    once."""
+    """Why no worker takes the first runnable tasks, such as a lack of slots: each cause once."""
     runnable = view.in_state("runnable")
     # The first task of each queue as well: perhaps no worker serves that queue.
     queues = {view.places[number].queue: number for number in reversed(runnable)}

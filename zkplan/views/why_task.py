@@ -347,10 +347,7 @@ def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
     if not chain.whole:
         yield from _far(view, task, bool(roots))
     elif chain.unnamed or not roots:
-        text = (
-            f"{view.label(task.number)} waits for a result that may never come: an edge names no "
-            "task of the plan"
-        )
+        text = f"{view.label(task.number)} waits for a result that may never come: a broken edge"
         advice = f"Ask again; if this does not change, run {view.command('plan check')}."
         yield Cause("broken_edge", sentence(text), advice, task.number)
 
