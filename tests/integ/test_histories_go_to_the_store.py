@@ -147,7 +147,7 @@ def test_the_oldest_goes_to_the_store_and_everybody_with_the_store_reads_all(
         gone = len(events) - len(left)
         monkeypatch.delenv("ZKPLAN_STORE")
         for told in (run("plan", "history", "long"), run("plan", "timeline", "long")):
-            assert f"its first {gone} events were let go: it is bounded; {gone} ev" in told.err
+            assert f"its first {gone} events were let go: its size is limited; {gone}" in told.err
             assert "none is configured here: give the one of its workers" in told.err
         assert "a store, and none" in run("task", "ls", "long", "--all").err
         # Nor does somebody without it let go what others keep.
@@ -261,7 +261,7 @@ def test_what_was_let_go_while_the_store_was_away_leaves_nothing_that_seems_to_r
     more()
     assert keep_oldest(client.transport, client.values, plan.path) > 0
     state, found = read_state(client.values, plan.path)
-    assert missing(found) == [f"of its older events {lost} were let go: it is bounded"]
+    assert missing(found) == [f"of its older events {lost} were let go: its size is limited"]
     assert int(slow.number) not in state.tasks
     assert kinds(plan.history(slow)) == ["added", "claimed"]  # it has ended in the gap
     early = state_at(client.values, plan.path, plan.history(slow)[-1].when)

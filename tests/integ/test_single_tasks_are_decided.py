@@ -213,7 +213,7 @@ def test_a_filter_picks_tasks_by_state_error_and_name(plan: Plan, here: Here) ->
     assert chosen(error="ValueError") == ["load-x"]
     assert chosen(name="*-[1x]") == ["load-1", "load-x"]
     assert chosen(state="waiting") == []
-    with pytest.raises(zkplan.InvalidTask, match="state is one of"):
+    with pytest.raises(zkplan.InvalidTask, match="state must be one of"):
         plan.select(state="gone")
 
 

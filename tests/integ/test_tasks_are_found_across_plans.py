@@ -64,7 +64,7 @@ def test_tasks_of_all_plans_are_found_by_each_filter(
     assert found(error="Value*") == ["dies", "comes later"]
     assert found(error="Value*", state="delayed") == ["comes later"]
     assert found(longer_than=3600) == []
-    with pytest.raises(InvalidTask, match="state is one of"):
+    with pytest.raises(InvalidTask, match="state must be one of"):
         zkplan_client.tasks(state="claimed")  # a claimed task is called `running` everywhere
     (held, *_) = run("task", "ls", "first", "-o", "json").data
     assert (held["name"], held["state"]) == ("held", "running")

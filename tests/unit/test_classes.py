@@ -342,7 +342,7 @@ def test_what_goes_by_a_name_of_main_is_refused_where_it_is_given() -> None:
         def __reduce__(self) -> str:
             return "MISSING"
 
-    with pytest.raises(pickle.PicklingError, match="MISSING of __main__ goes by its name"):
+    with pytest.raises(pickle.PicklingError, match="MISSING of __main__ is pickled by name"):
         codec.dump(Missing())
 
 

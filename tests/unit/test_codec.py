@@ -249,7 +249,7 @@ def test_an_open_file_is_refused_and_stays_as_it_is(tmp_path: Path, mode: str) -
     with path.open(mode) as file:
         if "w" in mode:
             file.write("more" if mode == "w" else b"more")
-        with pytest.raises(TypeError, match="pass its path, open it in the function"):
+        with pytest.raises(TypeError, match="pass its path and open it in the function"):
             codecs.dump_call([file], {}, place_of)
         with pytest.raises(TypeError, match="pass its path"):
             functions.dump_function(lambda: file.name)

@@ -67,7 +67,7 @@ def test_what_is_read_ends_where_a_part_is_gone_or_too_much_would_be_read(
     assert told(found) == [(2, "D"), (3, "D")]
     assert (found.cut.events, found.cut.kept, found.why) == (4, 4, f"{gone} is gone")
     stored.blobs[gone] = b"else" + good[4:]
-    assert "is no part of a history" in stored.chain().why
+    assert "is not a part of a history" in stored.chain().why
     stored.blobs[gone] = good
     monkeypatch.setattr(parts, "READ_BYTES_MAX", 2 * len(good) + 40)
     found = stored.chain()

@@ -424,7 +424,7 @@ KEY = f"a:{bytes(range(32)).hex()}"
         ([f"a:{'00' * 32}"], "zkplan root new-key"),
         ([KEY[:-2]], "zkplan root new-key"),
         ([KEY, KEY], "an ID of its own"),
-        ([f"a:rot13:{KEY[2:]}"], "the kind of a key is one of"),
+        ([f"a:rot13:{KEY[2:]}"], "the kind of a key must be one of"),
         ([f"a b:{KEY[2:]}"], "the ID of a key"),
     ],
 )

@@ -77,7 +77,7 @@ class Signing:
 
     def seal(self, place: bytes, body: bytes) -> bytes:
         if self._private is None:
-            raise InvalidSettings("a public key seals nothing")
+            raise InvalidSettings("a public key cannot seal")
         return self._private.sign(self._text(place, body)) + body
 
     def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:

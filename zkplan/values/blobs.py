@@ -45,7 +45,7 @@ def encode(parts: Sequence[Part]) -> list[Bytes]:
 
 
 class Digest:
-    """The digest in a reference, so that a damaged or another blob is never decoded.
+    """The digest in a reference, so that a damaged blob, or a wrong one, is never decoded.
 
     It is a truncated SHA-256, for which today's processors have instructions: all bytes of large
     values pass here, when they are written and when they are read.
@@ -74,7 +74,7 @@ def digest(chunks: Sequence[Bytes]) -> bytes:
 
 
 def decode(blob: Bytes) -> list[Bytes]:
-    """The parts. Writable parts are copies, and writable again.
+    """The parts of a blob. Writable parts are copies, and writable again.
 
     Raises OtherFormat, and PayloadUndecodable for bytes that `encode` did not make.
     """
@@ -101,7 +101,7 @@ def decode(blob: Bytes) -> list[Bytes]:
             if kind & _ZSTD:
                 data = zstandard.ZstdDecompressor().decompress(data, max_output_size=length)
             if len(data) != length:
-                raise PayloadUndecodable("the stored value has a part of another length")
+                raise PayloadUndecodable("a part of the stored value has the wrong length")
             read_only = kind & _READ_ONLY
             parts.append(memoryview(data).toreadonly() if read_only else bytearray(data))
         return parts
@@ -130,7 +130,7 @@ def _compressed(data: Bytes) -> Bytes:
 STORED = b"S"
 #: The key of an author's blobs, and the ending of the name of a blob that is being written.
 ADDED, PART = "add", ".part"
-#: The key of the parts of a plan's history: see `parts`.
+#: The key of the parts of a plan's history: see `store_maintenance`.
 HISTORY = "history"
 _LENGTH = struct.Struct(">Q")
 #: The length of a store's ID, which people see in hexadecimal.
@@ -235,14 +235,14 @@ class Cache:
                 self._bytes -= len(oldest)
 
 
-# ---- Read several blobs at once that are needed one after another.
+# ---- Read several blobs ahead of their turn, at the same time.
 
 
 #: Returns the bytes of one blob. Raises as `Values.blob`.
 Read = Callable[[], Bytes]
 #: The maximum of blobs read at once, or held before their turn.
 READERS = 8
-#: The maximum of values without a blob that wait behind one with a blob.
+#: The maximum of values that wait for their turn because one before them is still being read.
 WAITING_MAX = 256
 
 
@@ -251,8 +251,8 @@ def side_by_side(
 ) -> Iterator[Read | None]:
     """Yield the reads in order, after starting some on threads before their turn.
 
-    Each yielded call returns what was read, or raises; None stays None. With each one taken, the
-    next read starts. Nothing is read ahead while `is_wanted()` is False.
+    Each yielded call returns what was read, or raises; None stays None. Each step of the iteration
+    starts the next read. Nothing is read ahead while `is_wanted()` is False.
     """
     waiting, held = deque[Read | None](), 0
     pool: ThreadPoolExecutor | None = None

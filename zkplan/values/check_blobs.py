@@ -24,7 +24,7 @@ TASKS_PER_BATCH = 300
 #: The maximum of bytes of blobs that a check reads to find damaged ones.
 READ_BYTES_MAX = 1024**3
 NOT_LOOKED_AT = (
-    "no store is set here, so stored values were not looked at: give the one of the workers "
+    "no store is set here, so stored values were not looked at: give the store of the workers "
     f"{HOW_TO_GIVE}"
 )
 References = Callable[[bytes], list[str]]
@@ -38,8 +38,8 @@ class Holder(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """`held` maps each blob with a reference to a znode that has one. `unreferenced` are the given
-    blobs that nothing refers to, and never will."""
+    """`held` maps each referenced blob to a znode that refers to it. `unreferenced` are the given
+    blobs that no znode refers to, or ever will."""
 
     held: dict[str, Holder]
     unreferenced: list[str]
@@ -69,8 +69,8 @@ def _opened(data: bytes) -> tuple[bytes, bytes]:
 
 
 def moved(data: bytes, store: str) -> bytes:
-    """The same data, with references to that store. After an import a missing value is lost in the
-    new store, not elsewhere, and its reader has to know that."""
+    """The same data, with references to that store. So after an import, a missing value counts as
+    lost, and not as one in another store."""
     references = references_in(data)
     if not references:
         return data
@@ -95,22 +95,22 @@ def compare(
 ) -> Step[Compared]:
     """Read everything in a plan that may refer to blobs. `names` are its blobs, listed before.
 
-    A blob `TASK.N` is left over if the claim N of its writer is gone, and nothing refers to the
+    A blob `TASK.N` is left over if claim N of its task does not exist and nothing refers to the
     blob. The claim was made before the blob was written. So this sees the claim, or the claim has
-    ended: with a commit, whose references are read after it, or without one. References do not move
-    after their task is gone; before, they are in its `result`. A task that ends between these reads
-    keeps its blobs until the next check.
+    ended: without a commit, or with one, whose references are read after it. The references of a
+    finished task do not move; before its end, they are in its `result`. A task that ends between
+    these reads keeps its blobs until the next check.
     """
     path = paths.plan(plan)
     # A member that lags behind may show an older state than the list of blobs. After its answer to
     # a transaction it shows the current state.
     if not isinstance((yield Multi([Check(path)])), Applied):
         return Compared({}, [])  # the plan was removed
-    standing = set()
+    claimed = set()
     for _, name in (yield from names_on_claims_nodes(paths, strict=True)):
         claim = parse_claim(name)
         if claim is not None and claim.plan == plan:
-            standing.add(f"{claim.task}.{claim.n}")
+            claimed.add(f"{claim.task}.{claim.n}")
     done, ready, children = yield ReadMany(
         [ReadData(f"{path}/done"), ReadData(f"{path}/ready"), ReadChildren(path)], strict=True
     )
@@ -127,7 +127,7 @@ def compare(
         ready is not None and control_from_bytes(ready.data) == "cancelled"
     )
     unreferenced = [
-        name for name in names if name not in held and _is_over(name, has_ended, standing, gone)
+        name for name in names if name not in held and _is_over(name, has_ended, claimed, gone)
     ]
     return Compared(held, unreferenced)
 
@@ -175,7 +175,7 @@ def _paths(path: str, names: list[str]) -> list[str]:
 
 
 def _read(wanted: list[str], references: References, held: dict[str, Holder]) -> Step[list[str]]:
-    """Note what the znodes refer to. Returns those that are gone."""
+    """Note which blobs the znodes refer to. Returns the paths of missing znodes."""
     nodes = yield from read_all([ReadData(path) for path in wanted])
     gone = []
     for path, node in zip(wanted, nodes, strict=True):
@@ -187,14 +187,14 @@ def _read(wanted: list[str], references: References, held: dict[str, Holder]) ->
     return gone
 
 
-def _is_over(name: str, has_ended: bool, standing: set[str], gone: set[str]) -> bool:
-    """Whether nobody can refer to that blob any more, if nothing was seen to refer to it."""
+def _is_over(name: str, has_ended: bool, claimed: set[str], gone: set[str]) -> bool:
+    """Whether no znode can refer to that blob any more, if none was seen to refer to it."""
     key = key_of(name)
     if key == ADDED or name.endswith(PART):
         return has_ended  # its writer may be alive
     task, _, n = key.partition(".")
     is_of_task = len(task) == 10 and task.isdecimal() and n.isdecimal()
-    return is_of_task and key not in standing and task not in gone
+    return is_of_task and key not in claimed and task not in gone
 
 
 # ---- what `zkplan plan check` says
@@ -203,9 +203,9 @@ def _is_over(name: str, has_ended: bool, standing: set[str], gone: set[str]) -> 
 def check_blobs(
     transport: Transport, paths: Paths, values: Values, plan: str, repair: bool, report: Report
 ) -> None:
-    """Add to `report` the blobs of a plan that are gone, damaged or left over. `repair` deletes the
-    latter. Without a store it reports that, if the plan has such values. Raises StoreUnavailable.
-    """
+    """Add to `report` the blobs of a plan that are gone, damaged or left over. `repair` deletes
+    those left over. Without a store, it reports that if the plan has such values. Raises
+    StoreUnavailable."""
     store, plan_path = values.store, paths.plan(plan)
     if store is None:
         holder = transport.run(first_holder(plan_path))
@@ -248,8 +248,8 @@ def check_blobs(
         more = f" (and {len(holders) - 1} more)" if len(holders) > 1 else ""
         report.problems.append(
             f"{_named(holders[0])}{more} lies in another store than {store.url}, with ID "
-            f"{written_to}, and was not looked at: check with that one, and give all workers and "
-            "authors the same"
+            f"{written_to}, and was not looked at: check with that store, and give all workers and "
+            "authors the same store"
         )
 
 

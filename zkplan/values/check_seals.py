@@ -66,7 +66,7 @@ def find_unsealed(guard: Guard, paths: Paths, plan: str) -> Step[list[str]]:
     problems += [f"{problem}; {_FORGED}" for problem in directions.wrong()]
     if len(problems) >= PROBLEMS_MAX:
         del problems[PROBLEMS_MAX:]
-        problems.append(f"the search ended after {PROBLEMS_MAX} of these: there may be more")
+        problems.append(f"the search ended after {PROBLEMS_MAX} problems: there may be more")
     return problems
 
 
@@ -100,7 +100,7 @@ def _problem(path: str, refused: Unproven) -> str:
     return f"{refused.error}; {_FORGED_END if path.endswith('/done') else _FORGED}"
 
 
-# ---- Find edges and arguments that lead a result to a task that does not wait for it there.
+# ---- Find edges and arguments that bring a task another result than its definition names.
 #
 # An edge has no seal, so a writer of the tree can redirect it. The definition of the dependent,
 # which has a seal, says what goes where.
@@ -112,7 +112,7 @@ _ARGUMENT = 2**32 - 1
 
 
 class Directions:
-    """What the tasks of a plan wait for by their definitions, and what they get."""
+    """The sources that the definitions of tasks name, and those that edges and arguments name."""
 
     def __init__(self, plan_path: str) -> None:
         self._plan_path = plan_path
@@ -143,7 +143,7 @@ class Directions:
         return ""
 
     def wrong(self) -> Iterator[str]:
-        """Yield what leads elsewhere than the definitions say, as far as these were seen."""
+        """Yield each edge or argument that contradicts the definition of its task, if seen."""
         led = iter(self._led)
         for source, task, position, number in zip(led, led, led, led, strict=True):
             named = self._named.get(task)
@@ -157,7 +157,7 @@ class Directions:
                 where = f"task-{task:010d}/arg-{position:010d}"
             yield (
                 f"{self._plan_path}/{where} is not used: it leads the result of task {source:010d} "
-                f"to position {position} of task {task:010d}, whose definition names another there"
+                f"to position {position} of task {task:010d}, whose definition names another source"
             )
 
 
@@ -167,7 +167,7 @@ class Directions:
 # round: its writer has sealed it, perhaps already with the new key.
 
 
-#: After that many rounds, what is still sealed with an older key is counted as left.
+#: After that many rounds, znodes that an older key still seals count as left.
 ROUNDS_MAX = 5
 #: The maximum of znodes in one transaction.
 WRITES_MAX = 100
@@ -183,7 +183,7 @@ class Resealed(NamedTuple):
 
 
 def reseal(guard: Guard, paths: Paths) -> Step[Resealed]:
-    """Seal everything anew. Raises AccessDenied, TransactionRejected."""
+    """Seal everything with the current key. Raises AccessDenied, TransactionRejected."""
     done = 0
     refused: list[PayloadUndecodable] = []
     for _ in range(ROUNDS_MAX):
@@ -208,7 +208,7 @@ def reseal(guard: Guard, paths: Paths) -> Step[Resealed]:
 def _reseal(
     guard: Guard, paths: Sequence[str], refused: list[PayloadUndecodable]
 ) -> Step[tuple[int, int]]:
-    """Seal these anew. Returns how many it sealed, and how many changed meanwhile."""
+    """Seal these znodes. Returns how many were sealed, and how many changed meanwhile."""
     guard.older = []
     try:
         nodes = yield from read_all([ReadData(path) for path in paths])

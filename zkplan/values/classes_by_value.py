@@ -49,7 +49,7 @@ _MADE_FOR_ENUMS = (
 def reduce_by_value(obj: Any) -> Any:
     """For `reducer_override` of a pickler. NotImplemented: leave `obj` to the pickler.
 
-    Raises TypeError for what lives in one process alone.
+    Raises TypeError for an object that lives in one process alone.
     """
     if id(obj) in _SINGLETONS:
         return getattr, (dataclasses, _SINGLETONS[id(obj)])
@@ -176,7 +176,7 @@ def _complete_class(cls: type, state: dict[str, Any]) -> None:
 # ---- Pickle parts of annotations by value if no worker can import them.
 
 
-#: The types of objects that pickle finds by name, as far as this Python has them.
+#: The types whose objects pickle finds by name, if this Python has them.
 TYPING_BY_NAME: frozenset[Any] = frozenset(
     getattr(typing, name)
     for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType")
@@ -210,12 +210,12 @@ def _made(kind: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any
 def _new_type(name: str, module: str, supertype: Any) -> Any:
     new_type: Any = typing.NewType  # the name is no literal here
     made = new_type(name, supertype)
-    made.__module__ = module  # Python uses that of the caller
+    made.__module__ = module  # Python sets the module of the caller
     return made
 
 
 def resolved(cls: type, annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """The annotations of a class, with texts replaced by what they mean.
+    """The annotations of a class, with each text replaced by the type that it names.
 
     A worker would look such names up in its own `__main__`, where they are missing, so
     `typing.get_type_hints` would fail there. Texts that cannot be resolved here stay.
@@ -254,8 +254,8 @@ def require_no_keywords(cls: type) -> None:
 
 # ---- Refuse objects that live in one process: a copy elsewhere is not connected to the original.
 #
-# dill could pickle a future, an event or a queue, as it makes a new lock for each lock in it. But a
-# task that waits for such a copy would wait for ever. So they are refused, as pickle refuses them.
+# dill could pickle a future, an event or a queue, with a new lock for each lock in it. But a task
+# that waits for such a copy would wait for ever. So zkplan refuses these objects, as pickle does.
 
 
 _FUTURE = "pass its result, or the zkplan task that makes it"
@@ -280,7 +280,7 @@ _LIVE = {
 
 
 def refuse_live(obj: Any) -> None:
-    """Raises TypeError for such an object; the error says what to pass instead."""
+    """Raises TypeError for an object that lives in one process, and says what to pass instead."""
     instead = _instead_of(cast("Hashable", type(obj)))
     if instead:
         kind = type(obj)
@@ -297,7 +297,7 @@ def _instead_of(kind: Any) -> str:
         if each is not object and not {"__reduce__", "__reduce_ex__", "__getstate__"}.isdisjoint(
             vars(each)
         ):
-            return ""  # it defines itself what is pickled
+            return ""  # the class itself defines what is pickled
         instead = _LIVE.get(f"{each.__module__}:{each.__qualname__}")
         if instead:
             return instead

@@ -174,7 +174,7 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
             raise PayloadUndecodable(summary_of(error)) from error
         if blob[1:3] != HERE:
             raise PayloadUndecodable(
-                f"written by Python {blob[1]}.{blob[2]}, here is "
+                f"written by Python {blob[1]}.{blob[2]}, but this is Python "
                 f"{HERE[0]}.{HERE[1]}: {summary_of(error)}"
             ) from error
         raise
@@ -184,15 +184,15 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
 
 
 def task_options(record: TaskRecord) -> TaskOptions:
-    """The options of a task. Without a name it has that of its function."""
+    """The options of a task. Without a name of its own, it has the name of its function."""
     function = record.function
-    # Of a function by value only the name: it may be large, and the cache keeps it.
+    # Pass only the name of a function by value, which may be large: the cache keeps its keys.
     by_value = function[:1] not in (b"R", JSON)
     return _options(record.options, named(b"", split_name(function)[0]) if by_value else function)
 
 
 def task_name(record: TaskRecord) -> str:
-    """Only the name of a task, without a check of its other options, which is faster for many.
+    """The name of a task, without a check of the other options, so that many names are read faster.
     Raises PayloadUndecodable."""
     options = {} if record.options == b"{}" else from_json(record.options, "the options of a task")
     return as_text(options.get("name")) or name_of_function(record.function)
@@ -213,11 +213,11 @@ def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
 
 
 def _not_opened(sealed: bytes) -> PayloadUndecodable:
-    """Why that is no envelope of this format. Raises OtherFormat, and as `require_proven`."""
+    """The error for data that are no envelope. Raises OtherFormat, and as `require_proven`."""
     require_proven(sealed)
     formats.require_magic(sealed, MAGIC)
     is_sealed = sealed.startswith(formats.SEALED)
-    return PayloadUndecodable(NO_SECRET if is_sealed else "it is no payload of zkplan, or damaged")
+    return PayloadUndecodable(NO_SECRET if is_sealed else "it is not a zkplan payload, or damaged")
 
 
 def seal(kind: bytes, body: bytes) -> bytes:
@@ -226,7 +226,7 @@ def seal(kind: bytes, body: bytes) -> bytes:
 
 
 def seal_without_digest(kind: bytes, body: bytes) -> bytes:
-    """The same for data that a key seals."""
+    """As `seal`, for data that a key seals."""
     return MAGIC + kind + _NO_DIGEST + body
 
 
@@ -310,7 +310,7 @@ class Codec:
             raise _not_opened(sealed)
         body, digest = sealed[_HEAD:], sealed[3:_HEAD]
         if digest != _NO_DIGEST and digest != _digest_of(kind, body):
-            raise PayloadUndecodable("the digest does not fit: the payload is damaged")
+            raise PayloadUndecodable("the digest does not match: the payload is damaged")
         return kind, body
 
     def open_definition(self, data: bytes) -> TaskRecord:

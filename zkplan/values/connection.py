@@ -37,7 +37,7 @@ DEFAULT_ROOT = Settings.root
 
 
 class Connection:
-    """What plans, tasks and the views of `inspection` share: the connection of one client."""
+    """The connection of one client, which its plans, tasks and views share."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Connection:
         store: Store | None = None,
         serializer: Serializer = "pickle",
     ) -> None:
-        """With `keys` all content of plans is sealed with the first one, and opened with any.
+        """The first of the `keys` seals all content of plans, and any of them opens it.
 
         `hosts` is the address for other programs, or empty if it is that of `transport`.
         """
@@ -64,7 +64,7 @@ class Connection:
         self.codec = Codec(serializer, has_keys=bool(keys))
         #: The values of plans; large ones are in the store, if one is given.
         self.values = Values(transport, self.codec, store)
-        #: Deletes what done plans leave in the store, and moves histories there.
+        #: Deletes the blobs that done plans leave in the store, and moves histories there.
         self.sweeper = Sweeper(transport, self.values, self.recorder.again)
         self.authors = LivingAuthors(transport)
         #: The keys for exported plans. An embedded server's own secret is never used for them.
@@ -72,7 +72,7 @@ class Connection:
         #: The profile in printed commands, and the settings that it sets.
         self.profile = ""
         self.by_profile: frozenset[str] = frozenset()
-        #: Whether the server is in memory, or the workers are in this process: plans end with it.
+        #: Whether plans end with this process, which has the server in memory or the workers.
         self.ends_with_process = False
         #: Warnings about the budget that this client has logged.
         self._warned: set[str] = set()
@@ -82,7 +82,7 @@ class Connection:
         return self.paths.root
 
     def command(self, words: str) -> str:
-        """That `zkplan` command, ready to type, with the options that reach this client's plans.
+        """The `zkplan` command with these `words` and the options that reach this client's plans.
 
         Every tree numbers its plans from the same number, so without these options a printed
         command could reach another plan. Options that a bare command would use are left out.
@@ -118,17 +118,17 @@ def _checked_root(root: str) -> str:
     return "/" + "/".join(parts)
 
 
-# ---- Run many steps that only read side by side: each round of them is one batch of reads.
+# ---- Run many read-only steps side by side: each round of their requests is one batch of reads.
 
 
 T = TypeVar("T")
 
 
 def together(steps: Sequence[Step[T]]) -> Step[list[T | ZkplanError]]:
-    """What each of these steps returns, or the error that it raises.
+    """The result of each of these steps, or the error that it raises.
 
-    The steps may only read small znodes. For them a znode is missing if an access list hides it, so
-    that one plan does not hide all others.
+    The steps may only read small znodes. A znode that an access list hides is missing for them, so
+    that one hidden plan does not hide all others.
     """
     results: list[Any] = [None] * len(steps)
     asked: dict[int, Request] = {}
@@ -167,13 +167,13 @@ def _reads(request: Request) -> Sequence[ReadData | ReadChildren]:
         return request.reads
     if isinstance(request, ReadData | ReadChildren):
         return (request,)
-    raise TypeError(f"a step that only reads has asked for {type(request).__name__}")
+    raise TypeError(f"a read-only step has sent a {type(request).__name__}")
 
 
-# ---- Who did something, in a history, if it was no worker.
+# ---- Name who acts, for the events of a history, where it is not a worker.
 
 
-#: The maximum of characters in each event.
+#: The maximum of characters of this name, which each event holds.
 CHARS_MAX = 80
 #: For whom this thread or coroutine acts; empty for the process itself. The service sets it.
 acting: ContextVar[str] = ContextVar("zkplan_acting", default="")
@@ -195,8 +195,8 @@ class LivingAuthors:
     """Holds the marks of the plans that one client defines, and deletes each with its handle.
 
     The garbage collector may drop a handle at any point of any thread, which may hold any lock. So
-    that only notes the mark. A thread, which runs while there are marks, deletes it. At the end of
-    the session, ZooKeeper deletes them.
+    the finalizer only notes the mark, and a thread, which runs while there are marks, deletes it.
+    At the end of the session, ZooKeeper deletes the rest.
     """
 
     #: For how long an author without a session, such as one of a service, counts as living after
@@ -214,7 +214,7 @@ class LivingAuthors:
     def create(
         self, paths: Paths, record: PlanRecord, replaces: bool, tell: Callable[[str], None]
     ) -> tuple[str, bool]:
-        """Run `create_keyed`. Raises as that."""
+        """Run `create_keyed`, and raise as it does."""
         self.release()
         marks: list[str] = []
         step = create_keyed(
@@ -246,7 +246,7 @@ class LivingAuthors:
                 threading.Thread(target=self._run, name="zkplan-authors", daemon=True).start()
 
     def let_go(self, plan_path: str, uid: str) -> None:
-        """Forget the mark of a plan, which is gone because the plan is defined."""
+        """Forget the mark of a plan that is defined, and so has no mark any more."""
         with self._lock:
             held = self._handles.pop(author_mark(plan_path, uid), None)
         if held is not None and held.detach():
@@ -258,7 +258,7 @@ class LivingAuthors:
             self._transport.submit(Multi([Delete(mark)]), lambda answer, error: None)
 
     def release(self) -> None:
-        """Delete the marks of dropped handles. Later requests of this client find them gone."""
+        """Delete the marks of dropped handles. Later requests of this client do not find them."""
         with self._lock:
             while self._dropped:
                 mark = self._dropped.popleft()

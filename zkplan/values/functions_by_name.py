@@ -20,7 +20,7 @@ NAME_BYTES_MAX = 1000
 EACH = b"[]"
 #: The module in which a task of `Plan.map` finds the function that calls another for each item.
 _EACH_MODULE = "zkplan.author.task_specs"
-#: Allows all commands of `zkplan.shell`. Such a task names the function behind it.
+#: Allows all commands of `zkplan.shell`, whose tasks name the function `_RUN_COMMAND`.
 SHELL = "zkplan:shell"
 _RUN_COMMAND = "zkplan.runtime.shell:run_command"
 
@@ -44,7 +44,7 @@ class AllowList:
         self._patterns = [_entry(text) for text in self.entries]
         if not self._patterns and not may_be_empty:
             raise ZkplanError(
-                "with serializer json only functions that are allowed run: say which, such as "
+                "with serializer json only allowed functions run: say which, such as "
                 "--allow 'mypkg.tasks:*' (allow=['mypkg.tasks:*'] of Worker), or --kinds MODULE"
             )
 
@@ -70,20 +70,20 @@ def _entry(text: str) -> tuple[str, str]:
     module, colon, pattern = text.partition(":")
     if not (colon and pattern and all(part.isidentifier() for part in module.split("."))):
         raise ZkplanError(
-            f"an allowed function is MODULE:PATTERN, such as 'mypkg.tasks:*', not {text!r:.100}"
+            f"an allowed function must be MODULE:PATTERN, like 'mypkg.tasks:*', not {text!r:.100}"
         )
     return module, pattern
 
 
 def why_unfit(name: Name) -> str:
-    """Why nobody may run a function of that name; empty if it may be allowed."""
+    """Why no worker may run a function of that name; empty if the function may be allowed."""
     if not all(part.isidentifier() for part in name.module.split(".")):
-        return "its module is no name of a module"
+        return "the name of its module is not valid"
     for part in name.qualname.split("."):
         if not part.isidentifier():
             return "it is a lambda, or is defined inside a function"
         if part.startswith("_"):
-            return f"{part} is private: what begins with an underscore is never run by name"
+            return f"{part} is private: a name that begins with an underscore is never run"
     return ""
 
 
@@ -104,7 +104,7 @@ def dump_name(function: Any, each: bool = False) -> bytes:
     except (KeyError, FunctionNotAllowed, PayloadUndecodable):
         is_found = False
     if not is_found:
-        raise ValueError(f"it is not what {name} leads to: {todo}")
+        raise ValueError(f"{name} names another object, or none: {todo}")
     dumped = JSON + str(name).encode() + (EACH if each else b"")
     if len(dumped) > NAME_BYTES_MAX:
         raise ValueError(f"its name has more than {NAME_BYTES_MAX} bytes")
@@ -152,7 +152,7 @@ def load_by_name(blob: bytes, allowed: AllowList | None = None) -> Callable[...,
 
 
 def _walk(name: Name, module: Any) -> Callable[..., Any]:
-    """What the name leads to in its module, only through classes of that module.
+    """The function that the name leads to in its module, only through classes of that module.
 
     `tasks:os.system` leads out of `tasks`: a module does not own what it imports.
     """

@@ -1,8 +1,8 @@
 """Seal every request on its way to ZooKeeper, and open every answer.
 
-Steps know nothing of keys. What a step writes is sealed for the path that it writes to. What it
-reads was sealed for the path that it reads from, or is an `Unproven`. This covers each feature that
-keeps records below a plan or the root (see `sealed_places`).
+Steps know nothing of keys. The data that a step writes are sealed for their path. The data that it
+reads were sealed for their path, or are an `Unproven`. This covers each feature that keeps records
+below a plan or the root (see `sealed_places`).
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ from .sealed_places import (
 logger = get_logger("zkplan.protection")
 _checked: ContextVar[str] = ContextVar("zkplan_checked_plan", default="")
 T = TypeVar("T")
-#: How many plans are remembered, and how many refusals that were logged.
+#: How many plans are remembered, and how many logged refusals.
 KNOWN_MAX = 10_000
 #: Makes a named tuple in two thirds of the time of its `_make`.
 _new = tuple.__new__
 
 
 class _Gone(Exception):
-    """The plan, or the root, of what was read is gone: its place is unknown."""
+    """The plan or the root of a znode that was read is gone, so the place is unknown."""
 
 
 class Guard:
@@ -131,8 +131,8 @@ class Guard:
 
     # ---- out
 
-    # Most operations and answers need only what is known already. Those read nothing and use no
-    # generator, which would cost them as much as the proof itself.
+    # For most operations and answers all facts are known already. They then take a path without
+    # reads and without a generator, which would cost as much as the proof itself.
 
     def _sealed(self, request: Multi) -> Step[tuple[Multi, list[Create]]]:
         """The transaction to send, and the states of plans in it that `_start` has to write."""
@@ -218,17 +218,17 @@ class Guard:
         plan, rest, kind = place
         if kind.ordered and isinstance(op, SetData):
             if op.version < 0:
-                raise InvariantViolated(f"{path} is written without the version that it had")
+                raise InvariantViolated(f"{path} is written without its current version")
             if path not in self._states:
                 node = yield ReadData(path)
                 self._note(self._states, path, node.czxid if node is not None else 0)
             rest += f"@{self._states[path]:x}.{op.version + 1}"
         is_born = bool(plan) and plan == born and isinstance(op, Create)
         if kind.starts and isinstance(op, Create) and not is_born:
-            # Its CZXID is unknown yet. So this version lets nothing run, and the real state
-            # follows. The state of a schedule's plan is made with its plan and runs at once,
-            # because nobody would go on if its maker died in between: it counts only with the CZXID
-            # of its plan.
+            # Its CZXID is not known yet. So this version lets nothing run, and `_start` writes the
+            # real state. The `ready` of a schedule's plan is made with the plan and lets it run at
+            # once, because nobody would go on if its maker died in between: it is valid only with
+            # the CZXID of its plan.
             data = starting_control(data)
         begins = with_plan(plan) if is_born else (yield from self._life(plan)).prefix
         ring = yield from self._rings()
@@ -244,7 +244,7 @@ class Guard:
         return place if n is None else of_death(place, n)
 
     def _life(self, plan: str) -> Step[Life]:
-        """The life of the plan, or of no plan. Its CZXID is 0 if the plan does not exist."""
+        """The life of the plan, with CZXID 0 if there is no such plan; NO_PLAN for no name."""
         if not plan:
             return NO_PLAN
         return self._lives.get(plan) or (yield from self._learn(plan))
@@ -259,7 +259,7 @@ class Guard:
     def _rings(self) -> Step[Ring]:
         ring = self._ring
         if ring is None:
-            # The uid of a root is in no znode: the server assigns it, so nobody can choose it.
+            # The uid of a root is made of numbers that the server assigns: nobody can choose it.
             root = yield ReadData(self._places.root)
             ring = Ring(self._keys, b"%x.%x" % ((root.czxid, root.created_ms) if root else (0, 0)))
             if root is not None:
@@ -274,7 +274,7 @@ class Guard:
     # ---- in
 
     def _opened(self, request: Any, answer: Any) -> Step[Any]:
-        """Open the answer to a read. For a list of states that a transaction began, write them."""
+        """Open the answer to a read. If `request` is a list of begun states, write these."""
         kind = type(request)
         if kind is ReadData and answer is not None:
             now = self._open_now(request.path, answer)
@@ -299,7 +299,7 @@ class Guard:
         return answer
 
     def _open_now(self, path: str, node: Node) -> Node | None:
-        """Open a znode. None if that needs a read or a log line first, or its place is rare."""
+        """Open a znode. None if `_open` has to: for a read, a log line, or a rare place."""
         places, data = self._places, node.data
         # A gate may wait for any path, so this checks the root and the plan, too.
         if path[places.group_at] == TASK and path.startswith(places.plans):
@@ -352,7 +352,7 @@ class Guard:
     def _open(self, path: str, node: Node, near: dict[str, Node | None]) -> Step[Node | None]:
         """The znode with its opened data, or with an `Unproven`; None if its plan is gone.
 
-        `near` has znodes that were read in the same request, or after it. This adds states.
+        `near` has znodes that were read in the same request, or after it. This adds each `ready`.
         """
         try:
             opened = yield from self._checked(path, node, near)
@@ -371,7 +371,7 @@ class Guard:
             self._note(self._states, path, node.czxid)
         if not (node.data or kind.needed) or (kind.introduces and not node.version):
             return node
-        if not plan and kind is RECORD:  # reading a plan means this very one
+        if not plan and kind is RECORD:  # a read of the record means this very plan
             self._note(self._lives, rest, Life.of(rest, node.czxid))
         try:
             data: bytes = yield from self._proven(place, path, node, near)
@@ -396,7 +396,7 @@ class Guard:
     def _proven(
         self, place: SealedPlace, path: str, node: Node, near: dict[str, Node | None]
     ) -> Step[bytes]:
-        """What was sealed there and not withdrawn. Raises as `Ring.open`."""
+        """The data that were sealed for this znode and not withdrawn. Raises as `Ring.open`."""
         plan, _, kind = place
         if kind is OUTCOME:
             at = letter_path(self._places.root, place)
@@ -456,8 +456,8 @@ class Guard:
         """Write the state that a `ready` was made for, now that its CZXID is known.
 
         Somebody may delete a `ready` and make it again with its first version. So the first version
-        lets nothing run, and a state that does is sealed for this very znode and the next version.
-        If the maker dies in between, the next call that marks the plan ready goes on.
+        lets nothing run, and a state that lets tasks run is sealed for this very znode and the next
+        version. If the maker dies in between, the next call that marks the plan ready goes on.
         """
         place = self._places.of(op.path)
         if place is None or not place[2].starts or control_from_bytes(op.data) != "running":

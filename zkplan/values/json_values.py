@@ -110,7 +110,7 @@ def load_call_json(blob: bytes | memoryview, values: Sequence[Any]) -> Any:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Type and arguments of a built-in exception; empty if they do not make it again."""
+    """The type and arguments of a built-in exception; empty if it cannot be made from them."""
     name, args = type(error).__name__, list(error.args)
     if _ERRORS.get(name) is not type(error):
         return b""
@@ -185,7 +185,7 @@ def _places(value: Any, position_of: Callable[[Any], int | None] | None) -> list
                     place = shown_place(holder.place()[1:])
                     raise NotJson(
                         f"{f'at {place}: ' if place else ''}the keys of a dict must be texts, "
-                        f"unlike {kind_of(key)}"
+                        f"not {kind_of(key)}"
                     )
                 look(holder, key, each)
         else:
@@ -202,9 +202,7 @@ def _why_not(value: Any) -> str:
             return ""
         return "a whole number of more than 4,200 digits: give it as a text"
     if kind is float:
-        return (
-            "" if math.isfinite(value) else f"{value!r} is no number in JSON: give None or a text"
-        )
+        return "" if math.isfinite(value) else f"JSON has no {value!r}: give None or a text"
     instead = _INSTEAD.get(kind, "give None, bool, int, float, str, list or dict")
     return f"{kind_of(value)} does not travel as JSON: {instead}"
 
@@ -220,4 +218,4 @@ def _null_for_a_task(_: Any) -> None:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -71,7 +71,7 @@ class Key:
 def new_key(identity: str, kind: str = SECRET) -> Key:
     """A random key. Raises InvalidSettings for an invalid identity or kind."""
     if kind not in (SECRET, AES, SIGNING):
-        raise InvalidSettings(f"a key is of the kind {SECRET}, {AES} or {SIGNING}, not {kind!r}")
+        raise InvalidSettings(f"a key must be of kind {SECRET}, {AES} or {SIGNING}, not {kind!r}")
     return _key(identity, kind, secrets.token_bytes(_KEY_BYTES).hex(), "the key")
 
 
@@ -95,7 +95,7 @@ def parse_keys(text: str, origin: str) -> list[Key]:
             continue
         where = f"{origin}, line {number}"
         if len(parts) > 3:
-            raise InvalidSettings(f"{where}: a key is ID:KEY or ID:KIND:KEY: {_HOW}")
+            raise InvalidSettings(f"{where}: a key must be ID:KEY or ID:KIND:KEY: {_HOW}")
         identity = parts[0] if len(parts) > 1 else "-"
         kind = parts[1] if len(parts) == 3 else SECRET
         found.append(_key(identity, kind, parts[-1], where))
@@ -144,10 +144,10 @@ def keys_of(settings: Settings) -> list[Key]:
 def _key(identity: str, kind: str, text: str, where: str) -> Key:
     if not _ID.fullmatch(identity):
         raise InvalidSettings(
-            f"{where}: the ID of a key has up to 40 letters, digits, dots, dashes, underscores"
+            f"{where}: the ID of a key must be 1 to 40 letters, digits, dots, dashes, underscores"
         )
     if kind not in KINDS:
-        raise InvalidSettings(f"{where}: the kind of a key is one of {', '.join(KINDS)}")
+        raise InvalidSettings(f"{where}: the kind of a key must be one of {', '.join(KINDS)}")
     try:
         material = bytes.fromhex(text)
     except ValueError:
@@ -155,8 +155,8 @@ def _key(identity: str, kind: str, text: str, where: str) -> Key:
     most = _KEY_BYTES_MAX if kind == SECRET else _KEY_BYTES
     if not _KEY_BYTES <= len(material) <= most or len(set(material)) < _DIFFERENT_MIN:
         raise InvalidSettings(
-            f"{where}: a key is {_KEY_BYTES} random bytes as {2 * _KEY_BYTES} hexadecimal digits; "
-            f"a reader of the tree could guess a weaker one: {_HOW}"
+            f"{where}: a key must be {_KEY_BYTES} random bytes as {2 * _KEY_BYTES} hexadecimal "
+            f"digits; a reader of the tree could guess a weaker one: {_HOW}"
         )
     return Key(identity, kind, material)
 
@@ -184,8 +184,8 @@ class Seal(Protocol):
     def seal(self, place: bytes, body: bytes) -> bytes: ...
 
     def open(self, place: bytes, sealed: bytes, at: int) -> bytes | None:
-        """The body of what is sealed from `at`, behind the tag; None if it was not sealed with this
-        key, or not for this place."""
+        """The body in `sealed`, whose proof begins at `at`, after the tag; None if the body was not
+        sealed with this key for this place."""
 
 
 class _Hash:
@@ -215,7 +215,7 @@ class Ring:
 
     def __init__(self, keys: Sequence[Key], uid: bytes) -> None:
         made = [(key.tag, _seal_of(key, uid)) for key in keys]
-        #: By the head of what it seals: its kind and its tag.
+        #: By the head of sealed data: the kind and the tag.
         self._seals = {MAGIC + seal.kind + tag: seal for tag, seal in made}
         self._tags = {tag for tag, _ in made}
         self._head = next(iter(self._seals))
@@ -289,5 +289,5 @@ def without_proof(sealed: bytes) -> bytes:
     proofs = {_Hash.kind: _PROOF, b"S": 64}
     proof = proofs.get(sealed[len(MAGIC) : len(MAGIC) + 1])
     if proof is None:
-        raise PayloadUndecodable("it is encrypted with a key that is not known here")
+        raise PayloadUndecodable("it is encrypted, so it cannot be read without its key")
     return sealed[_HEAD + proof :]

@@ -1,4 +1,4 @@
-"""Pickle by value with dill what workers cannot import, and explain what cannot be pickled."""
+"""Pickle objects that workers cannot import by value with dill, and explain refusals."""
 
 from __future__ import annotations
 
@@ -68,21 +68,21 @@ dill.detect.nestedglobals = global_names
 _FILES = frozenset(
     (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 )
-#: Each process has its own of these.
+#: The names of files that each process has for itself.
 _STREAMS = ("<stdin>", "<stdout>", "<stderr>")
 
 _dill_lock = threading.Lock()
 
 
 def is_importable_module(obj: Any) -> bool:
-    """Whether it is a module that an import finds."""
+    """Whether `obj` is a module that an import finds."""
     if type(obj) is not ModuleType or obj.__name__ == "__main__":
         return False
     return sys.modules.get(obj.__name__) is obj
 
 
 class _DillPickler(dill.Pickler):  # type: ignore[misc]
-    """dill, which replaces tasks."""
+    """dill's pickler, which also replaces tasks."""
 
     def __init__(self, file: io.BytesIO, reduce_task: ReduceTask | None) -> None:
         # recurse: pickle only the globals that a function uses, not the author's whole `__main__`.
@@ -94,7 +94,7 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
         if getattr(obj, "__module__", None) == "__main__":
             name = name or getattr(obj, "__qualname__", type(obj).__qualname__)
             raise pickle.PicklingError(
-                f"{name} of __main__ goes by its name, which workers do not find in their own "
+                f"{name} of __main__ is pickled by name, which workers do not find in their own "
                 "__main__: move it into a module that they import"
             )
         super().save_global(obj, name)
@@ -107,13 +107,13 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
             return _reduce_buffer(obj)
         if type(obj) in _FILES and not obj.closed and getattr(obj, "name", "") not in _STREAMS:
             # dill would open it again in the worker, where mode `w` would empty it.
-            raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
+            raise TypeError(f"{obj!r} is open here only: pass its path and open it in the function")
         task = self.reduce_task(obj) if self.reduce_task is not None else None
         return reduce_by_value(obj) if task is None else task
 
 
 def _reduce_buffer(buffer: pickle.PickleBuffer) -> Any:
-    """As bytes: after an empty bytearray as a buffer, Python's pickler reuses it for each b""."""
+    """Pickle the bytes: else Python's pickler reuses an empty bytearray buffer for each b""."""
     with buffer.raw() as view:
         return bytes if view.readonly else bytearray, (bytes(view),)
 
@@ -138,8 +138,8 @@ def dump_by_value(value: Any, prefix: bytes, reduce_task: ReduceTask | None = No
 def _functions_that_call_each_other() -> Iterator[None]:
     """Prevent endless recursion of dill for two functions by value that call each other.
 
-    Within the block it stops at a function that is in progress. All other results stay the same, so
-    other threads that use dill meanwhile are not disturbed.
+    Within the block, dill stops at a function that is in progress. All other results stay the same,
+    so other threads that use dill meanwhile are not disturbed.
     """
     busy = threading.local()
 
@@ -162,7 +162,7 @@ def _functions_that_call_each_other() -> Iterator[None]:
             dill.detect.globalvars = original
 
 
-# ---- Pickle arrays that repeat their data without a copy as what they repeat.
+# ---- Pickle an array that repeats data without copying it as the data that it repeats.
 
 
 def reduce_repeating(obj: Any) -> Any:
@@ -230,8 +230,8 @@ def _travels(value: Any, reduce_task: ReduceTask | None) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts that are pickled with a function, a class or an object by value. Their names are
-    code, so they are no secrets."""
+    """The parts that are pickled with a function, a class or an object by value. Their names come
+    from code, so they are not secret."""
     match value:
         case functools.partial():
             yield _name_of(value.func), value.func

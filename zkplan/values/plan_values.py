@@ -1,6 +1,6 @@
 """Seal and open the values of plans, and put the large ones in the store.
 
-S10: the blob is durable before the transaction that refers to it is sent.
+Promise S10: a blob is durable before the transaction that refers to the blob is sent.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from .json_values import dump_call_json, dump_json
 from .pickle_by_value import not_serialisable
 from .store import Store
 
-#: The first byte of a value without a name that is no reference, as of nearly all arguments.
+#: The first bytes of values with no name and no reference, as nearly all arguments are.
 _AS_IT_IS = frozenset((b"P", b"C", b"D"))
-#: How long to wait for an answer of a store that may be unavailable.
+#: How long to wait for the answer of a store that may be unavailable.
 SIGN_S = 2.0
 #: For how many plans the folder is remembered.
 FOLDERS_MAX = 10_000
 #: How to give a store to a client.
 HOW_TO_GIVE = "(connect(store=...), --store or ZKPLAN_STORE)"
 NO_STORE = (
-    "its value lies in a store, and none is configured here: give the one of its author "
+    "its value lies in a store, and none is configured here: give the store of its author "
     f"{HOW_TO_GIVE}"
 )
 
@@ -92,7 +92,7 @@ class Values:
         return folder
 
     def known_folder_of(self, plan_path: str) -> str:
-        """The same; empty if there is no store, no such plan, or one of a newer zkplan."""
+        """As `folder_of`; empty without a store or such a plan, or for a plan of a newer zkplan."""
         try:
             return self.folder_of(plan_path) if self.store is not None else ""
         except (PlanNotFound, PayloadUndecodable):
@@ -125,7 +125,7 @@ class Values:
     ) -> bytes:
         """The envelope of a value. `name` is that of its task, if the value will be kept.
 
-        Without a `key` nothing is written to the store: a value that belongs there returns b"".
+        Without a `key`, it writes nothing to the store: it returns b"" for a value for the store.
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
         if self.store is None:
@@ -179,7 +179,7 @@ class Values:
         return dump_call(args, kwargs, position_of) if buffers else body
 
     def function(self, plan_path: str, body: bytes) -> bytes:
-        """What a definition holds for a dumped function: itself, or a reference."""
+        """The bytes that stand for a dumped function in a definition: itself, or a reference."""
         store = self._store_for(body, [])
         if store is None:
             return body
@@ -216,7 +216,7 @@ class Values:
     # ---- open
 
     def load(self, plan_path: str, body: bytes, read: Read | None = None) -> Any:
-        """The value of an opened envelope. `read` returns its blob, if that is read elsewhere.
+        """The value of an opened envelope. `read` returns its blob, if the caller reads that.
 
         Raises PayloadUndecodable, StoredValueLost, StoreUnavailable, and what the user's own
         classes raise.

@@ -4,14 +4,14 @@ withdraws.
 A place is text without null bytes, after the uid of the root:
 
     plan-NUMBER                                 the record of a plan
-    plan-NUMBER@CZXID/…                         what lies in a plan: the path, with these exceptions
-    plan-NUMBER@CZXID/task-NUMBER/outcome       each argument with which that task ended; its number
-                                                is before the sealed part
-    plan-NUMBER@CZXID/…/arg-POSITION<NUMBER     one with which that task has not ended
+    plan-NUMBER@CZXID/…                         data in a plan: the path, with these exceptions
+    plan-NUMBER@CZXID/task-NUMBER/outcome       each argument that is the outcome of that task;
+                                                NUMBER is before the sealed part
+    plan-NUMBER@CZXID/…/arg-POSITION<NUMBER     an argument with which that task has not ended
     plan-NUMBER@CZXID/task-NUMBER/log           each `log-` of a task: the server numbers them
     plan-NUMBER@CZXID/history/seg               each segment of its history, likewise
-    plan-NUMBER@CZXID/results/TASK@N            a failure, which a retry withdraws: N is that of its
-                                                dead letter
+    plan-NUMBER@CZXID/results/TASK@N            a failure, which a retry withdraws; its dead letter
+                                                has the same N
     plan-NUMBER@CZXID/limit                     the size of a plan's own limit
     plan-NUMBER@CZXID/ready@CZXID.VERSION       the state of a plan; see `Kind.ordered`
     workers/ID@CZXID.VERSION                    orders to a worker: each version but the first
@@ -19,8 +19,8 @@ A place is text without null bytes, after the uid of the root:
                                                 next time of a schedule
     …                                           the path, for anything else below the root
 
-CZXID is that of the plan's znode: a plan that somebody makes again from a recording is another
-plan. It is `new` for znodes made by the transaction that makes the plan.
+CZXID is that of the plan's znode, because a plan that somebody makes again from a recording is
+another plan. Znodes made by the transaction that makes the plan have `new` in its place.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Kind(NamedTuple):
 
     `ordered`: the data change, and an older state must not come back. So they are sealed for the
     znode's own CZXID and for the version that the write makes. The first version, which may come
-    back, lets nothing run: it is empty, or paused. `starts`: the state that it is made for follows;
-    see `Guard._start`. `needed`: the data are never empty. `introduces`: the first version is the
-    registration of a worker, which is not sealed, because readers may have other keys, and which
-    nobody acts on; later versions are orders. `argument`: its place is that of the outcome, the
-    same in all tasks that get it; see `place_of_argument`. `undone`: a retry withdraws it, and then
-    it must not be put back.
+    back, lets nothing run: it is empty, or paused. `starts`: a second write sets the state that the
+    znode is made for; see `Guard._start`. `needed`: the data are never empty. `introduces`: the
+    first version is the registration of a worker, which is not sealed, because readers may have
+    other keys, and which no reader acts on; later versions are orders. `argument`: the place is
+    that of the outcome, the same in all tasks that get it; see `place_of_argument`. `undone`: a
+    retry withdraws the data, which must not be put back after it.
     """
 
     ordered: bool = False
@@ -138,8 +138,8 @@ class Places:
 def place_of_argument(rest: str, argument: bytes) -> bytes:
     """The place of an argument, below its plan; `rest` is its path there.
 
-    If its source has not ended with it, it is valid only at its own path, because that task may end
-    with another outcome. Raises PayloadRefused if it names no task.
+    If its source task has not ended with it, the argument is valid only at its own path, because
+    the task may end with another outcome. Raises PayloadRefused if the argument names no task.
     """
     number, mark = argument[:NUMBER_BYTES], argument[NUMBER_BYTES:HEAD_BYTES]
     if number.isdigit():
@@ -153,12 +153,12 @@ def place_of_argument(rest: str, argument: bytes) -> bytes:
 def _of_limit(inside: str, name: str) -> SealedPlace | None:
     if "/" in name:
         return None  # a permit
-    # That of a plan never changes.
+    # The limit of a plan never changes.
     return (name, "limit", RECORD) if parse_plan(name) else ("", inside, _SETTING)
 
 
 def _in_plan(plan: str, path: str) -> SealedPlace | None:
-    """What is no task of the plan. An empty path is the plan itself."""
+    """The place of a znode that is not of a task. An empty path is the plan itself."""
     if not path:
         return "", plan, RECORD
     first, _, last = path.partition("/")
@@ -176,11 +176,11 @@ def _in_plan(plan: str, path: str) -> SealedPlace | None:
     return plan, path, _OPTIONAL
 
 
-# ---- Which plan of a name is meant, and how its content is sealed and opened.
+# ---- Seal and open the content of a plan, and tell it from other plans of the same name.
 
 
 class Life(NamedTuple):
-    """Which plan of a name is meant: the CZXID of its znode, and the prefix of all places in it."""
+    """One of the plans that have had a name: the CZXID of its znode, the prefix of its places."""
 
     czxid: int
     prefix: bytes
@@ -190,13 +190,13 @@ class Life(NamedTuple):
         return cls(czxid, f"{plan}@{czxid:x}/".encode())
 
 
-#: For what is in no plan.
+#: For data in no plan.
 NO_PLAN = Life(0, b"")
 
 
 def with_plan(plan: str) -> bytes:
     """The prefix of places made by the transaction that makes their plan, whose CZXID is unknown
-    then. It is valid only if both have the same CZXID."""
+    then. It is valid only for znodes with the same CZXID as the plan."""
     return f"{plan}@new/".encode()
 
 
@@ -210,7 +210,7 @@ def seal_at(ring: Ring, begins: bytes, place: SealedPlace, data: bytes) -> bytes
 
 
 def seal_argument(ring: Ring, begins: bytes, rest: str, data: bytes) -> bytes:
-    """The number of its source is before the sealed part."""
+    """Seal an argument, with the number of its source before the sealed part."""
     head = data[:HEAD_BYTES]
     return head + ring.seal(begins + place_of_argument(rest, head), data[HEAD_BYTES:])
 
@@ -270,10 +270,10 @@ def of_death(place: SealedPlace, n: int) -> SealedPlace:
 
 
 def require_last_end(done: bytes, ready: bytes | None) -> None:
-    """Raises PayloadRefused if the state `ready` says that the plan was retried since the end
-    `done`, or does not say it was not. Raises as `require_proven`."""
+    """Raises PayloadRefused unless the state `ready` says that the plan was not retried since the
+    end `done`. Raises as `require_proven`."""
     if ready is None:
-        raise PayloadRefused("the state of its plan is gone, which says whether it was retried")
+        raise PayloadRefused("the state of its plan, which says whether it was retried, is gone")
     require_proven(ready)
     if is_starting(ready):  # anybody can make the first version anew
         raise PayloadRefused("the state of its plan does not say yet whether it was retried")
@@ -282,4 +282,4 @@ def require_last_end(done: bytes, ready: bytes | None) -> None:
     except PayloadUndecodable:
         then = 0
     if (share_from_bytes(ready).retried or 0) > then:
-        raise PayloadRefused("it is an earlier end, and the plan was retried since")
+        raise PayloadRefused("it is an earlier end: the plan was retried after it")

@@ -28,9 +28,9 @@ _ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}", re.ASCII)
 class Store:
     """Reads and writes blobs by name. Thread-safe.
 
-    A blob is written completely or not at all, and it is durable when `write` returns, as far as
-    the file system promises that. (The store of a server in memory ends with the server.) Blobs
-    never change: a name is only written again with the same bytes.
+    A blob is written completely or not at all, and is durable when `write` returns, if the file
+    system promises that. (The store of a server in memory ends with the server.) Blobs never
+    change: a second write of a name has the same bytes.
     """
 
     def __init__(self, url: str, inline_limit: int = INLINE_LIMIT) -> None:
@@ -94,26 +94,26 @@ class Store:
         except StoreUnavailable:
             raise
         except FileNotFoundError as error:
-            self._must_stand(f"{name} cannot be written")
+            self._require_folder(f"{name} cannot be written")
             if not self._is_local or os.path.isdir(os.path.dirname(path)):
                 raise self._unavailable(f"{name} cannot be written", error) from error
             raise StoreUnavailable(
                 f"{name} is not written to the store {self.url}: its folder {folder} was deleted "
-                "meanwhile, as the removal of a plan does"
+                "meanwhile, for example because its plan was removed"
             ) from error
         except Exception as error:
             raise self._unavailable(f"{name} cannot be written", error) from error
 
     def read(self, folder: str, name: str, of: str = "") -> Bytes:
         """Read a blob; `of` is the ID of the store that it was written to, if that is known. Raises
-        StoredValueLost if the blob is gone, StoreUnavailable if that is unknown, or if this is
-        another store."""
+        StoredValueLost if the blob is gone, StoreUnavailable if the store cannot tell, or is
+        another one than `of`."""
         path = self._path(folder, name)
         try:
             failpoints.reach("store.read")
             if not self._is_local:
-                # One request, while a file asks for its size first. And all readers of a file of
-                # `memory://` share one position.
+                # This is one request, while `open` asks for the size first. And all readers of a
+                # file of `memory://` share one position.
                 found: bytes = self._fs.cat_file(path)
                 return found
             with self._fs.open(path, "rb") as file:
@@ -138,7 +138,7 @@ class Store:
         # A worker may have put a history into another store than the author's.
         if all(key_of(each) == HISTORY != key_of(name) for each in names):
             return StoreUnavailable(
-                f"the store {self.url} has nothing of {folder}: its author uses another store, "
+                f"the store {self.url} holds nothing of {folder}: its author uses another store, "
                 "or the folder was deleted"
             )
         return StoredValueLost(f"{folder}/{name} is not in the store {self.url} any more")
@@ -172,18 +172,18 @@ class Store:
             self._fs.invalidate_cache()
             paths = self._fs.ls(self._path(folder), detail=False)
         except FileNotFoundError:
-            self._must_stand(f"{folder} cannot be listed")
+            self._require_folder(f"{folder} cannot be listed")
             return []
         except Exception as error:
             raise self._unavailable(f"{folder} cannot be listed", error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def look(self, folder: str) -> None:
-        """Raise StoreUnavailable if it cannot be used now. Costs the same for any folder."""
+        """Raise StoreUnavailable if the store cannot be used now. Costs the same for any folder."""
         try:
             self._fs.info(self._path(folder))
         except FileNotFoundError:
-            self._must_stand(f"{folder} cannot be found")
+            self._require_folder(f"{folder} cannot be found")
         except Exception as error:
             raise self._unavailable(f"{folder} cannot be found", error) from error
 
@@ -202,7 +202,7 @@ class Store:
         try:
             self._fs.rm(self._path(folder), recursive=True)
         except FileNotFoundError:
-            self._must_stand(f"{folder} cannot be deleted")
+            self._require_folder(f"{folder} cannot be deleted")
         except Exception as error:
             raise self._unavailable(f"{folder} cannot be deleted", error) from error
 
@@ -210,11 +210,11 @@ class Store:
         return "/".join(part for part in (self._root.rstrip("/"), folder, name) if part)
 
     def _write_file(self, path: str, chunks: Iterable[Bytes]) -> None:
-        """Make it complete with a rename and durable with two fsync, before a reference follows."""
+        """Write a file, complete by a rename and durable by two fsync, before its reference."""
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
             # A new folder would hide the values that come back with the old one.
-            self._must_stand(f"{os.path.basename(path)} cannot be written")
+            self._require_folder(f"{os.path.basename(path)} cannot be written")
             os.makedirs(self._root, mode=0o700, exist_ok=True)
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._was_there = True
@@ -240,7 +240,7 @@ class Store:
         failpoints.reach("store.written")
 
     def _write_object(self, path: str, chunks: Iterable[Bytes]) -> None:
-        """An object exists when its file is closed, so an incomplete one must not be closed."""
+        """Write an object. It exists once its file is closed, so never close an incomplete one."""
         from fsspec.spec import AbstractBufferedFile
 
         file = self._fs.open(path, "wb")
@@ -256,7 +256,7 @@ class Store:
             raise
         file.close()
 
-    def _must_stand(self, what: str) -> None:
+    def _require_folder(self, what: str) -> None:
         """Raise StoreUnavailable if this process has seen the folder of the store, and it is gone
         or has lost its ID: it may be the empty folder of a mount point."""
         seen = self._path(IDS, self._id) if self._id else self._root

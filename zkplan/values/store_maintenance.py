@@ -37,8 +37,8 @@ NO_STORE = f"and none is configured here: give the one of its workers {HOW_TO_GI
 
 
 class Part(NamedTuple):
-    """One part: the data of a merged znode, the number of its events, and the cut that the znode of
-    the history had before."""
+    """A part of a history: the data of a merged znode, the number of its events, and the cut that
+    the znode of the history had before."""
 
     span: Span
     data: bytes
@@ -69,10 +69,10 @@ def part_of(found: Oldest) -> tuple[Reference, bytes]:
 
 
 def parse_part(name: str) -> Reference:
-    """Raises PayloadUndecodable for what is no name of a part."""
+    """Raises PayloadUndecodable if `name` is not the name of a part."""
     found = STORED_PART.fullmatch(name)
     if found is None:
-        raise PayloadUndecodable(f"{name!r:.100} is no part of a history")
+        raise PayloadUndecodable(f"{name!r:.100} is not a part of a history")
     return Reference(found[1], bytes.fromhex(found[5]), int(found[4]))
 
 
@@ -91,7 +91,7 @@ def part_from_bytes(name: str, blob: Bytes) -> Part:
         ):
             raise ValueError("no part")
     except (ValueError, TypeError, LookupError) as error:
-        raise PayloadUndecodable(f"it is no part of a history: {error}") from None
+        raise PayloadUndecodable(f"it is not a part of a history: {error}") from None
     span = Span(int(found[2]), int(found[3]), name.replace(HISTORY, "merged", 1))
     return Part(span, data[end:], value["events"], before)
 
@@ -108,7 +108,7 @@ def chain(cut: Cut, read: Callable[[Reference], Bytes], after: int = -1) -> Earl
         try:
             reference = parse_part(now.stored)
             if (size := size + reference.length) > READ_BYTES_MAX:
-                why = f"no more than {READ_BYTES_MAX // 1024**2} MiB of a history are read there"
+                why = f"no more than {READ_BYTES_MAX // 1024**2} MiB of a history are read"
                 break
             part = part_from_bytes(now.stored, read(reference))
         except (StoredValueLost, StoreUnavailable) as error:
@@ -131,18 +131,17 @@ def _last(name: str) -> int:
 
 
 def earlier(values: Values, plan_path: str, cut: Cut, after: int = -1) -> Earlier:
-    """What the store has, above number `after`, of the history of a plan whose znode holds
-    `cut`."""
+    """The parts in the store with numbers above `after`; `cut` is that of the history's znode."""
     if _last(cut.stored) <= after:
         return Earlier([], cut)
     if values.store is None:
         events = count(cut.kept, "event")
-        return Earlier([], cut, f"{events} of them lie in a store, {NO_STORE}")
+        return Earlier([], cut, f"{events} of these lie in a store, {NO_STORE}")
     try:
         found = chain(cut, lambda reference: values.blob(plan_path, reference), after)
     except PlanNotFound as error:
         return Earlier([], cut, str(error))
-    where = f"{count(found.cut.kept, 'event')} of them lie in the store {values.store.url}: "
+    where = f"{count(found.cut.kept, 'event')} of these lie in the store {values.store.url}: "
     return found._replace(why=where + found.why) if found.why else found
 
 
@@ -169,8 +168,8 @@ def keep_oldest(transport: Transport, values: Values, plan_path: str) -> int:
     return moved
 
 
-# ---- Delete what a plan does not need when it is done, and the rest when it is removed. A thread
-# does this, and moves histories.
+# ---- Delete the blobs that a plan does not need once it is done, and the rest when it is removed.
+# A thread does this, and moves histories.
 
 
 #: How long the end of a client waits for its sweeps.
@@ -192,7 +191,7 @@ def remove(
     try:
         removed: int | None = transport.run(remove_plan.remove(plan_path, end))
     except PlanNotFound:
-        # If the folder is known, an earlier removal here had no answer.
+        # If the folder is known, an earlier removal by this client got no answer.
         _delete_folder(values, plan_path, folder)
         raise
     if removed is not None:
@@ -237,11 +236,11 @@ def swept(names: Sequence[str], kept: Collection[str]) -> list[str]:
 
 
 class Sweeper:
-    """Deletes what done plans have left in the store, and moves histories there that are too long,
-    on a thread of its own, one plan at a time.
+    """Deletes the blobs that done plans have left in the store, and moves histories that are too
+    long there, on a thread of its own, one plan at a time.
 
-    Errors are only logged: `zkplan plan check` finds what is left, and `zkplan plan rm` deletes it.
-    `again` gets the plan whose history could not be moved.
+    Errors are only logged: `zkplan plan check` finds blobs that are left, `zkplan plan rm` deletes
+    them. `again` gets the plan whose history could not be moved.
     """
 
     def __init__(

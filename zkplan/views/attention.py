@@ -30,7 +30,7 @@ class Late(NamedTuple):
     """Something that should have happened. `code` is one word for programs, `text` one sentence.
 
     `by` is how many seconds ago it was due: negative if it will be late at the present rate, None
-    if that is unknown.
+    if the time is unknown.
     """
 
     code: str
@@ -47,7 +47,7 @@ def late_things(
     schedules: Sequence[Schedule],
     unreadable: int = 0,
 ) -> list[Late]:
-    """What is late at `now`, by the clock here; times in the tree are those of the server.
+    """What is late at `now`, by the clock of this machine; times in the tree are of the server.
 
     `unreadable` is how many active plans this client may not read.
     """
@@ -128,19 +128,19 @@ def failed_plans(now: float, numbers: Sequence[str], shown: Sequence[PlanStatus]
 # ---- Plans that nobody attends to: their author is gone, or no worker can decode their tasks.
 
 
-#: The codes of these.
+#: The `Late.code` of these plans.
 UNATTENDED = ("left", "not_decoded")
 #: Seconds without an add after which a plan without a key counts as left by its author. Such a plan
 #: has no mark of its author.
 IDLE_S = 3600.0
-#: The most plans of which one look reads whether they are marked ready, the newest ones.
+#: The most plans that one look checks for the ready mark, the newest ones.
 LOOKED_MAX = 2000
-#: The most plans of which one look finds out why nobody takes their tasks.
+#: The most plans for which one look finds out why no worker takes their tasks.
 ASKED_MAX = 20
 
 
 class _Half(NamedTuple):
-    """A plan that is not marked ready; `mark` is that of its author, if it stands."""
+    """A plan that is not marked ready; `mark` is the mark of its author, if it exists."""
 
     number: str
     record: PlanRecord
@@ -151,9 +151,9 @@ class _Half(NamedTuple):
 def left_by_authors(
     client: Connection, now: float, plans: Sequence[str], known: set[str]
 ) -> list[Late]:
-    """Those of `plans`, by their numbers, that are not marked ready and whose author is gone.
+    """The `plans`, given by number, that are not marked ready and whose author is gone.
 
-    The others are added to `known`, and not read again. `now` is as for `late_things`.
+    Plans marked ready are added to `known`, and not read again. `now` is as for `late_things`.
     """
     new = [number for number in plans if number not in known][-LOOKED_MAX:]
     halves = client.transport.run(_halves(client.paths, new, known))
@@ -195,7 +195,7 @@ def _left(half: _Half, now: float) -> Late | None:
 
 
 def not_decoded(client: Connection, plans: Sequence[PlanNow]) -> list[Late]:
-    """Those of `plans` that stand still because no worker can decode their first tasks."""
+    """The `plans` that make no progress because no worker can decode their first tasks."""
     still = (
         plan
         for plan in plans

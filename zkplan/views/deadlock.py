@@ -45,7 +45,7 @@ LOOKED_AT = 5
 
 
 def may_stand(status: PlanStatus) -> bool:
-    """Whether perhaps nothing of the plan can run, so that a proof is worth its reads."""
+    """Whether it may be that no task of the plan can run, so that a proof is worth its reads."""
     return status.state == "running" and not status.runnable and status.tasks > 0
 
 
@@ -117,10 +117,10 @@ def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
     Raises ZooKeeperError if this client may not read a znode that may hold a task of the plan.
 
     The proof holds if the status of the plan is the same before and after it, for then no task was
-    committed. If two reads of the queues show the same last changes, no task entered or left one
-    between them. So a task that was claimed all the time is seen on its claims node. A task that
-    was published as a claim, as a pending record demanded, is seen when the claims nodes are read
-    again. A task that was delayed or died meanwhile is seen in its new place, because that is read
+    committed. If two reads of the queues show the same last changes, no task entered or left a
+    queue between them. So a task that was claimed all the time is seen on its claims node. A task
+    that was published as a claim, as a pending record demanded, is seen when the claims nodes are
+    read again. A task that was delayed or died meanwhile is seen in its new place, which is read
     last.
     """
     first = yield from read_queues(plan_path)
@@ -258,14 +258,14 @@ def failed(client: Connection, plan_path: str, message: str) -> PlanFailed:
 # ---- List the dead tasks of a plan.
 
 
-#: How the error begins of a task that failed because one that it depends on did.
+#: The beginning of the error of a task that failed because a task that it depends on failed.
 UPSTREAM = "UpstreamFailed"
 #: The most dead letters that are read to find some whose tasks failed by themselves.
 LETTERS_LOOKED_AT = 1000
 
 
 def dead_letters(transport: Transport, plan_path: str) -> Iterator[tuple[str, Dead]]:
-    """See Plan.dead. Raises PlanNotFound at once, and reads the letters as it goes on."""
+    """See Plan.dead. Raises PlanNotFound at once. Reads the letters during the iteration."""
     names = transport.run(index_names(plan_path, "dead"))
     chunks = (names[at : at + READS_PER_REQUEST] for at in range(0, len(names), READS_PER_REQUEST))
     return (
@@ -281,7 +281,7 @@ def dead_letters(transport: Transport, plan_path: str) -> Iterator[tuple[str, De
 
 
 def first_failures(transport: Transport, plan_path: str, most: int) -> list[tuple[str, Dead]]:
-    """At most `most` of the first LETTERS_LOOKED_AT dead letters, those first whose tasks failed by
-    themselves."""
+    """At most `most` of the first LETTERS_LOOKED_AT dead letters. Those of tasks that failed by
+    themselves come first."""
     letters = list(islice(dead_letters(transport, plan_path), LETTERS_LOOKED_AT))
     return sorted(letters, key=lambda item: item[1].error.startswith(UPSTREAM))[:most]

@@ -1,4 +1,4 @@
-"""Follow the edges of tasks: what they wait for, and what waits for them."""
+"""Follow the edges of tasks, to the tasks that they wait for and to those that wait for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = 20
 class Edges(NamedTuple):
     """One side of a task: the numbers of some tasks, and how many edges lead to other tasks.
 
-    `why` says why fewer tasks are named than could be, if that is so.
+    `why` ends a sentence: why some of these are not named; empty if they are only too many.
     """
 
     tasks: list[str]
@@ -140,7 +140,7 @@ def roots_of(transport: Transport, plan_path: str, number: str, placed: Containe
             if name.startswith("dep-")
         ]
         waiting = {dep[5:15] for dep in deps}
-        # It is in no index and waits for nothing: it is being defined or published.
+        # A task that is in no index and waits for nothing is being defined or published.
         roots.extend(task for task in children if task not in waiting and task != number)
         sources = sources_of(transport, plan_path, deps[:EDGES_MAX])
         unnamed += sum(not source for source in sources.values())
@@ -155,7 +155,7 @@ def roots_of(transport: Transport, plan_path: str, number: str, placed: Containe
 
 
 def blocked_by(transport: Transport, plan_path: str, number: str) -> tuple[int, bool]:
-    """How many tasks wait for that task, through any number of edges, and whether these are all."""
+    """How many tasks wait for that task through any number of edges, and whether that is all."""
 
     def forth(children: dict[str, list[str]]) -> tuple[list[str], int]:
         provs = [

@@ -45,13 +45,13 @@ class EndedTask(NamedTuple):
     error: str
 
 
-#: An added task and its name; one that ended and how, or whose outcome is fixed, and how many ms it
-#: ran. Each event begins so, and nothing else does: see `StoredHistory.bodies`.
+#: These match the stored events of an add (task, name), and of an end (task, flags, ms of the run)
+#: or a stored result (task, ms). Only events begin like this: see `StoredHistory.bodies`.
 _ADDED = re.compile(rb'\["a",(\d+),("[^"\\]*(?:\\.[^"\\]*)*")')
 _RAN = re.compile(rb'\["(?:k",(\d+),(\d+|null)|v",(\d+)),(?:\d+|null),(\d{1,14})')
-#: One that failed for good and stays, and how many ms it ran.
+#: Matches the stored event of a death: the task, and how many ms it ran.
 _DIED = re.compile(rb'\["x",(\d+),"[^"\\]*(?:\\.[^"\\]*)*",(\d{1,14})')
-#: The flags of a task that was committed: its result is kept, or not.
+#: The flags of a committed task: without a kept result, with one, or left out.
 _COMMITTED = (b"0", b"1", b"null")
 
 
@@ -69,8 +69,8 @@ class UsualTimes:
         self._seconds: dict[str, float] = {}
 
     def note(self, path: str, bodies: Sequence[bytes]) -> None:
-        """Take the tasks of one plan. It looks for them in the text, which takes a third of the
-        time of decoding it."""
+        """Add the times of one plan. It searches the text, which takes a third of the time of
+        decoding it."""
         names: dict[bytes, bytes] = {}
         longest: dict[bytes, int] = {}
         name_of, all_ran = names.get, self._ran
@@ -89,7 +89,7 @@ class UsualTimes:
         self._longest[path] = longest
 
     def seconds(self, name: str) -> float:
-        """The median of that name; infinite where nothing of it has been committed."""
+        """The median of that name; infinite if no task of that name has been committed."""
         if name not in self._seconds:
             written = json.dumps(name, ensure_ascii=False).encode(errors="replace")
             self._seconds[name] = self._median(written)
@@ -108,7 +108,7 @@ class UsualTimes:
 
 
 def usual(across: Across) -> UsualTimes:
-    """Read all of these histories."""
+    """The times in all of these histories."""
     found = UsualTimes()
     for path, stored in across:
         found.note(path, stored.bodies)
@@ -122,8 +122,7 @@ def find_ended(
     since: float = 0.0,
     longest: Callable[[str], float] | None = None,
 ) -> Iterator[EndedTask]:
-    """The tasks that ended at `since` or later and match, by plan and number; also those that have
-    failed for good and stay, dead.
+    """The matching tasks that ended at `since` or later, by plan and number, including dead ones.
 
     `names` has the name of each plan by its path. `longest` gives seconds for the name of a task:
     only tasks that ran longer match.
@@ -150,15 +149,15 @@ def plan_names(client: Connection) -> dict[str, str]:
 
 
 def _state_of(task: TaskState) -> str:
-    """A task that has failed for good may stay, dead, until it is retried."""
+    """As `TaskState.state`, but `failed` for a dead task, which stays until it is retried."""
     return "failed" if task.place == "x" else task.state
 
 
 class _Search:
-    """What to look for: first in the events themselves, then exactly in what they add up to.
+    """The search for matching tasks: first in single events, then exactly in the state that all
+    events of a task add up to.
 
-    Most tasks are passed over by their last event alone: to build what its events add up to takes
-    ten times as long.
+    The last event alone rules out most tasks. To build the state of a task takes ten times as long.
     """
 
     def __init__(

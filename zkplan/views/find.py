@@ -33,13 +33,13 @@ from .task_info import task_info
 from .unfinished import FoundTask, FreshPlaces, read_tasks, unfinished_tasks
 from .workers import AHEAD, LEFT, RUNNING, Known, held_tasks
 
-#: What stands before a key where a plan is named by a text. No name begins with it.
+#: The prefix of a key in a text that names a plan. No name of a plan begins with it.
 KEY_PREFIX = "key:"
 Found = tuple[str, PlanRecord | None]
 
 
 def find_plan(client: Connection, which: str | int | None, key: str | None, only: bool) -> Found:
-    """See Client.plan. Returns the path, and the record unless it is damaged or of a later
+    """See Client.plan. Returns the path and the record, None if that is damaged or of a later
     format."""
     if (which is None) == (key is None):
         raise TypeError("plan() takes a path, a number or a name, or else key=…")
@@ -61,7 +61,7 @@ def find_plan(client: Connection, which: str | int | None, key: str | None, only
 
 
 def path_given(paths: Paths, which: str) -> str:
-    """The path of a plan that is given by its path or its number; empty if by its name or key."""
+    """The path of the plan if `which` is its path or number; empty if it is a name or a key."""
     text = which.removeprefix("plan-")
     if text.startswith("/"):
         return text
@@ -141,8 +141,8 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
         )
     else:
         message = (
-            f"{plan_path} has no unfinished task named {name!r}, no kept outcome of one, and none "
-            "in its history, as far as that reaches (keep=True, or a key, stay)"
+            f"{plan_path} has no unfinished task named {name!r}, no kept outcome of that name, and "
+            "no such task in what is left of its history (tasks with keep=True or a key stay)"
         )
     raise InvalidTask(name, message)
 
@@ -186,12 +186,12 @@ def find_tasks(
 ) -> Iterator[FoundTask]:
     """The unfinished tasks that match, by plan and number; `plans` are the numbers of some plans.
 
-    Only those behind `after`, the numbers of a plan and of a task, are looked at. Plans that may
-    not be read are left out: see `refuse_hidden`. Raises InvalidTask for a state that is none,
-    before anything is read.
+    It examines only tasks after `after`, the numbers of a plan and of a task. It leaves out plans
+    that this client may not read: see `refuse_hidden`. Raises InvalidTask for an unknown state
+    before it reads anything.
     """
     if wanted.state is not None and wanted.state not in STATES:
-        raise InvalidTask("", f"state is one of {', '.join(STATES)}, not {wanted.state!r:.50}")
+        raise InvalidTask("", f"state must be one of {', '.join(STATES)}, not {wanted.state!r:.50}")
     return _found(client, wanted, plans, after)
 
 
@@ -231,9 +231,9 @@ def _all_tasks(client: Connection, plans: Sequence[str]) -> Iterator[tuple[str, 
 def places_with_claims(
     paths: Paths, plans: Sequence[str], claims_only: bool = False, known: Known | None = None
 ) -> Step[TaskPlaces]:
-    """Where the tasks of these plans stand; a claimed one as FoundTask.state says it.
+    """The places of the tasks of these plans, with the states of `FoundTask` for claimed tasks.
 
-    Claims that are `known` are not read again. Plans that may not be read are left out.
+    Claims in `known` are not read again. Plans that this client may not read are left out.
     """
     places = {} if claims_only else (yield from read_unclaimed(paths, plans, strict=False))
     # Claims are read last: a task that is claimed after its entry was read counts as claimed.

@@ -18,7 +18,7 @@ class GateInfo(NamedTuple):
     """A gate that waits. `condition` is None if it cannot be read here, and `unread` says why.
 
     `error` is what keeps worker `worker` from looking. If it is empty, that worker looked last, at
-    `looked` in seconds since 1970 by the clock of ZooKeeper (None: nobody has looked yet).
+    `looked` in seconds since 1970 by the clock of ZooKeeper (None: no worker has looked yet).
     """
 
     task: str
@@ -73,7 +73,7 @@ def _gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> Step[
 
 
 def _report(data: bytes) -> tuple[str, str]:
-    """The worker and the error in what a worker has written about gates, empty if there is none."""
+    """The worker and the error in a worker's report on gates; empty texts without a report."""
     try:
         facts = from_json(data, "a worker's report on gates") if data else {}
     except PayloadUndecodable:

@@ -20,7 +20,7 @@ from ..values.function_codec import describe_function
 from .dependencies import sources_of
 from .unfinished import FreshPlaces, unfinished_numbers
 
-#: With more boxes, alike tasks of all levels share one; with still more, rare functions do.
+#: With more boxes, alike tasks of all levels share one; with still more, rare functions do too.
 BOXES_MAX = 50
 OTHERS = "(other functions)"
 UNREADABLE = "(cannot be read here)"
@@ -72,7 +72,7 @@ def plan_graph(client: Connection, plan_path: str, sample: int | None = None) ->
     kinds: dict[str, tuple[str, str]] = {}
     edges: list[tuple[str, str]] = []
     _read(client, plan_path, numbers, kinds, edges)
-    # A dependency that has finished since is no box, and its edge is gone.
+    # Leave out the edges from dependencies that have finished meanwhile.
     edges = [(source, task) for source, task in edges if source in kinds]
     return _grouped(kinds, edges)
 
@@ -97,7 +97,7 @@ class TaskGraph(NamedTuple):
 def task_graph(client: Connection, plan_path: str, most: int, sample: int) -> TaskGraph | PlanGraph:
     """The graph that is left, task by task.
 
-    With more than `most` tasks or EDGES_SINGLE_MAX edges, alike tasks are in one box. If there are
+    With more than `most` tasks or EDGES_SINGLE_MAX edges, alike tasks share a box. If there are
     more than `most` tasks, at most `sample` of them are read. Raises PlanNotFound.
     """
     numbers = unfinished_numbers(client, plan_path)
@@ -116,7 +116,7 @@ def task_graph(client: Connection, plan_path: str, most: int, sample: int) -> Ta
 
 
 def _sampled(client: Connection, plan_path: str, numbers: list[str], sample: int) -> PlanGraph:
-    """The graph as tasks spread evenly over the plan show it, without levels."""
+    """The graph of `sample` tasks that are spread evenly over the plan, without levels."""
     chosen = [numbers[at * len(numbers) // sample] for at in range(sample)]
     kinds: dict[str, tuple[str, str]] = {}
     edges: list[tuple[str, str]] = []
@@ -160,7 +160,7 @@ def _read(
     plan = number_of(plan_path)
     places = FreshPlaces(lambda: client.transport.run(read_places(client.paths, [plan])))
     weights: dict[str, float] = {}
-    # While some are taken apart here, the server answers for the next ones.
+    # While this thread decodes one batch, the server answers for the next ones.
     with ThreadPoolExecutor(READ_AHEAD, "zkplan-graph") as ahead:
         for fetched in ahead.map(fetch, (numbers[at : at + TASKS_PER_READ] for at in starts)):
             seen = places.now()
@@ -178,8 +178,8 @@ def _read(
 
 
 class _Fetched(NamedTuple):
-    """What was read of some tasks: number, definition, state by its children, number of edges; and
-    the edges."""
+    """Some tasks as they were read: number, definition, state by the children, number of edges. And
+    their edges."""
 
     tasks: list[tuple[str, bytes, str, int]]
     edges: list[tuple[str, str]]
@@ -252,7 +252,7 @@ def _few(kinds: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
 
 
 def levels_of(tasks: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """The level of each task. Those of a cycle, and all behind it, are on one level after the last.
+    """The level of each task. Tasks of a cycle, and all after it, are on one level after the last.
 
     >>> levels_of("abcd", [("a", "b"), ("b", "c"), ("a", "c")])
     {'a': 0, 'b': 1, 'c': 2, 'd': 0}

@@ -26,7 +26,7 @@ GATHER_S = 0.05
 
 
 class Whole(NamedTuple):
-    """A history as far as it can be read: first what the store has of it, then the tree.
+    """The readable parts of a history: those in the store, then the records in the tree.
 
     `untold` and `damaged`: see `History`.
     """
@@ -47,20 +47,20 @@ class Whole(NamedTuple):
 
 
 def read(values: Values, plan_path: str) -> tuple[list[Event], Whole]:
-    """All events, and what is missing. Raises HistoryNotKept, PlanNotFound and
-    PayloadUndecodable."""
+    """All events, and the history that has them (for `missing`). Raises HistoryNotKept,
+    PlanNotFound and PayloadUndecodable."""
     found = read_whole(values, plan_path)
     return list(Events().of(found.records())), found
 
 
 def read_state(values: Values, plan_path: str) -> tuple[PlanState, Whole]:
-    """What all events add up to, and what is missing: cheaper than the events. Raises as `read`."""
+    """The state after all events, and the history. Cheaper than `read`. Raises as `read`."""
     found = read_whole(values, plan_path)
     return PlanState().add(found.records()), found
 
 
 def read_whole(values: Values, plan_path: str) -> Whole:
-    """The history as it is written. Raises as `read`."""
+    """The history as records. Raises as `read`."""
     found = read_if_kept(values, plan_path)
     if found is None:
         raise _no_history(values, plan_path)
@@ -70,9 +70,9 @@ def read_whole(values: Values, plan_path: str) -> Whole:
 def read_if_kept(
     values: Values, plan_path: str, after: int = -1, watch: bool = False
 ) -> Whole | None:
-    """As `read_whole`, but None without a history; of the records only those behind `after`.
+    """As `read_whole`, but None if the plan keeps no history, and only records after `after`.
 
-    The tree comes first: what leaves it meanwhile is read in the store.
+    It reads the tree before the store, so that it misses no records that move there meanwhile.
     """
     found = values.transport.run(read_history(plan_path, after, watch))
     if found is None:
@@ -88,7 +88,7 @@ def state_at(values: Values, plan_path: str, when: float) -> PlanState:
 
 
 def ended_tasks(values: Values, plan_path: str) -> list[TaskState] | None:
-    """The tasks that have ended, by number, as far as the history reaches; None without history."""
+    """The ended tasks in the history, in the order of their numbers; None without a history."""
     tasks = told_tasks(values, plan_path)
     if tasks is None:
         return None
@@ -102,7 +102,7 @@ def told_tasks(values: Values, plan_path: str) -> dict[int, TaskState] | None:
 
 
 class RecordFollower:
-    """Reads a history as it grows. `read_on` is for one thread at a time, `close` for any."""
+    """Reads a history as it grows. One thread at a time may call `read_on`, any thread `close`."""
 
     def __init__(self, values: Values, plan_path: str) -> None:
         self._values, self._plan_path = values, plan_path
@@ -111,7 +111,7 @@ class RecordFollower:
         self._woken = woken = threading.Event()
         path = history_path(plan_path)
 
-        # It holds no reference to the follower, which can then be collected with its iterator.
+        # `wake` does not refer to the follower, so the follower can be collected with its iterator.
         def wake(changed: str | None) -> None:
             if changed is None or changed == path:
                 woken.set()
@@ -125,7 +125,7 @@ class RecordFollower:
         if self._has_read:
             self._woken.wait(LOOK_S)
             self._closed.wait(GATHER_S)
-        self._woken.clear()  # first: `close` may come behind the check
+        self._woken.clear()  # before the check, so that a later `close` sets it again
         if self._closed.is_set():
             return None
         found = read_if_kept(self._values, self._plan_path, self._after, watch=True)
@@ -140,7 +140,7 @@ class RecordFollower:
         return records
 
     def close(self) -> None:
-        """End it, even while it waits. May be called again."""
+        """End `read_on`, even while it waits. May be called again."""
         if not self._closed.is_set():
             self._closed.set()
             self._values.transport.unlisten(self._wake)
@@ -148,15 +148,15 @@ class RecordFollower:
 
 
 class Follower:
-    """Reads the events of a history as they come, as `RecordFollower` reads its records."""
+    """Reads the events of a history as it grows."""
 
     def __init__(self, values: Values, plan_path: str) -> None:
         self._records, self._events = RecordFollower(values, plan_path), Events()
         self.close = self._records.close
 
     def read_on(self) -> list[Event]:
-        """Wait for the next events. Returns none after the plan has ended or was removed, or this
-        was closed. Raises as `read`."""
+        """Wait for the next events. Returns an empty list after the plan has ended or was removed,
+        and after `close`. Raises as `read`."""
         while not self._events.state.has_ended:
             records = self._records.read_on()
             if records is None:
@@ -167,7 +167,7 @@ class Follower:
 
 
 def follow(values: Values, plan_path: str) -> Iterator[Event]:
-    """All events, and those to come, until the plan ends or is removed. Raises as `read`."""
+    """All events so far, then each new one until the plan ends or is removed. Raises as `read`."""
     with closing(Follower(values, plan_path)) as follower:
         while told := follower.read_on():
             yield from told
@@ -179,16 +179,17 @@ def missing(found: Whole) -> list[str]:
 
 
 def gaps(earlier: Earlier, untold: int, damaged: list[str]) -> list[str]:
-    """The same, of the fields of a `Whole`."""
+    """As `missing`, from the fields of a `Whole`."""
     told, cut = list[str](), earlier.cut
     if cut.imported:
         told.append("it begins with the import of the plan")
     if cut.events:
         first = "its first" if not earlier.parts else "of its older events"
         events = f"{first} {cut.events:,}{'' if earlier.parts else ' events'}"
-        told.append(f"{events} were let go: it is bounded{'; ' * bool(earlier.why)}{earlier.why}")
+        more = f"; {earlier.why}" if earlier.why else ""
+        told.append(f"{events} were let go: its size is limited{more}")
     if untold:
-        told.append(f"{untold:,} transactions could not be told: no room, or no right")
+        told.append(f"{untold:,} transactions have no events (full server, or access list)")
     if damaged:
         told.append(f"cannot be read here: {', '.join(damaged)}")
     return told
@@ -206,9 +207,9 @@ def _no_history(values: Values, plan_path: str) -> PlanError:
 # ---- Events for people and programs, made from the records of a history. Pure.
 
 
-#: What a change of a plan's state is called, by the state that it makes.
+#: The kind of the event that changes a plan's state, by the new state.
 _STATES = {"running": "resumed", "paused": "paused", "cancelled": "cancelled"}
-#: All kinds of events, each with what those begin with that may be of it, as they are written.
+#: All kinds of events, each with the first fields of the stored events that may be of this kind.
 EVENT_KINDS: dict[str, tuple[str, ...]] = {
     **{kind: (letter,) for letter, kind in KINDS.items() if letter != "S"},
     **dict.fromkeys(("skipped", "failed"), ("k",)),
@@ -230,12 +231,12 @@ class Event:
     the text); of a plan `ready`, `paused`, `resumed`, `cancelled`, `share changed`, `done`.
 
     `position` is its place in the order in which ZooKeeper applied the transactions; `when` is
-    ZooKeeper's time, in wall-clock seconds. `by` did it: the ID of a worker, or a user, a machine
-    and a command. `task` is the number of a task, empty for a plan. `worker` has the claim: it is
-    the ID of a worker, or a lease. `attempt` is the number of a claim, which grows with each. Of an
-    attempt that ended: `seconds` is how long its function ran, by the worker's clock; under a lease
-    it is the time since the task was given out. `size` is that of an outcome in bytes, as it is
-    stored, or of what was printed. `detail` says more.
+    ZooKeeper's time, in wall-clock seconds. `by` is who did it: the ID of a worker, or a user, a
+    machine and a command. `task` is the number of a task, empty for a plan. `worker` holds the
+    claim: the ID of a worker, or a lease. `attempt` is the number of the claim, which grows with
+    each claim of the task. Of an ended attempt, `seconds` is how long its function ran, by the
+    worker's clock; under a lease it is the time since the task was given out. `size` is the size of
+    an outcome as it is stored, or of printed text, in bytes. `detail` says more.
     """
 
     position: int
@@ -253,7 +254,7 @@ class Event:
 
 
 class Events:
-    """Follows one history: `state` is what its events have added up to so far."""
+    """Turns the records of one history into events; `state` is the plan after those so far."""
 
     def __init__(self) -> None:
         self.state = PlanState()
@@ -317,7 +318,7 @@ class Events:
 def _decision(told: RawEvent) -> str:
     if len(told) > 4 and told[4]:
         return "skipped"
-    return "its failure is told once more" if told[3] == "x" else "cancelled"
+    return "its failure is delivered again" if told[3] == "x" else "cancelled"
 
 
 def _place(place: str, k: int) -> str:

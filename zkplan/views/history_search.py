@@ -21,7 +21,7 @@ from ..values.store_maintenance import Earlier, earlier
 from .history import EVENT_KINDS, Event, Events, gaps, missing, read_if_kept
 from .history_state import DAMAGED, PlanState, TaskState, damaged
 
-#: The letters of events that are of the whole plan.
+#: The letters of events that concern the whole plan.
 OF_PLAN = f"SD{GAP}"
 #: How many plans are read together. Each may have a mebibyte of history, and several times as much
 #: when it is unpacked.
@@ -31,10 +31,10 @@ _NAMED = 3
 
 
 class Across:
-    """The histories of these plans. `since` is in seconds since 1970: histories that end before
-    have no records here.
+    """The histories of some plans. One that ends before `since` (seconds since 1970) has no records
+    here.
 
-    `gaps` says in words what is missing of those that were read so far.
+    `gaps` says in words what is missing in the histories that were read so far.
     """
 
     def __init__(self, values: Values, plan_paths: Sequence[str], since: float = 0.0) -> None:
@@ -49,11 +49,11 @@ class Across:
             paths = self._paths[start : start + PLANS_AT_A_TIME]
             histories = self._values.transport.run(read_histories(paths, since_ms))
             for path in paths:
-                found = histories.pop(0)  # what was looked at is not held any longer
+                found = histories.pop(0)  # so that no history stays in memory after its turn
                 if found is None:
                     self._without.append(path)
                     continue
-                # What is gone was not asked for, if that is all older.
+                # The part that has left the tree does not matter if all of it is older.
                 is_older = 0 < found.cut.until < self._since
                 more = earlier(self._values, path, Cut() if is_older else found.cut)
                 if more.parts:
@@ -62,7 +62,7 @@ class Across:
                 self._note(path, more, found)
 
     def damaged(self, path: str, error: Exception) -> None:
-        """Note that the records of that plan make no sense. The search goes on with other plans."""
+        """Note that the records of this plan are damaged. The search goes on with other plans."""
         self._missing[path] = str(error)
 
     def _note(self, path: str, more: Earlier, found: StoredHistory) -> None:
@@ -82,7 +82,8 @@ class Across:
             for path in list(self._missing)[:_NAMED]
         ]
         if len(self._missing) > _NAMED:
-            told.append(f"nor are those of {count(len(self._missing) - _NAMED, 'other plan')}")
+            others = count(len(self._missing) - _NAMED, "other plan")
+            told.append(f"the histories of {others} are not whole either")
         return told
 
 
@@ -91,8 +92,8 @@ def _first(paths: Sequence[str]) -> str:
 
 
 def of_tasks(records: Iterable[Record], numbers: Collection[int]) -> Iterator[Record]:
-    """These records with the events of those tasks and of the plan alone: what they add up to is
-    the same for each of the tasks as with all events."""
+    """The records with only the events of the tasks `numbers` and of the plan. They add up to the
+    same states of these tasks as all events do."""
     for record in records:
         events = [
             event
@@ -106,8 +107,8 @@ def of_tasks(records: Iterable[Record], numbers: Collection[int]) -> Iterator[Re
 def events_across(
     across: Across, kinds: Collection[str], since: float
 ) -> Iterator[tuple[str, Event]]:
-    """The path of the plan and the event, for each event of these kinds, or of all if there are
-    none, that happened at `since` or later; plan by plan."""
+    """Yield the path of the plan and the event, plan by plan, for each event of these `kinds` (if
+    empty: of any kind) at `since` or later."""
     beginnings = {EVENT_KINDS[kind] for kind in kinds}
     written = [json.dumps(each, separators=(",", ":")).encode()[:-1] for each in beginnings]
     letters = {each[0] for each in beginnings}
@@ -127,7 +128,7 @@ def events_across(
 
 
 def _numbers(records: Iterable[Record], letters: Collection[str], since_ms: float) -> set[int]:
-    """The tasks of the events with these letters; of all if there are none."""
+    """The tasks of the events with these `letters`, or of all events if `letters` is empty."""
     return {
         event[1]
         for record in records
@@ -137,14 +138,14 @@ def _numbers(records: Iterable[Record], letters: Collection[str], since_ms: floa
     }
 
 
-# ---- Tasks that have no znode: how each ended, or that it never was a task.
+# ---- Tell how a task without a znode ended, or that it never existed.
 
 
 class Past(NamedTuple):
-    """What is known of one number.
+    """What is known about the task with one number.
 
-    `task` is its state by the history, None if that does not reach so far. `never`: no task
-    ever had the number. `doubt`: why it may never have been a task; empty if it certainly was one.
+    `task` is its state by the history, None if the history does not reach back so far. `never`: no
+    task ever had the number. `doubt`: why it may never have existed; empty if that is certain.
     """
 
     task: TaskState | None = None
@@ -153,16 +154,16 @@ class Past(NamedTuple):
 
 
 def past_of(values: Values, plan_path: str, numbers: Collection[str]) -> dict[str, Past]:
-    """What is known of each of these numbers, which no task of the plan has now.
+    """What is known about each of these numbers, which no task of the plan has now.
 
-    A kept outcome proves that a number was a task: ask about it first. Raises PlanNotFound.
+    A kept outcome proves that the task existed: look for an outcome first. Raises PlanNotFound.
     """
     reads = [ReadData(plan_path), ReadData(f"{plan_path}/{PLAN_FIXED[-1]}")]
     plan, fixed = values.transport.ask(ReadMany(reads))
     if plan is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    # Tasks share their numbers with all other children. Those that were made with the plan itself
-    # came first, unless somebody has deleted one by hand and the check has made it anew.
+    # Tasks share one counter with the other children. The children made with the plan have the
+    # first numbers, unless somebody deleted one by hand and the check made it again.
     first = len(PLAN_FIXED) if fixed is not None and fixed.czxid == plan.czxid else 0
     end = (plan.cversion + plan.child_count) // 2
     inside = [each for each in numbers if first <= int(each) < end]
@@ -173,7 +174,7 @@ def past_of(values: Values, plan_path: str, numbers: Collection[str]) -> dict[st
 
 
 def decided_by(values: Values, plan_path: str, number: str) -> str:
-    """Who has skipped or cancelled a task last; empty if no history says that."""
+    """Who skipped or cancelled a task last; empty if the history does not say."""
     by = ""
     try:
         whole = read_if_kept(values, plan_path)
@@ -186,7 +187,7 @@ def decided_by(values: Values, plan_path: str, number: str) -> str:
 
 
 def _read(values: Values, plan_path: str, told: _Kept) -> str:
-    """Read the history into `told`. Returns why tasks may be missing; empty if none is."""
+    """Read the history into `told`. Returns why tasks may be missing; empty if none can be."""
     name = f"plan {int(number_of(plan_path))}"
     try:
         whole = read_if_kept(values, plan_path)
@@ -198,7 +199,7 @@ def _read(values: Values, plan_path: str, told: _Kept) -> str:
         return f"the history of {name} cannot be read: {error}"
     gaps = missing(whole)
     if whole.untold or whole.damaged or whole.earlier.cut.imported:
-        told.first = None  # an add may be among what it misses
+        told.first = None  # the missing events may include an add
     return f"the history of {name} is not whole: {'; '.join(gaps)}" if gaps else ""
 
 

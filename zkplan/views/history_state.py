@@ -12,7 +12,7 @@ from ..protocol.history.events import RawEvent
 from ..protocol.history.segments import GAP, Record
 from ..protocol.layout import DEFAULT_QUEUE, RANK_MIDDLE, queue_in
 
-#: The letters of events, and what they are called.
+#: The kind of an event, by its letter.
 KINDS = {
     "a": "added",
     "c": "claimed",
@@ -39,24 +39,24 @@ KINDS = {
     "S": "state",
 }
 KEPT, SKIPPED, FAILED, DEAD = 1, 2, 4, 8
-#: How many attempts before the last one keep the times at which they ran: the latest ones.
+#: For how many attempts before the last one the times are kept: the latest ones.
 EARLIER_MAX = 20
-#: How places begin that have a rank, N and A.
+#: Matches the beginning of a place that has a rank, N and A.
 _ENTRY = re.compile(r"[rdg](?:\d+-)?(\d{4})\.\d+\.(\d+)")
 _PLACES = {"r": "runnable", "c": "running", "d": "delayed", "g": "gated", "x": "dead"}
 
 
 @dataclass(slots=True)
 class TaskState:
-    """A task as its events tell it. Times are of the server, in ms since 1970, 0 if not known.
+    """A task as its events describe it. Times are of the server, in ms since 1970, 0 if not known.
 
-    `place`: see docs/internals/protocol.md; empty while it waits. `open` has the tasks that it
-    still waits for, one for each edge. `claimed_ms`, `started_ms`, `ended_ms` and `ran_ms` are of
-    its last attempt; `earlier` says from when until when the attempts before that ran. `printed`:
-    bytes printed by the latest attempt that printed anything, as far as that is told. `decided`:
-    how an operator decides that it ends, as flags. `is_known`: its add is in the history, which may
-    have lost its beginning. `entry` is the last place that had a rank and a count of attempts, and
-    `used` how many attempts were used up when it had ended, -1 if not known.
+    `place`: see docs/internals/protocol.md; empty while it waits. `open` counts the edges from each
+    task that it still waits for. `claimed_ms`, `started_ms`, `ended_ms` and `ran_ms` are of its
+    last attempt; `earlier` has the start and the end of each attempt before. `printed`: how many
+    bytes the latest attempt that printed anything has printed, as far as the history says.
+    `decided`: the flags of the outcome that an operator has fixed. `is_known`: its add is in the
+    history, which may have lost its beginning. `entry` is the last place that had a rank and a
+    count of attempts, and `used` how many attempts were used up at its end, -1 if not known.
     """
 
     number: int
@@ -99,7 +99,7 @@ class TaskState:
 
     @property
     def state(self) -> str:
-        """As `Plan.tasks` calls it, or how it ended: `committed`, `skipped`, `failed`."""
+        """Its state as in `Plan.tasks`, or how it ended: `committed`, `skipped`, `failed`."""
         if self.gone:
             if self.flags & SKIPPED:
                 return "skipped"
@@ -112,11 +112,11 @@ DAMAGED = (LookupError, TypeError, ValueError, AttributeError)
 
 
 def damaged(record: Record, error: Exception) -> PayloadUndecodable:
-    return PayloadUndecodable(f"number {record.number} of a history is damaged: {error}")
+    return PayloadUndecodable(f"record {record.number} of a history is damaged: {error}")
 
 
 class PlanState:
-    """A plan as the records of its history, given in order, have made it."""
+    """The state of a plan, built from the records of its history in order."""
 
     def __init__(self) -> None:
         self.state = "defining"
@@ -127,14 +127,14 @@ class PlanState:
         self._feeds: dict[int, set[int]] = {}
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Go on with these records. Raises what damaged events raise: IndexError, TypeError…"""
+        """Apply the next records. Raises an error in DAMAGED for a damaged event."""
         for record in records:
             self.number, self.ms = record.number, record.ms
             for event in record.events:
                 self._event(record, event)
 
     def add(self, records: Iterable[Record]) -> PlanState:
-        """The same, but it returns itself, and raises PayloadUndecodable for a damaged record."""
+        """As `apply`, but returns `self`, and raises PayloadUndecodable for a damaged record."""
         for record in records:
             try:
                 self.apply((record,))
@@ -151,7 +151,7 @@ class PlanState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more happens to it: it is done, or cancelled and no attempt is left."""
+        """Whether nothing more happens: the plan is done, or cancelled with no claim left."""
         if self.done or self.state != "cancelled":
             return self.done
         return not any(task.place == "c" for task in self.tasks.values())
@@ -160,7 +160,7 @@ class PlanState:
         found = self.tasks.get(number)
         if found is None:
             if type(number) is not int or not 0 <= number < 10**10:
-                raise ValueError("an event is of no task")
+                raise ValueError("an event has no valid number of a task")
             found = self.tasks[number] = TaskState(number)
         return found
 
@@ -172,12 +172,12 @@ class PlanState:
         if letter in "DR":
             self.done = letter == "D"
             return
-        if letter == GAP:  # those that have not ended may have done so there
+        if letter == GAP:  # unfinished tasks may have ended in the gap
             self.tasks = {number: task for number, task in self.tasks.items() if task.gone}
             self._feeds.clear()
             return
         if letter not in KINDS:
-            return  # of a later version
+            return  # an event of a newer zkplan
         task = self.task(event[1])
         if letter == "a":
             self._added(record, task, event)
@@ -207,7 +207,7 @@ class PlanState:
             _stand(record, task, place)
 
     def _add_edges(self, task: TaskState, sources: list[int], *, again: bool = False) -> None:
-        """`again`: it has waited for them before, and they have failed."""
+        """`again`: the task has waited for `sources` before, and they failed."""
         task.deps += () if again else tuple(sources)
         for source in sources:
             task.open[source] = task.open.get(source, 0) + 1
@@ -264,7 +264,7 @@ class PlanState:
         place = _at(event, 2, "")
         if place or letter != "m":
             _stand(record, task, place)
-        else:  # it was moved while it waits
+        else:  # it was moved while it waited
             task.entry = f"r{_at(event, 3, '')}.0.0"
 
 
@@ -277,7 +277,7 @@ def _stand(record: Record, task: TaskState, place: str) -> None:
 
 
 def _use(task: TaskState, ran_ms: int) -> None:
-    """It ends: by an attempt, or without one, where an operator or another task decided it."""
+    """Set `used` at the end of a task, by an attempt, or by an operator or another task."""
     found = _ENTRY.match(task.entry)
     before = int(found[2]) if found else 0 if task.is_known else -1
     task.used = before + (ran_ms >= 0) if before >= 0 else -1
@@ -294,10 +294,10 @@ def _ran(record: Record, task: TaskState, ran_ms: int, ago_ms: int) -> None:
 
 
 def _at(event: RawEvent, index: int, default: Any) -> Any:
-    """A field of an event; what is left out at its end has its default. Raises TypeError."""
+    """A field of an event, or `default` if the event leaves it out. Raises TypeError."""
     value = event[index] if index < len(event) else None
     if value is None:
         return default
     if type(value) is not type(default):
-        raise TypeError(f"field {index} of an event is no {type(default).__name__}")
+        raise TypeError(f"field {index} of an event is not of type {type(default).__name__}")
     return value

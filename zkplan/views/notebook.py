@@ -1,7 +1,7 @@
 """Show plans and tasks in a notebook, and redraw them until they end.
 
-One thread draws all of them. It begins with the first display and ends with the last one. A display
-is bound to stop by itself: after LIVE_S, or if DISPLAYS_MAX newer ones are drawn.
+One thread draws all displays. It begins with the first display and ends with the last one. Each
+display stops by itself: after LIVE_S, or once DISPLAYS_MAX newer ones are drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .graph import Box
 
 #: Seconds between two looks: short after a change, longer while nothing changes.
 PAUSE_S, PAUSE_MAX_S = 0.5, 5.0
-#: For each second of looking, at least this many seconds pass without.
+#: The least pause after a look, in multiples of the duration of the look.
 REST = 10
 LIVE_S = 3600.0
 DISPLAYS_MAX = 16
@@ -30,7 +30,7 @@ THREAD = "zkplan-notebook"
 
 
 class _Handle:
-    """One output of a cell. It is replaced in its place, also after the cell has ended."""
+    """One output of a cell. A new picture replaces it in place, also after the cell has ended."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -59,7 +59,7 @@ class _Display:
         self.is_over = False
 
     def look(self) -> bool:
-        """Show it again if it has changed. Returns whether more changes may come."""
+        """Draw the picture; show it if it has changed. Returns whether more changes may come."""
         begun = time.monotonic()
         picture = self._draw()
         if picture.html != self._shown:
@@ -78,7 +78,7 @@ class _Display:
 
     def _leave(self) -> None:
         """Say that the picture is not redrawn any more."""
-        told = f"as it was at {time.strftime('%H:%M:%S')}: display it again to go on"
+        told = f"as it was at {time.strftime('%H:%M:%S')}: display it again to redraw it"
         self._handle.show(f'{self._shown}<div style="opacity:.7">{escape(told)}</div>')
 
 
@@ -95,7 +95,7 @@ class _Displays:
         with self._lock:
             self._all.append(display)
             for old in self._all[:-DISPLAYS_MAX]:
-                old.is_over = True  # the thread says so, which may be looking at it now
+                old.is_over = True  # the thread may be drawing it now, and ends it
             if self._thread is None and not self._ended.is_set():
                 self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
                 self._thread.start()
@@ -110,7 +110,7 @@ class _Displays:
 
     def _run(self) -> None:
         while (display := self._next()) is not None:
-            # Not longer than until a new one may be due.
+            # At most PAUSE_S, because a new display may be due by then.
             if self._ended.wait(max(0.0, min(PAUSE_S, display.due - time.monotonic()))):
                 return
             if display.due <= time.monotonic() and not self._goes_on(display):
@@ -120,7 +120,7 @@ class _Displays:
         try:
             return display.look()
         except BaseException:
-            self._remove(display)  # the others are drawn by the next thread
+            self._remove(display)  # the next thread draws the other displays
             with self._lock:
                 self._thread = None
             raise
@@ -152,8 +152,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def show_live(text: str, draw: Callable[[], Picture]) -> bool:
-    """Show a picture in the cell that runs, and draw it anew until its last one. Returns False
-    outside of a notebook, where nothing is shown."""
+    """Show a picture in the running cell, and redraw it until `draw` returns its last one. Outside
+    of a notebook, show nothing and return False."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if not hasattr(shell, "kernel"):  # none, or the one of a terminal

@@ -22,7 +22,7 @@ class OutcomeSummary(NamedTuple):
     """The kept outcome of a task.
 
     `kind` is `result`, `skipped` (the value of a task that was skipped), `failure` or
-    `undecodable` (damaged, or signed with another secret). `size` is in bytes. `name` is the name
+    `undecodable` (damaged, or sealed with another secret). `size` is in bytes. `name` is the name
     of the task, empty if it cannot be read here. `when` is the time at which it was kept, in
     wall-clock seconds of the server; for an imported plan, the time of the import.
     """
@@ -35,12 +35,12 @@ class OutcomeSummary(NamedTuple):
 
 
 def kept_outcomes(client: Connection, plan_path: str, after: str = "") -> Iterator[OutcomeSummary]:
-    """See Plan.outcomes. Only those of tasks behind the number `after`.
+    """See Plan.outcomes. Only outcomes of tasks after the number `after`.
 
-    Raises PlanNotFound at once, and reads as it goes on.
+    Raises PlanNotFound at once. Reads the outcomes during the iteration.
     """
     names = client.transport.run(index_names(plan_path, "results"))
-    # zkplan did not make a znode with another kind of name.
+    # zkplan makes no znodes with other names here.
     chosen = [name for name in names if parse_number(name) is not None and name > after]
     return (
         outcome
@@ -54,8 +54,8 @@ def outcome_nodes(
 ) -> Iterator[list[tuple[str, Node | None]]]:
     """Read the kept outcomes of tasks, None where there is none.
 
-    It reads as it goes on, in batches whose answers are small enough for the server and for the
-    memory of the caller: a value may have 1 MB. `strict`: see ReadMany.
+    It reads during the iteration, in batches whose answers are small enough for the server and for
+    the memory of the caller: a value may have 1 MB. `strict`: see ReadMany.
     """
     start, count = 0, VALUES_FIRST
     while start < len(numbers):

@@ -25,7 +25,7 @@ from .root_look import PlanNow, QueueNow, WorkerNow, plans_now, queues_now, see,
 from .unfinished import FoundTask, task_names
 from .workers import Held, Known
 
-#: How many seconds of the past a rate covers, as far as the observer has looked then.
+#: How many seconds of the past a rate covers, or fewer while the observer is younger.
 WINDOW_S = 30.0
 
 
@@ -37,10 +37,10 @@ class TaskNow(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """What an Observer saw. `tasks` are claimed ones, held longest first; `held` counts all of
-    them. `others` counts the plans that are not active, `failed` those of them that have failed,
-    which also come first in `late`, and `failed_dead` their dead tasks. `unreadable` counts active
-    ones that this client may not read. `when` is in wall-clock seconds."""
+    """What an Observer saw. `tasks` are claimed tasks, held longest first; `held` counts all of
+    these. `others` counts the plans that are not active, `failed` the failed ones among them, which
+    come first in `late`, and `failed_dead` the dead tasks of the latest FAILED_MAX. `unreadable`
+    counts the active plans that this client may not read. `when` is in wall-clock seconds."""
 
     when: float
     plans: list[PlanNow]
@@ -65,7 +65,7 @@ class Observer:
         self._names: dict[tuple[str, str], str | None] = {}
         #: Inactive plans that are marked ready, or were: done and cancelled ones.
         self._ready: set[str] = set()
-        #: The plans that were proved to have failed, as they were read: as running ones.
+        #: The statuses, as read (`running`), of the plans that were proved to have failed.
         self._failed: dict[str, PlanStatus] = {}
         #: When it looked, and how many tasks of each plan had finished then.
         self._looks: deque[tuple[float, dict[str, int]]] = deque()
@@ -105,10 +105,10 @@ class Observer:
         )
 
     def _proved(self, statuses: dict[str, PlanStatus]) -> dict[str, PlanStatus]:
-        """The same, with the state `failed` if it is proved that nothing can run: see Plan.status.
+        """The statuses, with the state `failed` where it is proved that no task can run.
 
-        A proof holds as long as the status stays the same: a task can run again only after one
-        leaves the dead ones or is added.
+        A proof holds until the status changes: a task can run again only after a task is
+        added, or stops being dead.
         """
         found = {}
         for number, seen in statuses.items():
@@ -130,8 +130,8 @@ class Observer:
         return [TaskNow(each, self._names[each.plan, each.task]) for each in held]
 
     def _rates(self, finished: dict[str, int]) -> dict[str, float] | None:
-        """By plan, tasks a second; None in the first look. A new plan counts from its first
-        look."""
+        """How many tasks of each plan finish a second, measured from its first look; None in the
+        first look of all."""
         now = time.monotonic()
         self._looks.append((now, finished))
         while len(self._looks) > 2 and now - self._looks[1][0] >= WINDOW_S:
@@ -150,7 +150,7 @@ class Observer:
 
 
 class RootViews(Connection):
-    """The views of a client that are of no single plan."""
+    """The views of a client that concern all plans."""
 
     def tasks(
         self,
@@ -166,14 +166,14 @@ class RootViews(Connection):
         `state` is one that `Plan.tasks` gives, or more exactly for claimed tasks: "running",
         "claimed ahead" (its worker has no slot for it yet), "left behind" (its worker is gone).
         `worker` is an ID or its beginning. `name` and `error` are patterns as for file names:
-        `error` for the type of the last exception, such as "Timeout*". `longer_than`: in that state
-        for more than this time, by the clock here.
+        `error` for the type of the last exception, such as "Timeout*". `longer_than`: the task
+        has been in its state for more than this time, by the clock of this machine.
 
-        The tree has no record of what runs: the oldest claims of a worker, as many as it has slots,
-        count as running, since they were claimed. If `state` is a claimed one, or `worker` is
-        given, only claims and their tasks are read, and all unfinished tasks otherwise if `state`
-        is "waiting", "being defined" or None. Raises InvalidTask for another state, and
-        AccessDenied behind the last task if there are plans that may not be read.
+        The tree does not record which tasks run: the oldest claims of a worker, as many as it has
+        slots, count as running since they were made. With `worker`, or a state of claimed tasks,
+        this reads only claims and their tasks. Otherwise, it reads all unfinished tasks if `state`
+        is "waiting", "being defined" or None. Raises InvalidTask for an unknown state, and
+        AccessDenied after the last task if this client may not read some plans.
         """
         found = find_tasks(self, Filter(state, worker, name, error, in_seconds(longer_than)))
         return chain(found, self._then_refuse_hidden())
@@ -183,9 +183,9 @@ class RootViews(Connection):
         yield from ()
 
     def observer(self) -> Observer:
-        """What looks at all active plans, queues and workers, as `zkplan top` does.
+        """An observer of all active plans, queues and workers, such as `zkplan top` uses.
 
-        Each `look()` returns an Overview. Its rates are those between the looks of one observer, so
-        the first has none.
+        Each `look()` returns an Overview. Rates are measured between the looks of one observer, so
+        the first Overview has none.
         """
         return Observer(self)

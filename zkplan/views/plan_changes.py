@@ -19,7 +19,7 @@ from .find import places_with_claims
 from .workers import Known
 
 WAITING, FINISHED = "waiting", "finished"
-#: Versions and last changes of znodes: what changes a plan changes one of them.
+#: Versions and last change of a znode. Each change of a plan changes one of its signs.
 Sign = tuple[int, int, int]
 Signs = tuple[tuple[Sign | None, ...], frozenset["str | Sign"]]
 
@@ -27,8 +27,8 @@ Signs = tuple[tuple[Sign | None, ...], frozenset["str | Sign"]]
 class PlanSeen(NamedTuple):
     """A plan at one look: its numbers, and the state of each unfinished task.
 
-    `told` changes when its history has anything new, even what changes nothing else, such as what a
-    task has printed.
+    `told` changes with each new record of its history, even if nothing else changes, for example
+    after a task has printed something.
     """
 
     status: PlanStatus
@@ -41,7 +41,7 @@ class PlanSeen(NamedTuple):
         return dict(Counter(self.states.values()))
 
     def changed_since(self, before: PlanSeen) -> dict[str, str]:
-        """The tasks whose state is another one than `before`; those that are gone have finished."""
+        """The tasks whose state differs from `before`; those that are gone have finished."""
         old, new = before.states, self.states
         changed = {task: state for task, state in new.items() if old.get(task) != state}
         return changed | dict.fromkeys(old.keys() - new.keys(), FINISHED)
@@ -50,7 +50,7 @@ class PlanSeen(NamedTuple):
 class Changes:
     """Looks at plans again and again. A plan that has not changed is not read. Not thread-safe.
 
-    A look at plans that stand still is two requests, however many they are.
+    A look at plans without changes takes two requests, however many plans there are.
     """
 
     def __init__(self, client: Connection) -> None:
@@ -78,8 +78,8 @@ class Changes:
     def _read(
         self, plans: list[str], signs: Mapping[str, Signs], told: Mapping[str, Sign | None]
     ) -> None:
-        """The state of a plan is read first: if it says that nothing runs, nothing does later. The
-        names of its tasks are read last, so that no task is shown that is gone."""
+        """Read these plans: first their states, because if a state says that nothing runs, nothing
+        runs later; last the names of their tasks, so that no finished task is shown."""
         client, paths = self._client, self._client.paths
         statuses: dict[str, PlanStatus] = {}
         for plan in plans:
@@ -102,9 +102,9 @@ class Changes:
 
 
 class _Shared:
-    """What lies at the root for all plans: claims, delayed entries and gates, sorted by plan.
+    """The entries at the root for all plans: claims, delayed tasks and gates, sorted by plan.
 
-    So a plan is not read again because another one has moved. What has not changed is not listed.
+    So a change of one plan causes no read of another. Unchanged znodes are not listed again.
     """
 
     def __init__(self, paths: Paths) -> None:
@@ -112,7 +112,7 @@ class _Shared:
         self._listed: dict[str, tuple[Sign, list[str]]] = {}
 
     def update(self, nodes: Mapping[str, Node | None]) -> Step[dict[str, set[str | Sign]]]:
-        """Returns the signs of each plan that has anything there. `nodes` are by path."""
+        """Returns the signs of each plan that has such entries. `nodes` are by path."""
         new = {path: _children(node) for path, node in nodes.items() if node is not None}
         self._listed = {path: self._listed[path] for path in self._listed.keys() & new.keys()}
         changed = [path for path, sign in new.items() if self._listed.get(path, (None,))[0] != sign]
@@ -127,7 +127,7 @@ class _Shared:
                     if entry is not None:
                         found.setdefault(entry.plan, set()).add(name)
                 continue
-            # Whether a claim is run now depends on what else its worker holds.
+            # Whether a claim runs now depends on the other claims of its worker.
             for plan in {claim.plan for each in names if (claim := parse_claim(each)) is not None}:
                 found.setdefault(plan, set()).add(sign)
         return found
@@ -152,7 +152,7 @@ def _signs(
 
 
 def _nodes_of(path: str, queues: Collection[str]) -> list[str]:
-    """The history of a plan, and what else changes with it."""
+    """The znode of the history of a plan, and the other znodes that change with the plan."""
     names = ("ready", "done", "runnable", "dead", "results", QUEUES)
     found = [history_path(path), path, *(f"{path}/{name}" for name in names)]
     return found + [f"{path}/{QUEUES}/{queue}" for queue in sorted(queues)]
@@ -163,5 +163,5 @@ def _sign(node: Node | None) -> tuple[int, int, int] | None:
 
 
 def _children(node: Node) -> Sign:
-    """Its children alone: a renewal writes the data of a lease, and changes nothing of a plan."""
+    """The sign of the children alone: a renewal writes the data of a lease, and changes no plan."""
     return node.czxid, node.cversion, node.pzxid

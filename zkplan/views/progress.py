@@ -19,8 +19,8 @@ class PlanProgress(NamedTuple):
     """The tasks of a plan, counted by state. The counts were not all read at one moment.
 
     `running` counts the claimed tasks, `waiting` those that wait for others or are being defined,
-    `gated` those that wait for a znode, `skipped` those of the finished ones, and of those about to
-    be, that were skipped.
+    `gated` those that wait for a znode, `skipped` the skipped ones among the tasks that have
+    finished or are about to.
     """
 
     added: int

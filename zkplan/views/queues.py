@@ -26,10 +26,10 @@ NAMED = 5
 class QueueStatus(NamedTuple):
     """One queue of all active plans under the root.
 
-    `waiting` tasks wait for others, or for their next attempt; `runnable` ones for a worker;
-    `running` ones are claimed. `workers` are those that serve the queue. `oldest` is how many
-    seconds the oldest runnable entry has stood, by the clock of this machine; None without one.
-    Dead tasks are not counted.
+    `waiting` counts the tasks that wait for others, a gate or their next attempt, `runnable` those
+    that wait for a worker, `running` the claimed ones. `workers` are those that serve the queue.
+    `oldest` is the age of the oldest runnable entry in seconds, by the clock of this machine; None
+    without an entry. Dead tasks are not counted.
     """
 
     name: str
@@ -127,7 +127,7 @@ def unserved(client: Connection, plan_path: str, workers: Sequence[WorkerRecord]
 def resting(client: Connection, queue: str, workers: Sequence[WorkerRecord]) -> tuple[str, str]:
     """What is wrong with a queue whose `workers` are all paused or draining, and what to do.
 
-    The texts are empty if one of them takes tasks, or if no worker serves the queue.
+    The texts are empty if one of these workers takes tasks, or if no worker serves the queue.
     """
     serving = [each for each in workers if queue in each.queues]
     if not serving or any(each.state == "running" for each in serving):
@@ -146,7 +146,7 @@ def resting(client: Connection, queue: str, workers: Sequence[WorkerRecord]) -> 
 
 
 def no_server(client: Connection, queues: Sequence[str]) -> str:
-    """The text for queues that no worker serves, and what to do."""
+    """A text that names queues which no worker serves, and says what to do."""
     many = len(queues) > 1
     options = " ".join(f"--queue {queue}" for queue in queues)
     return (

@@ -21,9 +21,9 @@ from ..transport.probes import (
 )
 from ..values.connection import Connection
 
-#: Paths that are named as examples of each kind.
+#: How many paths are named as examples of each kind.
 EXAMPLES = 5
-#: A client without a login may create open znodes meanwhile: each pass takes what came since.
+#: A client without a login may create open znodes meanwhile: each pass closes those made since.
 _PASSES = 10
 _AT_ONCE = 500
 BY_SERVER = (
@@ -37,7 +37,7 @@ _warned: set[tuple[str, str]] = set()
 
 @dataclass
 class Open:
-    """How many znodes are open to outsiders for one kind of deed, and the first of them."""
+    """How many znodes are open to outsiders for one kind of access, and the first of these."""
 
     znodes: int = 0
     examples: list[str] = field(default_factory=list)
@@ -59,11 +59,11 @@ class RootAccess:
     closed_by_server: bool = False
     #: Znodes whose lists let in everyone that the server lets in.
     open_lists: Open = field(default_factory=Open)
-    #: By deed: list, read, write, create (below it), delete (it), and admin (change its list).
+    #: By access: list, read, write, create (below it), delete (it), and admin (change its list).
     outsiders: dict[str, Open] = field(default_factory=dict)
     #: How many znodes each login has each set of rights on, such as `digest:app read+write`.
     logins: Counter[str] = field(default_factory=Counter)
-    #: Znodes whose list, or whose children, this client may not read: nothing is known of these.
+    #: Znodes whose list, or whose children, this client may not read, so nothing else is known.
     unreadable: Open = field(default_factory=Open)
 
     @property
@@ -78,7 +78,7 @@ class RootAccess:
 
 
 class Closing(NamedTuple):
-    """How many znodes were closed, and those that this client may not read."""
+    """How many znodes were closed, and which znodes this client may not read."""
 
     znodes: int
     unreadable: Open
@@ -127,8 +127,8 @@ def close_root(client: Connection) -> Closing:
     """Close every znode of the root that is open to outsiders. May be repeated.
 
     Znodes that are closed already keep their lists, also those of other logins. Raises ZkplanError
-    without a login, and where others keep creating open znodes; AccessDenied where this client may
-    not read the root, or not change a list.
+    without a login, and if others keep creating open znodes; AccessDenied if this client may not
+    read the root, or not change a list.
     """
     require_login(client)
     total = 0
@@ -145,7 +145,7 @@ def close_root(client: Connection) -> Closing:
             return Closing(total, unreadable)
     raise ZkplanError(
         f"{total} znodes under {client.root} are closed, but open ones are created all the time: "
-        "restart the workers and authors that have no login with one, and run this again"
+        "restart with a login the workers and authors that have none, and run this again"
     )
 
 
@@ -164,7 +164,7 @@ def workers_without_login(client: Connection) -> list[str]:
 
 
 def require_login(client: Connection) -> None:
-    """Raises ZkplanError where this client has none: it would shut itself out."""
+    """Raises ZkplanError if this client has no login: it would shut itself out."""
     if not client.transport.logs_in:
         raise ZkplanError(
             "this needs a login, which will be the only one that reaches the root: give one in a "
@@ -173,7 +173,7 @@ def require_login(client: Connection) -> None:
 
 
 def warn_if_open(client: Connection) -> None:
-    """Say in one line that the root is open, once in this process, where this client logs in."""
+    """Log that the root is open, once in this process, if this client logs in."""
     if not client.transport.logs_in:
         return
     key = (client.transport.hosts, client.root)
@@ -208,7 +208,7 @@ def _open_ones(client: Connection, unreadable: Open) -> Iterator[AccessList]:
 
 
 def _note_unreadable(client: Connection, path: str, unreadable: Open) -> None:
-    """Count it. Raises AccessDenied for the root itself, below which nothing can be read."""
+    """Count the znode. Raises AccessDenied for the root itself, below which nothing can be read."""
     if path == client.root:
         raise _may_not_read(path)
     unreadable.note(path)
@@ -237,7 +237,7 @@ def hint_at_root(client: Connection) -> str:
     parent, _, name = client.root.rpartition("/")
     if _roots(client, parent, [name]):
         return ""
-    # Read in a batch, an unreadable root (by an access list) is only missing, and raises nothing.
+    # In a batch of reads, a root that an access list hides is only missing, and raises nothing.
     (names,) = client.transport.ask(ReadMany([ReadChildren(parent or "/")], strict=False))
     what = "there is no such root" if name not in (names or ()) else "it is not a root of zkplan"
     others = sorted(other for other in names or () if other != name)[:LOOKED_AT]
@@ -248,7 +248,7 @@ def hint_at_root(client: Connection) -> str:
 def require_root(client: Connection, hosts: str) -> None:
     """Raise ZkplanError if the root is missing, and name the roots beside it.
 
-    If an access list forbids to read it, it is there, and the next request says why.
+    If an access list forbids reading the root, it exists, and the next request says why.
     """
     try:
         is_there = client.transport.ask(ReadData(client.root)) is not None

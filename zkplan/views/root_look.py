@@ -18,15 +18,15 @@ from .workers import AHEAD, LEFT, RUNNING, Held, HeldTasks, Known, held_tasks
 
 #: If an index has more entries than this, only their number is read, so that a look stays cheap.
 LISTED_MAX = 2000
-#: The most failed plans of which one look reads how they ended, the latest first.
+#: The most failed plans whose end one look reads, the latest first.
 FAILED_MAX = 50
 
 
 class PlanNow(NamedTuple):
     """An active plan. `delayed` and `gated` are None if there are too many to list.
 
-    `rate` is in finished tasks a second, and `left` the seconds until its end if the rate stays;
-    None if it is unknown, as in the first look, or if nothing ends.
+    `rate` is in finished tasks a second, and `left` the seconds until its end at this rate. Both
+    are None in the first look, `left` also if the plan cannot end at this rate.
     """
 
     status: PlanStatus
@@ -40,8 +40,8 @@ class PlanNow(NamedTuple):
 
 
 class QueueNow(NamedTuple):
-    """A queue of active plans: `running` and `ahead` count claims, `workers` those that serve
-    it."""
+    """A queue of active plans: `running` and `ahead` count its claims, `workers` the workers that
+    serve it."""
 
     name: str
     runnable: int
@@ -62,11 +62,12 @@ class WorkerNow(NamedTuple):
 class Seen(NamedTuple):
     """What one look has read.
 
-    `statuses` are those of active plans, by number, and `unreadable` counts the others of these.
-    `delayed` says when the delayed tasks of each plan are due, `gated` how many gates of it wait;
-    they are None if there are too many. `others` are the numbers of the plans that are not active.
-    `failed_numbers` are all failed plans, latest first; `failed` are those of the first FAILED_MAX
-    that may be read here.
+    `statuses` has the status of each active plan that this client may read, by number;
+    `unreadable` counts the other active plans. By plan, `delayed` has the times at which its
+    delayed tasks are due, and `gated` the number of its gates that wait; each is None if it has too
+    many entries. `others` are the numbers of the plans that are not active, `failed_numbers` those
+    of all failed plans, latest first. `failed` has the statuses of the first FAILED_MAX of these,
+    without plans that this client may not read.
     """
 
     statuses: dict[str, PlanStatus]
@@ -117,7 +118,7 @@ def see(client: Connection, known: Known) -> Step[Seen]:
 
 
 def _listed(path: str, node: Node | None) -> Step[list[str] | None]:
-    """The names there; None if they are too many."""
+    """The names of the children of `path`; None if there are too many."""
     if node is None or not node.child_count:
         return []
     return ((yield ReadChildren(path)) or []) if node.child_count <= LISTED_MAX else None

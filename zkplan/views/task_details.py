@@ -31,9 +31,9 @@ def describe_task(
 ) -> dict[str, Any]:
     """Return state, options, edges, attempts and outcome of a task.
 
-    `people` joins lists into lines of text. `values` adds the result and the progress notes as
-    Python writes them, and the list `undecoded`, why some could not be decoded. Decoding runs code
-    of whoever wrote them. Raises InvalidTask if it never was a task.
+    `people` joins lists into lines of text. `values` adds the `repr` of the result and of the
+    progress notes, and the list `undecoded`: why some could not be decoded. Decoding runs code of
+    their writers. Raises InvalidTask if there never was such a task.
     """
     codec = client.codec
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
@@ -67,7 +67,7 @@ def describe_task(
 
 
 def _in_history(client: Connection, plan_path: str, number: str) -> TaskState | None:
-    """The task in the history; None if the history does not reach so far, or is damaged."""
+    """The task in the history; None if the history does not have it, or is damaged."""
     try:
         return (told_tasks(client.values, plan_path) or {}).get(int(number))
     except PayloadUndecodable:
@@ -75,7 +75,7 @@ def _in_history(client: Connection, plan_path: str, number: str) -> TaskState | 
 
 
 def _finished(info: TaskInfo, people: bool) -> dict[str, Any]:
-    """What is known of a finished task. For people, unknown facts are left out."""
+    """The known facts of a finished task. For people, unknown facts are left out."""
     facts = {"state": info.state, "doubt": info.doubt or None, "name": info.name}
     names = ("queue", "priority", "limits", "attempts_used", "worker")
     facts |= {name: getattr(info, name) for name in names}
@@ -139,7 +139,7 @@ def _gate(client: Connection, plan_path: str, number: str, people: bool) -> dict
 def neighbours_of(
     client: Connection, task_path: str, read: TaskRead, people: bool
 ) -> dict[str, Any]:
-    """The tasks at the other ends of its edges; empty if the task is gone."""
+    """The tasks at the other ends of its edges; empty if the task has finished meanwhile."""
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     provs = [name for name in read.names if name.startswith("prov-")]
     deps = [name for name in read.names if name.startswith("dep-")]
@@ -172,7 +172,7 @@ def _named(found: TaskSummary, people: bool) -> str | dict[str, Any]:
 
 
 class _Values:
-    """Shows values as Python writes them, and collects why some cannot be decoded here."""
+    """Returns the `repr` of values, and collects why some cannot be decoded here."""
 
     def __init__(self, values: Values, plan_path: str) -> None:
         self._values, self._plan = values, plan_path

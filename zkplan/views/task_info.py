@@ -1,4 +1,4 @@
-"""Collect what is known of one task, as data."""
+"""Collect the facts about one task, as data."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class TaskInfo:
     """A task at one moment. Times are in wall-clock seconds since 1970.
 
     `state` is `finished` or one of the states of `Plan.tasks`. `name` is None if it cannot be read
-    here. `attempts` is how often the task may run, `attempts_used` how many of these are used up. A
-    claimed task has the `worker` that claimed it, `since` when, and `attempt`, its fencing number;
-    a delayed one has `due`, when it becomes runnable. `waits_for` counts the results that have not
-    arrived, `arrived` those that have, `feeds` the tasks that take its own. `last_error` is the
-    text of the last failure that is kept, empty if there is none. `failed`: a finished or dead task
-    has failed for good. `skipped`: a finished task was skipped. `retry_delay`, `timeout`,
-    `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before`, `deadline`
-    and `run_if` are its options. `is_code_sent`: the code of its function was sent with its plan,
-    not only the name of the function.
+    here. `attempts` is how many attempts the task may have, `attempts_used` how many are used up.
+    Of a claimed task, `worker` is the worker that claimed it, `since` the time of the claim,
+    `attempt` its fencing number. Of a delayed task, `due` is when it becomes runnable. `waits_for`
+    counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
+    this task's result. `last_error` is the text of the last failure that is kept, empty if there is
+    none. `failed`: a finished or dead task has failed for good. `skipped`: a finished task was
+    skipped. `retry_delay`, `timeout`, `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in
+    bytes), `not_before`, `deadline` and `run_if` are its options. `is_code_sent`: the code of its
+    function was sent with its plan, not only the name of the function.
 
-    If the task has finished, `since` is when it ended and `worker` the one that ended it. These,
-    `name`, `attempts_used`, `queue`, `priority` and `limits` come from the history of its plan. A
-    field is None if the history does not have it, and so are all other options. `doubt` says why a
-    number may never have been a task, if neither a kept outcome nor the history can prove it.
+    If the task has finished, `since` is when it ended and `worker` who ended it. Then these two,
+    `name`, `attempts_used`, `queue`, `priority` and `limits` come from the history of its plan, and
+    are None if the history does not have them. All other options are None. `doubt` says why the
+    task may never have existed, if neither a kept outcome nor the history proves that it did.
     """
 
     number: str
@@ -85,7 +85,7 @@ class TaskInfo:
     def progress(self) -> list[Any]:
         """What the running task has logged with `current().log`, oldest first.
 
-        It decodes the values. That runs code of whoever wrote them, unless the client decodes only
+        It decodes the values, which runs code of their writers, unless the client decodes only
         JSON. Raises PayloadUndecodable.
         """
         decode = load_json if self._is_json_only else load
@@ -114,7 +114,7 @@ def task_info(client: Connection, plan_path: str, number: str) -> TaskInfo:
 
 
 def task_state(client: Connection, plan_path: str, number: str, is_task: bool) -> str:
-    """See Task.state. With `is_task`, it reads no history to prove that there was such a task."""
+    """See Task.state. `is_task`: there was such a task, so no history is read to prove that."""
     read = _read_znodes(client, plan_path, number)
     if read.summary is not None:
         return read.summary.state
@@ -124,15 +124,15 @@ def task_state(client: Connection, plan_path: str, number: str, is_task: bool) -
 
 
 def require_task(client: Connection, plan_path: str, number: str) -> None:
-    """Raises InvalidTask if the number never was a task of the plan, and PlanNotFound."""
+    """Raises InvalidTask if no task of the plan ever had that number, and PlanNotFound."""
     if never_tasks(client, plan_path, [number]):
         raise never_was(plan_path, number)
 
 
 def never_tasks(client: Connection, plan_path: str, numbers: Collection[str]) -> set[str]:
-    """The numbers of these that certainly never were tasks of the plan. Raises PlanNotFound."""
+    """The `numbers` that certainly no task of the plan ever had. Raises PlanNotFound."""
     gone = list(numbers)
-    # What a task has is smaller than its own znode, which holds its arguments.
+    # These znodes are smaller than that of the task, which holds its arguments.
     for below in ("task-{}/ready", "task-{}/incomplete", "results/{}"):
         reads = [ReadData(f"{plan_path}/{below.format(each)}") for each in gone]
         nodes = client.transport.run(read_all(reads)) if reads else []
@@ -194,7 +194,7 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
     if found.state == "dead" and read.outcome is not None:
         last = open_kept(codec, read.outcome.data).failure
     if last is not None:
-        failures.append(last)  # that of a cancel is in no log
+        failures.append(last)  # the failure of a cancel is in no log
     function, options = _definition(codec, read.definition)
     worker, attempt, since = found.worker, None, None
     if read.owner is not None and found.state == "running":
@@ -225,7 +225,7 @@ def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
 
 
 def _finished(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
-    """What the kept outcome and the history say; None for what neither knows."""
+    """The facts in the kept outcome and the history; a field that neither has is None."""
     known = TaskInfo(
         number,
         None,
@@ -261,7 +261,7 @@ def _finished(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
 
 
 def _kept(codec: Codec, outcome: Node) -> dict[str, Any]:
-    """What the kept outcome says, which may be more than the history."""
+    """The facts in the kept outcome, which may say more than the history."""
     kept = open_kept(codec, outcome.data)
     if kept.kind == "undecodable":
         return {}
@@ -273,7 +273,7 @@ def _kept(codec: Codec, outcome: Node) -> dict[str, Any]:
 
 
 def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
-    """The text for its function, and its options; none if they cannot be read here."""
+    """The description of the function, and the options, or none if they cannot be read here."""
     try:
         record = codec.open_definition(sealed)
         options = task_options(record)
@@ -287,7 +287,7 @@ def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
 def read_log(codec: Codec, nodes: Sequence[Node]) -> tuple[list[Failure], list[bytes]]:
     """The failures and the bodies of the progress notes in the log of a task, oldest first.
 
-    What cannot be read here is left out: it is damaged, or signed with another secret.
+    Entries that cannot be read here are left out: they are damaged, or sealed with another secret.
     """
     failures, notes = list[Failure](), list[bytes]()
     for node in nodes:

@@ -16,12 +16,12 @@ from .history_state import PlanState
 
 @dataclass(frozen=True, slots=True)
 class TaskLog:
-    """Some of what an attempt of a task has printed and logged.
+    """A piece of what an attempt of a task has printed and logged.
 
     `text` is as it was printed, control characters and all. `position` counts the bytes (of UTF-8)
-    that the attempt had printed before it. `cut`: how many bytes just before this piece are
-    missing. `attempt` is the number of the claim, `worker` had that, and `when` this became known:
-    ZooKeeper's time, in wall-clock seconds.
+    that the attempt had printed before this piece. `cut`: how many bytes just before this piece are
+    missing. `attempt` is the number of the claim, `worker` had the claim. `when` is when the piece
+    was recorded: ZooKeeper's time, in wall-clock seconds.
     """
 
     attempt: int
@@ -33,7 +33,7 @@ class TaskLog:
 
     @property
     def end(self) -> int:
-        """How many bytes the attempt had printed behind it."""
+        """How many bytes the attempt had printed at the end of this piece."""
         return self.position + len(self.text.encode())
 
 
@@ -45,7 +45,7 @@ class Logs:
     _ends: dict[int, int] = field(default_factory=dict)
 
     def of(self, records: Iterable[Record]) -> Iterator[TaskLog]:
-        """What the next records add to the text of each attempt."""
+        """The text that the next records add to each attempt."""
         for found in _told(records, self.number):
             end = self._ends.get(found.attempt, 0)
             if found.end > end:
@@ -54,7 +54,7 @@ class Logs:
 
 
 def _behind(found: TaskLog, end: int) -> TaskLog:
-    """What lies behind `end`, where a character begins."""
+    """The part of `found` after byte `end`, at which a character begins."""
     if found.position >= end:
         return replace(found, cut=found.position - end)
     data = found.text.encode()[end - found.position :]
@@ -71,8 +71,8 @@ def _told(records: Iterable[Record], number: int) -> Iterator[TaskLog]:
 
 
 def whole(records: Iterable[Record], number: int) -> list[TaskLog]:
-    """All that is kept, by attempt and in order. The event that ends an attempt has the last of its
-    output as a whole, which fills what was left out while it ran."""
+    """All pieces in `records`, by attempt and in order. The event that ends an attempt repeats the
+    last part of its output as one piece, which fills gaps left while it ran."""
     attempts: dict[int, list[TaskLog]] = {}
     for found in _told(records, number):
         pieces = attempts.setdefault(found.attempt, [])
@@ -95,7 +95,7 @@ def whole(records: Iterable[Record], number: int) -> list[TaskLog]:
 
 
 def behind(pieces: Iterable[TaskLog], attempt: int, end: int) -> Iterator[TaskLog]:
-    """The pieces behind the first `end` bytes of an attempt, and those of later attempts."""
+    """The pieces after the first `end` bytes of an attempt, and those of later attempts."""
     for piece in pieces:
         if piece.attempt > attempt:
             yield piece
@@ -123,8 +123,8 @@ def last_of(pieces: Sequence[TaskLog], most: int) -> list[TaskLog]:
 
 
 def joined(pieces: Iterable[TaskLog], most: int) -> Iterator[TaskLog]:
-    """The same text in fewer pieces: those of an attempt that follow each other without a gap are
-    one, until that has `most` bytes."""
+    """The same text in fewer pieces: joins pieces of an attempt that follow each other without a
+    gap, until the joined piece has `most` bytes."""
     group: list[TaskLog] = []
     size = 0
     for piece in pieces:
@@ -146,7 +146,7 @@ def _one(group: Sequence[TaskLog]) -> TaskLog:
 class AttemptTold:
     """An attempt in a history, by the number of its claim: which worker had the claim, and since
     when, in wall-clock seconds (None if unknown). `printed` is how many bytes it has printed, as
-    far as is known."""
+    far as the history says."""
 
     attempt: int
     worker: str
@@ -155,13 +155,13 @@ class AttemptTold:
 
 
 def attempts_told(records: Iterable[Record], number: int) -> list[AttemptTold]:
-    """The attempts of a task, by number: also those that have printed nothing."""
+    """The attempts of a task in the order of their numbers, also those that printed nothing."""
     found: dict[int, AttemptTold] = {}
     for record in records:
         for event in record.events:
             if event[0] == "c" and event[1:2] == [number]:
                 n, worker = [*event[2:4], None, None][:2]
-                n = 0 if n is None else n  # as events leave out the number of a first claim
+                n = 0 if n is None else n  # events leave out the number of a first claim
                 worker = as_text(worker) or as_text(record.by)
                 if type(n) is int and n >= 0:
                     found[n] = AttemptTold(n, worker, record.ms / 1000, 0)
@@ -172,14 +172,14 @@ def attempts_told(records: Iterable[Record], number: int) -> list[AttemptTold]:
 
 
 def read_logs(values: Values, plan_path: str, number: str) -> tuple[list[TaskLog], Whole]:
-    """All that is kept, and what is missing of the history. Raises as `history.read`."""
+    """All output that is kept, and the history that has it. Raises as `history.read`."""
     found = read_whole(values, plan_path)
     return whole(found.records(), int(number)), found
 
 
 def follow_logs(values: Values, plan_path: str, number: str) -> Iterator[TaskLog]:
-    """All that is kept, and what comes, until the task has ended or is dead, or the plan has ended.
-    Raises as `history.read`."""
+    """All output that is kept, then new output, until the task has ended or is dead, or the plan
+    has ended. Raises as `history.read`."""
     state, logs, is_first = PlanState(), Logs(int(number)), True
     with closing(RecordFollower(values, plan_path)) as follower:
         while (records := follower.read_on()) is not None:

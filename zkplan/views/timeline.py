@@ -24,10 +24,10 @@ from .timeline_spans import (
 
 #: Waiting for results of others, runnable or delayed, claimed and not started, running.
 WAITING, RUNNABLE, CLAIMED, RUNNING = " ", "·", "-", "█"
-#: How many run at a time, in eighths of the most in any row of the same part.
+#: How many tasks run at a time, in eighths of the maximum of all rows of the same part.
 DENSITY = " ▁▂▃▄▅▆▇█"
-#: Columns of the names in a wide and in a narrow picture, the width that is wide, and the columns
-#: behind the bars.
+#: Columns of the names in a wide and in a narrow picture, the least width of a wide one, and the
+#: columns after the bars.
 LABEL, LABEL_NARROW, NARROW, BEHIND = 26, 18, 100, 40
 #: The most tasks of the critical path that are listed: those that took longest.
 PATH_MAX = 10
@@ -85,7 +85,7 @@ def label(task: TaskState) -> str:
 
 
 def _head(state: PlanState, span: Span) -> Iterator[Line]:
-    """When it was, how long it took, and how far it is."""
+    """When the plan ran, for how long, and how many of its tasks have ended."""
     states = Counter(task.state for task in state.tasks.values())
     ended = sum(task.gone for task in state.tasks.values())
     first, last = _clock(span.first), _clock(span.last)

@@ -17,7 +17,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 class Span(NamedTuple):
-    """What the picture covers, in ms, and how many columns it has."""
+    """The time that a picture covers, in ms, and how many columns it has."""
 
     first: int
     last: int
@@ -28,7 +28,7 @@ class Span(NamedTuple):
         return min(self.columns - 1, max(0, at))
 
     def begin(self, column: int) -> int:
-        """When a column begins; that of `columns` is the end of all."""
+        """When a column begins; column `columns` begins at the end of the picture."""
         return self.first + column * (self.last - self.first) // self.columns
 
 
@@ -39,7 +39,7 @@ def runs(task: TaskState, now: int) -> list[tuple[int, int]]:
     """
     found = [(first, max(first + 1, last)) for first, last in task.earlier]
     if task.started_ms and task.ran_ms >= 0:
-        # What takes less than a millisecond is to be seen, too.
+        # A run of less than a millisecond must be visible, too.
         found.append((task.started_ms, task.started_ms + max(1, task.ran_ms)))
     if task.place == "c":
         found.append((task.claimed_ms, now))
@@ -57,7 +57,7 @@ def waits(task: TaskState, now: int) -> tuple[int, int] | None:
 
 
 def average(spans: Iterable[tuple[int, int]], span: Span) -> list[float]:
-    """How many of these spans of time there were at a time, on average, column by column.
+    """How many of these spans of time overlap, on average, column by column.
 
     >>> average([(0, 40), (0, 10), (25, 25)], Span(0, 40, 4))
     [2.0, 1.0, 1.0, 1.0]
@@ -134,8 +134,7 @@ def critical_path(tasks: dict[int, TaskState]) -> list[TaskState]:
     return list(path.values())[::-1]
 
 
-# ---- The rows of a time line as data, for those who draw it elsewhere: a task each, or a name
-# each.
+# ---- The rows of a time line as data, for other programs to draw: one row for each task or name.
 
 
 #: How many intervals show how many tasks of a name run at a time.
@@ -148,9 +147,9 @@ PATH_MAX = 50
 class Row:
     """One task, or the tasks of one name. Times are in ms since 1970, 0 if not known.
 
-    `number` is that of a single task, else -1; `earlier` says when attempts before its last one
-    ran. `ran_ms` is what they ran together. `running` says
-    how many of a name run at a time, interval by interval: on average, rounded up. `is_critical`:
+    `number` is that of a single task, else -1; `earlier` has the start and the end of each attempt
+    before its last one. `ran_ms` is how long the tasks ran in total. `running` says how many tasks
+    of a name run at a time, interval by interval: on average, rounded up. `is_critical`: the row is
     on the critical path.
     """
 
@@ -173,7 +172,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The whole picture, from `first_ms` to `last_ms`. `others` tasks have names that are left out.
+    """The whole picture, from `first_ms` to `last_ms`. `others` counts the tasks that are left out.
 
     `path` is the critical path in order, or its longest tasks; `path_tasks` is how many it has, and
     `path_ms` how long it took.
@@ -189,7 +188,7 @@ class Lines:
 
 
 def lines(state: PlanState) -> Lines:
-    """What has begun or ended, as `timeline` draws it."""
+    """The tasks that have begun or ended, as `timeline` draws them."""
     tasks = [task for task in state.tasks.values() if task.claims or task.gone]
     begun = [task.added_ms or task.runnable_ms or task.claimed_ms for task in tasks]
     span = Span(min(filter(None, begun), default=state.ms), state.ms, COLUMNS)

@@ -27,11 +27,11 @@ class TaskSummary(NamedTuple):
     """An unfinished task, as it was when it was read.
 
     `state` is `being defined`, `waiting` (for other tasks), `gated` (it waits for a znode: see
-    `zkplan.when`), `runnable`, `delayed`, `running`, `dead`, or `decided`: its outcome is fixed, as
-    by a skip, and a worker is about to deliver it. `attempts` counts the attempts that are used up.
-    `worker` is the worker that has claimed it, or empty. `due` is when a `delayed` task becomes
-    runnable, in wall-clock seconds. `name` is the name given to the task, or the name of its
-    function. It is None if it is signed with a secret that is not configured here.
+    `zkplan.when`), `runnable`, `delayed`, `running`, `dead`, or `decided`: its outcome is fixed,
+    for example by a skip, and a worker is about to deliver it. `attempts` counts the attempts that
+    are used up. `worker` is the worker that has claimed it, or empty. `due` is when a `delayed`
+    task becomes runnable, in wall-clock seconds. `name` is the name given to the task, or the name
+    of its function; None if it cannot be read here, for example without its secret.
     """
 
     number: str
@@ -66,7 +66,7 @@ class FoundTask(NamedTuple):
 
 
 class FreshPlaces:
-    """What `read` returns, read again when it is older than INDEXES_AGE_S."""
+    """The places that `read` returns, read again once they are older than INDEXES_AGE_S."""
 
     def __init__(self, read: Callable[[], TaskPlaces]) -> None:
         self._read, self._read_at = read, -math.inf
@@ -106,9 +106,10 @@ def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterato
 def read_tasks(
     client: Connection, keys: Sequence[tuple[str, str]], places: TaskPlaces, strict: bool = True
 ) -> Iterator[FoundTask]:
-    """The tasks with these numbers of plan and task that have not finished, without `plan_name`.
+    """The unfinished tasks among `keys` (numbers of plan and task), without their `plan_name`.
 
-    `places` says where they stood just before. A claim whose facts are in it is not read again.
+    `places` has the place of each task just before. If a place has the facts of its claim, the
+    claim is not read again.
     """
     found = [places.get(key, NOWHERE) for key in keys]
     reads: list[ReadData | ReadChildren] = []

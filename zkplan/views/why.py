@@ -21,7 +21,7 @@ from .why_task import (
     waits,
 )
 
-#: In how many runnable tasks of a plan to look for the reason why a worker handed them back.
+#: How many runnable tasks of a plan are examined for the reason why a worker handed them back.
 LOOKED_AT = 5
 
 
@@ -90,7 +90,7 @@ def plan_causes(view: View) -> Iterator[Cause]:
 def empty(view: View) -> Iterator[Cause]:
     if view.status.state == "running" and not view.status.tasks:
         text = f"{_named(view)} has no unfinished task"
-        yield Cause("empty", sentence(text), "A worker ends it soon, or takes what is added.")
+        yield Cause("empty", sentence(text), "A worker ends it soon, or takes added tasks.")
 
 
 def dead_tasks(view: View) -> Iterator[Cause]:
@@ -130,9 +130,9 @@ def claims_of_workers_gone(view: View) -> Iterator[Cause]:
 
 
 def runnable_tasks(view: View) -> Iterator[Cause]:
-    """Why nothing takes the first runnable tasks, such as no worker or no free slot: each once."""
+    """Why no worker takes the first runnable tasks, such as a lack of slots: each cause once."""
     runnable = view.in_state("runnable")
-    # The first of each queue as well: perhaps no worker serves that one.
+    # The first task of each queue as well: perhaps no worker serves that queue.
     queues = {view.places[number].queue: number for number in reversed(runnable)}
     first = list(dict.fromkeys([*runnable[:LOOKED_AT], *queues.values()]))
     found = [cause for number in first for cause in causes_of(view, view.task(number))]
@@ -176,7 +176,7 @@ def claimed_tasks(view: View) -> Iterator[Cause]:
 
 
 def stuck(view: View) -> Iterator[Cause]:
-    """Tasks are left, and none of them can run: a damaged znode, an author that died."""
+    """Tasks are left and none can run, for example after damage or the death of an author."""
     if view.status.state != "running" or not view.status.tasks or view.places:
         return
     proof = dead_if_deadlocked(view.client.paths, view.plan_path)
@@ -185,12 +185,12 @@ def stuck(view: View) -> Iterator[Cause]:
         yield Cause("stuck", sentence(text), f"{view.command('plan check')} says why.")
 
 
-#: The causes that lie in the tasks of a plan, in the order in which they are listed.
+#: The functions that find causes in the tasks of a plan, in the order of the output.
 CONTENT_CAUSES = (
     *(empty, dead_tasks, claims_of_workers_gone, runnable_tasks, delayed_tasks),
     *(gated_tasks, claimed_tasks, stuck),
 )
-#: The same for plans in some states. In a cancelled plan only claimed tasks go on.
+#: The functions for plans in other states. In a cancelled plan only claimed tasks go on.
 _CONTENT_OF = {"done": (), "defining": (), "cancelled": (claims_of_workers_gone, claimed_tasks)}
 
 

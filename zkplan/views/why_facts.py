@@ -1,5 +1,4 @@
-"""Read once what `why` needs: the plan, its indexes, the workers, and the code that they have
-loaded."""
+"""Read the facts that `why` needs once: the plan, its indexes, the workers and their code."""
 
 from __future__ import annotations
 
@@ -29,10 +28,10 @@ from .workers import living_workers
 class Cause(NamedTuple):
     """One reason why something does not run now.
 
-    `code` is one word for programs, `text` one sentence, and `advice` says what to do; it is empty
-    if nothing has to be done. `task` is the number of the task that the cause is about, empty if it
-    is the plan. `worker` is the worker concerned. `when` is when it began (for a gate: when
-    it was looked at last), or, for a delayed task, when it ends, in wall-clock seconds since 1970.
+    `code` is one word for programs, `text` one sentence. `advice` says what to do, and is empty if
+    nothing has to be done. `task` is the number of the task concerned, empty if the cause concerns
+    the plan. `worker` is the worker concerned. `when` is when the cause began, in wall-clock
+    seconds since 1970; for a delay when it ends, for a gate when a worker last looked at it.
     """
 
     code: str
@@ -44,7 +43,8 @@ class Cause(NamedTuple):
 
 
 class Why(NamedTuple):
-    """Why a plan or a task does not run now. The first cause comes first. `state` is its state."""
+    """Why a plan or a task does not run now. `path` and `state` are those of the plan or task. In
+    `causes`, those that hold back the whole plan come first."""
 
     path: str
     state: str
@@ -55,7 +55,7 @@ class Why(NamedTuple):
 
 
 class View:
-    """One plan while `why` looks at it. What is read is kept, so all causes see the same."""
+    """The facts of one plan for one `why`. Each is read once, so all causes see the same state."""
 
     def __init__(self, client: Connection, plan_path: str) -> None:
         self.client, self.plan_path = client, plan_path
@@ -106,27 +106,27 @@ class View:
         return f"`{self.client.command(f'{words} {int(number_of(self.plan_path))}{which}')}`"
 
 
-# ---- Which code runs when a task is retried: that sent with its plan, or that loaded by workers.
+# ---- Say which code a retry runs: code sent with the plan, or modules that workers have loaded.
 #
-# A retry of a task should run its fixed function. This says where it does not.
+# A user retries a task to run its fixed function. These notes say when the old one would run.
 
 
 logger = get_logger("zkplan.plan")
-#: The most tasks of a plan whose code is looked at.
+#: The most tasks of a plan whose code is examined.
 LOOKED_AT = 5
 #: The most characters of the names of modules that a sentence has.
 NAMES_CHARS_MAX = 300
 
 
 class CodeNote(NamedTuple):
-    """A sentence about the code of tasks. `is_sure`: a fix certainly does not run as things are."""
+    """A sentence about the code of tasks. `is_sure`: a retry now would certainly run old code."""
 
     text: str
     is_sure: bool
 
 
 def code_notes(tasks: Iterable[TaskInfo], workers: Sequence[WorkerRecord]) -> list[CodeNote]:
-    """What to know before one of these failed tasks is tried again, each thing once."""
+    """The notes to read before a retry of these failed tasks, each note once."""
     found: dict[str, CodeNote] = {}
     for task in tasks:
         for kind, note in _notes(task, workers):
@@ -139,19 +139,19 @@ def code_notes(tasks: Iterable[TaskInfo], workers: Sequence[WorkerRecord]) -> li
 def notes_before_retry(
     client: Connection, plan_path: str, numbers: Iterable[str]
 ) -> list[CodeNote]:
-    """The same for the first of the tasks with these numbers, as they stand now."""
+    """The `code_notes` for the first LOOKED_AT tasks of these `numbers`, as they are now."""
     tasks = []
-    # Others may write strange names into the tree: the retry of those says so.
+    # Another writer of the tree may have made strange names: the retry reports them.
     for number in islice(filter(str.isdecimal, numbers), LOOKED_AT):
         try:
             tasks.append(task_info(client, plan_path, number))
         except (InvalidTask, PlanNotFound):
-            continue  # the retry says so
+            continue  # the retry reports it
     return code_notes(tasks, living_workers(client)) if tasks else []
 
 
 def log_code_notes(notes: Iterable[CodeNote]) -> None:
-    """Say them in the log, which commands print."""
+    """Log the notes. Commands print this log."""
     for note in notes:
         logger.log(logging.WARNING if note.is_sure else logging.INFO, "%s", note.text)
 

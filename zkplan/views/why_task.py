@@ -26,7 +26,7 @@ from .workers import Held, held_longest, keys_fit
 #: How many tasks a sentence names, and how many root causes are listed.
 NAMED = 5
 
-#: What a sentence adds of a task that takes failures.
+#: What a sentence adds about a task whose `run_if` accepts failures.
 _RUN_IF = {
     "all_finished": "; it runs also if they fail for good (run_if=all_finished)",
     "any_failed": "; it runs only if one of them fails for good (run_if=any_failed)",
@@ -56,7 +56,8 @@ def decided(view: View, task: TaskInfo) -> Cause | None:
     if task.state != "decided":
         return None
     text = (
-        f"the outcome of {view.label(task.number)} is fixed, as by a skip, and a worker delivers it"
+        f"the outcome of {view.label(task.number)} is fixed, for example by a skip, and a worker "
+        "delivers it"
     )
     return Cause("decided", sentence(text), "Its function does not run again.", task.number)
 
@@ -124,7 +125,7 @@ def worker_gone(view: View, task: TaskInfo) -> Cause | None:
         return None
     text = (
         f"{view.label(task.number)} is claimed by {task.worker}, whose session has ended, so its "
-        "result can come no more"
+        "result can no longer come"
     )
     advice = (
         "Wait a few seconds: another worker takes it over."
@@ -158,7 +159,7 @@ def being_defined(view: View, task: TaskInfo) -> Cause | None:
     if task.state != "being defined":
         return None
     text = f"{view.label(task.number)} is not complete: its author is still adding it, or died"
-    advice = f"If it stays so: {view.command('plan check')}."
+    advice = f"If this does not change, run {view.command('plan check')}."
     return Cause("being_defined", sentence(text), advice, task.number)
 
 
@@ -209,7 +210,7 @@ def of_a_kind(view: View, task: TaskInfo) -> Cause | None:
 
 
 def full_limit(view: View, task: TaskInfo) -> Cause | None:
-    """One of its limits has no permit left, or does not exist any more."""
+    """One of the task's limits has no permit left, or does not exist any more."""
     place = view.places.get(task.number)
     states = ("runnable", "delayed", "decided")
     if not view.runs or place is None or task.state not in states:
@@ -237,7 +238,7 @@ def full_limit(view: View, task: TaskInfo) -> Cause | None:
 
 
 def refused(view: View, task: TaskInfo) -> Cause | None:
-    """Workers have handed it back, because they cannot decode it or reach the store."""
+    """Workers have handed the task back, because they cannot decode it or reach the store."""
     if task.state != "runnable":
         return None
     told = refusal(view.client, f"{view.plan_path}/task-{task.number}")
@@ -260,9 +261,9 @@ def keys_differ(view: View, task: TaskInfo) -> Cause | None:
     ours = view.client.keys[0].name if view.client.keys else ""
     if any(keys_fit(view.client, worker) for worker in view.workers):
         return None
-    text = f"no worker has the key {ours} (secret-files), so no worker runs what it has sealed"
+    text = f"no worker has the key {ours} (secret-files), so no worker runs what the key sealed"
     if not ours:
-        text = "the workers have keys (secret-files) and this client has none: they do not run it"
+        text = "the workers run only what their keys (secret-files) seal, and this client has none"
     advice = "Give them and the author the same keys: `zkplan worker ls` shows who has which."
     return Cause("undecodable", sentence(text), advice, task.number)
 
@@ -274,7 +275,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
     workers = [each for each in view.workers if each.state == "running" and queue in each.queues]
     if not workers:
         return None
-    # A thread takes the place of a function that was given up, for as many as there are slots.
+    # A worker replaces the threads of functions that were given up, at most as many as its slots.
     lost = {each.id: max(0, each.abandoned - each.slots) for each in workers}
     if any(worker.claims + lost[worker.id] < worker.slots for worker in workers):
         return None
@@ -304,11 +305,11 @@ def _holder(held: Held) -> str:
 
 
 def _several(names: list[str]) -> str:
-    """The first of them, in a sentence."""
+    """The first of these names, for a sentence."""
     return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
-#: Every cause that may keep a task from running by itself, in the order in which they are listed.
+#: The functions that find the causes of a task that waits for no other, in the order of output.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, decided, dead, worker_gone, claimed, being_defined, delayed, gated),
     *(of_a_kind, no_living_worker, unserved_queue, workers_at_rest, full_limit, refused),
@@ -346,8 +347,8 @@ def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
     if not chain.whole:
         yield from _far(view, task, bool(roots))
     elif chain.unnamed or not roots:
-        text = f"{view.label(task.number)} waits for what may never come: an edge leads nowhere"
-        advice = f"Ask again; if it stays so: {view.command('plan check')}."
+        text = f"{view.label(task.number)} waits for a result that may never come: a broken edge"
+        advice = f"Ask again; if this does not change, run {view.command('plan check')}."
         yield Cause("broken_edge", sentence(text), advice, task.number)
 
 
@@ -360,7 +361,7 @@ def _far(view: View, task: TaskInfo, some_known: bool) -> Iterator[Cause]:
         f"{view.label(task.number)} waits for too many tasks to follow all of its edges, so there "
         "may be other causes"
     )
-    advice = f"Those of the whole plan: {view.command('plan why')}."
+    advice = f"For the causes of the whole plan: {view.command('plan why')}."
     yield Cause("far", sentence(text), advice, task.number)
 
 

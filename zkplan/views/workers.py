@@ -18,7 +18,7 @@ from ..values.connection import Connection
 
 
 def keys_fit(client: Connection, worker: WorkerRecord) -> bool:
-    """Whether that worker opens what this client seals, by what it says of itself."""
+    """Whether that worker can open what this client seals, by the keys in its registration."""
     known = worker.keys.split()
     return client.keys[0].name in known if client.keys else not known
 
@@ -26,7 +26,7 @@ def keys_fit(client: Connection, worker: WorkerRecord) -> bool:
 def living_workers(client: Connection) -> list[WorkerRecord]:
     """See Client.workers."""
     paths, transport = client.paths, client.transport
-    # Services are registered, too, and run nothing.
+    # Services register as well, and run no tasks.
     names = transport.ask(ReadChildren(paths.workers)) or ()
     ids = sorted(name for name in names if not name.startswith(SERVICE))
     reads: list[ReadData | ReadChildren] = []
@@ -43,16 +43,15 @@ def living_workers(client: Connection) -> list[WorkerRecord]:
     return found
 
 
-# ---- What the workers under a root hold: the claims of each, what it runs apart from what waits
-# there.
+# ---- List the claims of the workers under a root, and tell which run and which wait for a slot.
 #
-# The tree has no record of what runs. A worker starts its claims in their order, on as many slots
-# as it registered: so its oldest claims are those that run. Since when it holds a task is the time
-# at which the server made the claim; the function began then or later.
+# The tree does not record which claims run. A worker starts its claims in their order, on as many
+# slots as it registered, so its oldest claims run. A task counts as held since the server made its
+# claim; the function began then or later.
 
 
-#: The states of claimed tasks here: its worker runs it; it has claimed it ahead; it is gone, and
-#: another one will take the task over.
+#: The states of a claimed task here: its worker runs it, or has claimed it ahead, or is gone, so
+#: that another worker will take the task over.
 RUNNING, AHEAD, LEFT = "running", "claimed ahead", "left behind"
 
 
@@ -77,13 +76,13 @@ class HeldTasks(NamedTuple):
     claims: list[Held]
 
 
-#: Claims that were read before, by worker and name: no claim ever changes. `uid` orders those that
-#: were made in one millisecond.
+#: Claims that were read before, by worker and name, each with its uid. Claims never change. The uid
+#: orders the claims of one millisecond.
 Known = MutableMapping[tuple[str, str], tuple[str, Held]]
 
 
 def held_tasks(paths: Paths, known: Known | None = None) -> Step[HeldTasks]:
-    """Read all claims. With `known`, those that are in it are not read again; it is kept up."""
+    """Read all claims, except those in `known`, which this keeps up to date."""
     known = {} if known is None else known
     living, holding = yield ReadMany([ReadChildren(paths.workers), ReadChildren(paths.claims)])
     ids = sorted({*(living or ()), *(holding or ())})
@@ -146,7 +145,7 @@ def _placed(claims: list[Held], record: WorkerRecord | None) -> Iterator[Held]:
         yield held._replace(state=left if record is None else RUNNING if runs else AHEAD)
 
 
-# ---- Find tasks that wait for other tasks and take all slots, so that those can never run.
+# ---- Find tasks that take all slots while they wait for other tasks, which then can never run.
 
 
 #: How many tasks of each worker in this process are waiting.
@@ -176,7 +175,7 @@ def waiting_in_slot() -> Iterator[None]:
 
 
 def no_free_slot(client: Connection) -> str:
-    """A message for a task that waits while waiting tasks take all slots of its worker.
+    """A warning for a waiting task, if tasks that wait like it take all slots of its worker.
 
     Empty outside tasks, and if this worker or another one has a free slot.
     """
