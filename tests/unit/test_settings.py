@@ -345,7 +345,7 @@ def test_a_login_of_the_current_folder_goes_to_hosts_of_its_own_alone(place: Pla
 def test_a_fifo_in_the_current_folder_is_left_out(place: Place) -> None:
     os.mkfifo(place.here / "zkplan.toml")
     assert place.resolve(profile="team").hosts == "zk1:2181,zk2:2181"
-    assert "is not used: it is no regular file" in place.told[0]
+    assert "is not used: it is not a regular file" in place.told[0]
 
 
 def test_the_file_of_the_user_is_trusted_also_from_its_own_folder(place: Place) -> None:

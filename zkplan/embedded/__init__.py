@@ -113,7 +113,7 @@ class EmbeddedServer:
         self.host = host
         self.port = port
         self._is_open, self._logins = is_open, frozenset(logins)
-        #: Login and secret of a server in memory. With a folder, `_serve` reads those of the folder.
+        #: Login and secret of a server in memory. With a folder, `_serve` reads them from there.
         self._access = Access(
             "" if is_open else new_login(), "" if is_open else new_secret(), store
         )

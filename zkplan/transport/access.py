@@ -120,8 +120,8 @@ def tls_options(
     verifies = options.get("verify_certs", True)
     if verify_hostname and not verifies:
         raise TypeError(
-            "verify_certs=False: without a check of the certificate the host name cannot be checked "
-            "either; give verify_hostname=False too if any program may pose as the server"
+            "verify_certs=False: without a check of the certificate there is no check of the host "
+            "name either; give verify_hostname=False too if any program may pose as the server"
         )
     if verifies and not options.get("ca") and not system_ca:
         raise TypeError(
