@@ -82,8 +82,8 @@ def lose_the_database(folder: Path) -> None:
         (put_a_text_there, StorageDamaged, "Restore a copy"),
         (empty_it, StorageDamaged, "Restore a copy"),
         (put_another_database_there, StorageError, "folder of its own"),
-        (lose_the_database_but_not_its_log, StorageDamaged, "is missing but zkplan.db-wal"),
-        (lose_the_database, StorageDamaged, "is missing but answered"),
+        (lose_the_database_but_not_its_log, StorageDamaged, "is missing but zkplan.db-wal exists"),
+        (lose_the_database, StorageDamaged, "is missing but answered exists"),
     ],
 )
 def test_a_damaged_folder_is_refused_and_left_as_it_was(
