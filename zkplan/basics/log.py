@@ -22,9 +22,8 @@ TASK_FIELDS = ("plan", "task", "attempt", "worker")
 class OfTask(Protocol):
     """A running task, for its logs and output.
 
-    `worker` is the ID of the task's worker. `log_fields` has a value for each of TASK_FIELDS.
-    `add_output` keeps `text` that the task prints or logs; `pass_on` writes `data` that it prints
-    to the stream `out`, marked with the task.
+    `worker` is the worker's ID. `log_fields` has a value for each of TASK_FIELDS. `add_output`
+    keeps printed or logged `text`; `pass_on` writes printed `data` to `out`, naming the task.
     """
 
     @property

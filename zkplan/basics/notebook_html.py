@@ -20,8 +20,7 @@ class Picture(NamedTuple):
     is_last: bool
 
 
-#: The colours of the states of tasks: visible on a light and on a dark ground. Words name the state
-#: beside each colour.
+#: The colours of the states of tasks, visible on light and dark grounds. Words repeat each state.
 COLOURS = {
     "finished": "#2f8f5b",
     "running": "#4a6ee0",

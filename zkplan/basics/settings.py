@@ -85,8 +85,7 @@ def resolve(
     if "secret" in variables:  # ignoring it would let the user believe that it works
         raise InvalidSettings(
             "ZKPLAN_SECRET is set, but keys come from files only, since every task can read the "
-            "environment of its worker: write the key into a file, and name the file in "
-            "ZKPLAN_SECRET_FILES"
+            "environment of its worker: write it to a file, and set ZKPLAN_SECRET_FILES to the file"
         )
     merging.add(variables, lambda name: BY_NAME[name].variable, folder)
     by_name = {BY_ATTRIBUTE[name].name: value for name, value in arguments.items()}
@@ -165,9 +164,7 @@ class _Merging:
         if "login.password" in secrets and not values.get("login.user"):
             raise self._error("login.password", "login.user is missing")
         if kind == SASL_GSSAPI and secrets:
-            raise self._error(
-                secrets[0], f"{SASL_GSSAPI} logs in with tickets from kinit, not with a password"
-            )
+            raise self._error(secrets[0], f"{SASL_GSSAPI} uses tickets from kinit, not a password")
         has_authority = values.get("tls.ca") or values.get("tls.system-ca")
         for name in values:
             is_asked = name.startswith("tls.") and name != "tls.check-host-name"

@@ -396,8 +396,7 @@ FIELDS = tuple(
 )
 BY_NAME = {field.name: field for field in FIELDS}
 BY_ATTRIBUTE = {field.attribute: field for field in FIELDS}
-#: Fields that replace each other: a source that sets one of a group hides the group in weaker
-#: sources.
+#: Groups of fields of which a source sets one: that hides the whole group in weaker sources.
 ALTERNATIVES = (
     ("login.password", "login.file", "login.command"),
     ("secret", "secret-files"),

@@ -349,9 +349,8 @@ def server_tls(
 ) -> ssl.SSLContext:
     """Return a context for TLS 1.2 or later. The three paths are PEM files.
 
-    `certificate` may also hold the certificates of its authorities. With `client_ca`, a client
-    needs a certificate of that authority to connect, and still has to log in. Raises OSError (such
-    as ssl.SSLError) for files that cannot be used.
+    `certificate` may hold its authorities, too. With `client_ca`, a client needs a certificate of
+    that authority, and still has to log in. Raises OSError for files that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

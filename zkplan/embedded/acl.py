@@ -1,8 +1,7 @@
 """Access control lists: convert one for storage, check a right, show a list to a reader.
 
-Schemes: world, auth, digest and ip. Any other scheme is malformed, as on a server without a
-provider for it. The answers are those of version 3.8.0, except that ip supports IPv6, as later
-servers do.
+Schemes: world, auth, digest and ip. Any other is malformed, as on a server without its provider.
+The answers are those of version 3.8.0, except that ip supports IPv6, as on later servers.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def mended(path: str, acl: tuple[Acl, ...], who: Who) -> AclList:
     """Return a list as a server stores it: no entry twice, `auth` replaced by the digests of `who`.
 
     A list without a restriction becomes None. Raises InvalidAclError if the list is empty, an entry
-    is malformed, or `auth` is used without a proven digest. The list of a trusted requester is not
-    checked.
+    is malformed, or `auth` matches no proven digest. A trusted requester's list is not checked.
     """
     if acl == OPEN_ACL:
         return None
@@ -121,8 +119,7 @@ def _matches(identity: Identity, entry: Acl) -> bool:
 
 
 # One request can have 60 000 checks of a list of 10 000 networks. Parsing the networks each time
-# would keep the server busy for hours. Texts above _REMEMBERED_LENGTH are legal, but not
-# remembered: many of them would take too much memory.
+# would take hours. Texts above _REMEMBERED_LENGTH are legal, but would take too much memory here.
 @lru_cache(maxsize=65_536)
 def _is_within(address_text: str, network_text: str) -> bool:
     network, address = _network(network_text), _address(address_text)

@@ -93,8 +93,7 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         self.host.received_bytes += len(data)
         if self.host.received_bytes > self.host.limits.received_bytes:
-            # Drop the bytes now: `connection_lost` comes later, and until then other connections
-            # would be cut off, too.
+            # Drop the bytes now: until `connection_lost` comes, others would be cut off, too.
             self._drop_inbox()
             self.abort()
             return
@@ -160,8 +159,7 @@ class Connection(asyncio.Protocol):
     def has_taken_more(self) -> bool:
         """Whether the client has read some of its unread bytes since the last call.
 
-        The host calls this for the connections in `slow`. It removes a connection from `slow` that
-        is no longer blocked.
+        The host calls this for each connection in `slow`. One that has caught up leaves `slow`.
         """
         taken = self._count_taken()
         has_more = taken > self._taken_bytes
@@ -287,8 +285,7 @@ class Connection(asyncio.Protocol):
 
 # Descriptors besides connections: the database, its log, the loop, files of the program itself.
 _OTHER_DESCRIPTORS = 64
-# Errors if this machine has no such address. For example `localhost` may first name ::1 on a
-# machine without IPv6.
+# Errors if this machine lacks the address: `localhost` may name ::1 first, even without IPv6.
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 

@@ -125,8 +125,7 @@ class FolderLock:
     def close(self) -> None:
         """Close this process's copy of the lock; the last copy to close releases the lock.
 
-        A forked child has to close its copy, or it would keep the folder locked after its parent
-        has died.
+        A forked child has to, or its copy would keep the folder locked after its parent has died.
         """
         if self._file >= 0:
             os.close(self._file)

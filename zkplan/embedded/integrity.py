@@ -109,9 +109,7 @@ class NodeReader:
                 return node
         except (TypeError, AttributeError, ValueError, struct.error):
             pass  # a damaged row may hold values of any type
-        raise RowDamaged(
-            f"the row of node {number} ({path}) or its data does not match its checksum"
-        )
+        raise RowDamaged(f"the row or data of node {number} ({path}) does not match its checksum")
 
     def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
         number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
@@ -237,8 +235,7 @@ _WORD = 0xFFFFFFFF
 def damage_in(log: Path) -> str | None:
     """Return what is wrong with the log of a server that flushed every group, or None.
 
-    Changes nothing. Only damage in the last group goes unnoticed, because that looks like a group
-    that a crash interrupted.
+    Changes nothing. Only damage in the last group goes unnoticed: a crash may leave the same.
     """
     try:
         content = memoryview(log.read_bytes())

@@ -57,8 +57,7 @@ def new_login() -> str:
 def folder_secret(folder: Path) -> str:
     """Return the secret of a folder. Makes one, unless the folder already has a database.
 
-    Returns an empty text for a database without a secret: its plans are not signed, or signed with
-    a secret that their owner gave. Raises OSError.
+    Otherwise returns "": those plans are unsigned, or have a secret of the owner. Raises OSError.
     """
     if not (folder / SECRET).exists() and (folder / DATABASE).exists():
         return ""
@@ -86,8 +85,7 @@ def _made(file: Path, new: Callable[[], str]) -> str:
             found = f"{new()}\n".encode()
             os.ftruncate(opened, 0)
             os.pwrite(opened, found, 0)
-            # Make the file durable before anything depends on it: a power cut that loses the file
-            # would lose the plans.
+            # Flush before anything depends on the file: losing it in a power cut loses the plans.
             os.fsync(opened)
             sync_folder(file.parent)
         return found.decode("ascii", "replace").strip()
@@ -117,8 +115,7 @@ _SERVERS = "servers"
 class Announcement:
     """The file of a server that listens at `host:port`, until `withdraw`.
 
-    Raises OSError if neither the home of the user nor the folder for temporary files can hold the
-    file.
+    Raises OSError if it fits neither into the user's home nor into the folder for temporary files.
     """
 
     def __init__(self, host: str, port: int, access: Access) -> None:
@@ -134,8 +131,7 @@ class Announcement:
         raise refusal or OSError("there is no folder for the file with the login of this server")
 
     def withdraw(self) -> None:
-        """Remove the file. Call this before the server stops listening, because after that clients
-        must not send the login."""
+        """Remove the file, so that clients no longer send the login. Then stop listening."""
         if self._file < 0:
             return
         try:

@@ -275,10 +275,7 @@ class AddAuth(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """After a reconnect, arm watches again, and fire those that missed a change.
-
-    A watch missed the changes after `relative_zxid`.
-    """
+    """After a reconnect, arm watches again, and fire those with a change after `relative_zxid`."""
 
     relative_zxid: int
     data: tuple[str, ...]

@@ -28,8 +28,7 @@ from .storage import Saved, Storage
 from .tree import Tree
 from .words import Traffic, answer_stranger, answer_word
 
-# If the timer of `_expire` is later than this, the server was stopped or got no CPU: see
-# Sessions.forgive.
+# If `_expire` runs later than this, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
 # How many connections asyncio accepts in a row. asyncio reports each one that fails.
 _ACCEPTED_IN_A_ROW = 8
@@ -325,8 +324,7 @@ def _now_ms() -> int:
 def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
     """Load the tree of the data folder, or make a new one. Raises StorageError.
 
-    Returns the storage, which the caller has to close (None without a data folder), the tree, and
-    the sessions and numbers that were saved.
+    Returns the storage (to be closed by the caller; None without a folder), the tree, and the rest.
     """
     data, limits = settings.data, settings.limits
     if data is None:
@@ -345,7 +343,7 @@ def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
                 tree.restore(saved.zxid, saved.nodes)
             except ValueError as error:
                 raise StorageDamaged(
-                    f"{data} does not hold a tree: {error}. {remedy(data)}"
+                    f"{data} has no valid tree: {error}. {remedy(data)}"
                 ) from error
         return storage, tree, saved._replace(nodes=[])
     except BaseException:

@@ -35,8 +35,7 @@ logger = logging.getLogger("zkplan.embedded")
 class Service:
     """Answers requests in their order. Each method appends the frames to send to `out`.
 
-    An entry of `out` is (peer, frame). The entry (peer, None) closes the connection after the
-    frames before it.
+    An entry of `out` is (peer, frame), or (peer, None) to close the connection at that point.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Sessions: create, attach, touch, expire; and the peer at the other end of a connection.
 
 Pure: the caller passes the time (milliseconds of a monotonic clock) and the source of passwords. A
-session expires when its whole time-out has passed since the client's last sign of life, never
-before: times are rounded down, so one more millisecond has to pass. A real server rounds up to its
-next tick.
+session expires when its whole time-out has passed since its client's last sign of life. Times are
+rounded down, so one more millisecond has to pass. A real server rounds up to its next tick.
 """
 
 from __future__ import annotations

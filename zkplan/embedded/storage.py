@@ -104,8 +104,7 @@ class Storage:
             ) from error
         self._connection.close()
         try:
-            # Write the note before the state says that commits are flushed: an older note may name
-            # commits that were not.
+            # Before the state says that commits are flushed: the old note may name unflushed ones.
             self._answered.begin(saved.zxid)
             database.sync_folder(self.folder)
             self._connection = database.open_to_write(self.folder, self._sync)
@@ -339,8 +338,7 @@ def _refusal(path: Path, error: Exception) -> StorageError:
 
 
 def _state_row(*values: int) -> tuple[int, ...]:
-    """Return the row for zxid, last session, counts of nodes and sessions, and whether commits are
-    flushed."""
+    """Return the row for zxid, last session, number of nodes, number of sessions, and `sync`."""
     try:
         return 1, *values, crc32(_STATE.pack(*values))
     except struct.error as error:

@@ -136,9 +136,8 @@ class Tree:
     def sweep(self, now_ms: int, at_most: int | None = None) -> list[str]:
         """Delete empty containers and old TTL nodes, at most `at_most`; return their paths.
 
-        Each takes a zxid of its own. A node whose last child is deleted now is left for a later
-        call. After a call that reached `at_most`, the next call goes on with the rest of the nodes
-        found then.
+        Each takes a zxid of its own. A node that loses its last child now is left for a later call.
+        After a call that reached `at_most`, the next one goes on with the nodes found before.
         """
         if at_most is None or not self._to_sweep:
             self._to_sweep = self.znodes.expired(now_ms)[::-1]

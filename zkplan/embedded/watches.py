@@ -58,8 +58,7 @@ class _Table:
         self.recursive = 0
 
     def arm(self, path: str, watcher: Hashable, mode: int = _ONCE) -> None:
-        """Arm a watch. The last mode counts: as in 3.8.0, a read with a watch ends a persistent
-        watch."""
+        """Arm. The last mode counts: as in 3.8.0, a read with a watch ends a persistent watch."""
         watchers = self.by_path.setdefault(path, {})
         self.recursive += (mode == _RECURSIVE) - (watchers.get(watcher) == _RECURSIVE)
         if watcher not in watchers:

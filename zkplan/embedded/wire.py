@@ -133,8 +133,7 @@ def _plain(
     mode = _MODES.get(flags)
     if mode is None:
         return IMPOSSIBLE
-    # The container flag alone does nothing: a real server makes a container only if the opcode is
-    # createContainer.
+    # The container flag alone does nothing: only createContainer makes containers.
     ephemeral = mode[0] and not container
     return Create(_not_null(path), data, ephemeral, mode[1], acl, container, 0, with_stat)
 

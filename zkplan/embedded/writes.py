@@ -175,8 +175,7 @@ class Writes:
             parent_path = "/"
         parent = self.nodes.get(parent_path)
         if parent is not None and parent.acl is not None:
-            # Check before the look-up: a requester that may not delete here must not learn what
-            # exists here.
+            # Before the look-up: who may not delete here must not learn which nodes exist.
             require(parent_path, parent, DELETE, who)
         node = self.nodes.get(path)
         if node is None or parent is None:
@@ -236,8 +235,7 @@ def _is_path(path: str) -> bool:
 
 
 def _blame(ops: Sequence[Op], *, by_data: bool) -> tuple[int, LimitError]:
-    """The index and the error of the first operation that adds a node, or with `by_data` of the
-    one with the most data."""
+    """The index and error of the first op that adds a node, or `by_data` of the largest one."""
 
     def growth(at: int) -> int:
         op = ops[at]

@@ -334,9 +334,7 @@ class Znodes:
         # A parent is older than its children, and the order of creation is that of the numbers.
         for number, path, node in rows:
             if number <= last_number:
-                raise ValueError(
-                    f"the number {number} of the stored znode {path!r} is out of order"
-                )
+                raise ValueError(f"the stored znode {path!r} has number {number} out of order")
             last_number = node.number = number
             node.children = NO_CHILDREN
             if path in self.by_path:

@@ -1,7 +1,6 @@
 """Connect to ZooKeeper with kazoo, and notice when it was restored from an older state.
 
-All connections of zkplan come from this package, which alone imports kazoo. `open_transport` makes
-a Transport, which sends the requests of steps.
+No other package connects or imports kazoo. `open_transport` makes a Transport, which runs steps.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ __all__ = ["Transport", "open_transport"]
 
 #: Parameters of KazooClient that are not options here, or have other names here.
 _OURS = ("self", "hosts", "timeout", "check_hostname", "kwargs")
-#: Options that the client of a probe does not share. With `read_only`, a server without a quorum
-#: would show the probe an old state.
+#: Options that a probe does not share. With `read_only`, it could see an old state.
 _NOT_OF_PROBES = frozenset(
     ("client_id", "handler", "connection_retry", "command_retry", "read_only", "logger")
 )
@@ -118,8 +116,7 @@ def _started(client: KazooClient, timeout_s: float) -> bool:
             client.start(timeout=max(0.0, deadline - time.monotonic()))
             return True
         except client.handler.timeout_exception:
-            # A time-out before the deadline means that kazoo connected and lost the connection, as
-            # while a leader is elected.
+            # Before the deadline, this means a connection made and lost, as in a leader election.
             if time.monotonic() >= deadline:
                 client.close()
                 return False
@@ -176,10 +173,7 @@ logger = get_logger("zkplan.transport")
 
 
 class RollbackWatch:
-    """Ends a transport with ServerRolledBack when ZooKeeper was restored from an older state.
-
-    `probe(hosts)` makes the client for the second session.
-    """
+    """Ends a transport with ServerRolledBack. `probe(hosts)` makes the client to check with."""
 
     def __init__(self, transport: Transport, probe: Callable[[str], KazooClient]) -> None:
         self._transport, self._probe = transport, probe
@@ -204,8 +198,7 @@ class RollbackWatch:
                     self._back.set()
                     self._back = None
                 if is_new_session and state == KazooState.CONNECTED:
-                    # A server refuses the session of a client that has seen newer transactions, but
-                    # not a new session.
+                    # A server that lost transactions refuses the old session, but not a new one.
                     self._start(self._check_until_answered)
             elif self._back is None and os.getpid() == self._pid:
                 self._back = threading.Event()
@@ -229,10 +222,7 @@ class RollbackWatch:
                 return
 
     def _check(self) -> bool | None:
-        """Return whether ZooKeeper was restored, and if it was, end the transport.
-
-        Returns None if no server answers.
-        """
+        """End the transport if ZooKeeper was restored; return whether it was. None: no answer."""
         seen, now = self._seen, self._last_transaction()
         if now is None or now >= seen:
             return None if now is None else False
@@ -249,9 +239,8 @@ class RollbackWatch:
             probe = self._probe(self._transport.hosts)
             try:
                 probe.start(timeout=_CONNECT_S)
-                # A local session opens without a transaction, even on a follower that lags behind.
-                # `sync` waits until the follower has caught up. The time-out is for a lost
-                # connection.
+                # A local session opens without a transaction, even on a follower that lags behind:
+                # `sync` lets the follower catch up. This connection may break, too: time out.
                 probe.sync_async("/").get(timeout=_CONNECT_S)
                 probe.exists_async("/").get(timeout=_CONNECT_S)
                 return int(probe.last_zxid)

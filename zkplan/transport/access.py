@@ -25,7 +25,7 @@ from .kazoo_private import LoopStep, wrap
 def access_options(settings: Settings) -> dict[str, Any]:
     """Return the options of `open_transport` for these settings, besides hosts and times.
 
-    Call `with_password` on the settings before. Raises InvalidSettings if a package is missing.
+    Call `with_password` before. Raises InvalidSettings if a package is missing.
     """
     options: dict[str, Any] = {}
     if settings.login_type == DIGEST:
@@ -56,8 +56,7 @@ def access_options(settings: Settings) -> dict[str, Any]:
 def unstarted_client(settings: Settings) -> tuple[KazooClient, ssl.SSLContext | None]:
     """Return a client for these settings that is not started, and its context if it uses TLS.
 
-    Call `with_password` on the settings before. Raises InvalidSettings, and ValueError for
-    malformed hosts.
+    Call `with_password` before. Raises InvalidSettings, and ValueError for malformed hosts.
     """
     options = access_options(settings)
     system_ca, name = options.pop("system_ca", False), options.pop("server_name", "")
@@ -110,8 +109,7 @@ def tls_options(
     """
     if "check_hostname" in options:
         raise TypeError(
-            "check_hostname: host names are checked over TLS; give verify_hostname=False to turn "
-            "that off"
+            "check_hostname: TLS checks host names unless you give verify_hostname=False instead"
         )
     if not options.get("use_ssl"):
         if system_ca or server_name:
@@ -167,8 +165,7 @@ def speak_tls(client: KazooClient, system_ca: bool, server_name: str) -> None:
             raise ConnectionDropped(
                 f"the TLS certificate of the server is for {named}, not for {name}: write a name "
                 "in the certificate into `hosts` or `tls.server-name`, or give the server a "
-                f"certificate for {name} (subjectAltName); verify_hostname=False turns this check "
-                "off"
+                f"certificate for {name} (subjectAltName); verify_hostname=False skips this check"
             ) from error
 
     client.handler.create_connection = create
@@ -202,8 +199,7 @@ def context_of(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
         if client.certfile:
             what = "the TLS certificate or its key"
             file = f"{client.certfile}, {client.keyfile or client.certfile}"
-            # With a password, even an empty one, OpenSSL never asks at a terminal: a worker may
-            # have none.
+            # An empty password keeps OpenSSL from asking at a terminal: a worker may have none.
             password = client.keyfile_password or ""
             context.load_cert_chain(client.certfile, client.keyfile, lambda: password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -281,8 +277,7 @@ def _check_owner(connection: Any, *, listens: bool) -> None:
 def owner_of_peer(connection: Any, *, listens: bool) -> int | None:
     """Return which user owns the other end of a connection within this machine; None if unknown.
 
-    With `listens`, it is the owner of the listening socket, whom the system knows before that
-    socket accepts the connection.
+    With `listens`, return the owner of the listening socket, known before it accepts.
     """
     table = _TABLES.get(connection.family)
     if table is None or not os.path.exists(table):

@@ -75,8 +75,7 @@ class ServerAddress:
 
     @property
     def secret(self) -> str:
-        """The secret with which clients sign that have none of their own. Empty unless the server
-        is embedded."""
+        """The key of clients without a secret of their own. Empty for all but embedded servers."""
         return "" if self.access is None else self.access.secret
 
     @property
@@ -104,8 +103,7 @@ class ServerAddress:
         return self.hosts
 
     def follow(self, client: KazooClient) -> None:
-        """If another process serves the folder, keep this started client connected to whichever
-        process serves it, until `release`."""
+        """If another process serves the folder, let this client follow the folder's server."""
 
     def __enter__(self) -> ServerAddress:
         return self
@@ -130,8 +128,7 @@ class _LocalPort(ServerAddress):
         return self._access
 
     def is_closed(self) -> bool:
-        """See ServerAddress. Unlike `login`, a server that has ended does not count: a program of
-        another user may listen there now."""
+        """See ServerAddress. Only a running server counts: others may listen there after it."""
         return _is_announced(self._host, self._port)
 
 

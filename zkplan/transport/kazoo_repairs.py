@@ -73,9 +73,8 @@ def _survive_bad_answers(client: KazooClient) -> None:
     lost answer, with all requests after it, in their order.
 
     After the end of a session, a server may refuse the first operation of each transaction (seen:
-    391 in a row over an open connection). Such a refusal tells nothing about the znodes. If it
-    counted, a task would fail whose worker was only paused: in the next session the same
-    transaction may be applied.
+    391 in a row over an open connection). That tells nothing about the znodes. If it counted, a
+    task would fail whose worker was only paused: the next session may apply the transaction.
     """
 
     def around(read: _Step) -> _Step:
@@ -106,9 +105,9 @@ def _survive_errors(client: KazooClient) -> None:
     """Make a new connection after an error that kazoo's thread does not expect.
 
     For example a MemoryError, which may pass, would end the thread unnoticed, and the client would
-    wait for ever. The answers to requests under way count as lost. kazoo removes a request from the
-    queue before it adds the request to the pending ones, and from there before the caller has the
-    answer. An error in between would lose the request, so it is put back among the pending ones.
+    wait for ever. Answers to requests under way count as lost. kazoo removes a request from its
+    queue, then adds it to the pending ones, and removes it there, then hands over the answer. A
+    request that an error would lose in between is put back among the pending ones.
     """
 
     def around_send(send: _Step) -> _Step:
@@ -152,8 +151,7 @@ def _survive_errors(client: KazooClient) -> None:
     wrap(client, LoopStep.CONNECT_ATTEMPT, around_attempt)
     wrap(client, LoopStep.SEND_REQUEST, around_send)
     wrap(client, LoopStep.READ_RESPONSE, around_read)
-    # In a started client the current attempt runs unwrapped, so also wrap the steps in it that may
-    # run out of memory.
+    # The current attempt of a started client is not wrapped, so wrap the steps inside it, too.
     for step in (LoopStep.SEND_REQUEST, LoopStep.READ_SOCKET, LoopStep.SEND_PING):
         wrap(client, step, _dropping_without_memory)
 
@@ -211,11 +209,10 @@ def bound_attempts(client: KazooClient) -> None:
     that time-out divided by the number of hosts for the handshake. A client that lost its
     connection would lose its session and its claims by one such attempt.
 
-    A ZooKeeper that has just started may accept a connection and never answer its handshake: this
-    happened in 7 of 72 reconnections to a restarted server, and the next attempt was answered at
-    once. Without a session there is nothing to lose, so the handshake gets kazoo's time. Slow
-    servers get twice the time after each time-out, up to kazoo's, and after a success twice the
-    time that they took.
+    A ZooKeeper that has just started may accept a connection and never answer its handshake: seen
+    in 7 of 72 reconnections to a restarted server; the next attempt was answered at once. Without a
+    session there is nothing to lose, so the handshake gets kazoo's time. A slow server gets twice
+    the time after each time-out, up to kazoo's, and after a success twice the time that it took.
     """
     create = client.handler.create_connection
     handshakes = Attempts(session_timeout_s(client))

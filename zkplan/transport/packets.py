@@ -398,10 +398,7 @@ class Packer:
         self._watch_fired = watch_fired
 
     def pack(self, request: Request) -> Any:
-        """Return the packet for `request`.
-
-        Raises PayloadTooLarge, and ZooKeeperError for requests that only a step may yield.
-        """
+        """Raises PayloadTooLarge, and ZooKeeperError for a request that only a step may yield."""
         prefix = self._client.chroot
         if type(request) is Multi:
             return TransactionPacket(request.ops, prefix, self._acl)

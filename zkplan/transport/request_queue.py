@@ -357,8 +357,7 @@ def wake_up(client: KazooClient, times: int) -> None:
         return  # stopped: all requests have failed
     try:
         if wake_ups.gettimeout() is not None:
-            # The program called socket.setdefaulttimeout. A socket with a time-out waits despite
-            # MSG_DONTWAIT.
+            # After socket.setdefaulttimeout in the program, sends would wait despite MSG_DONTWAIT.
             wake_ups.settimeout(None)
         for sent in range(times):  # noqa: B007 - read below
             wake_ups.send(b"\0", socket.MSG_DONTWAIT)

@@ -107,10 +107,9 @@ def start_step(
     post: Callable[[Callable[[], None]], None],
     done: Callable[[T | None, BaseException | None], None],
 ) -> None:
-    """Run a step without blocking its event loop.
+    """Run a step without blocking: `post` lets the loop continue the step after each answer.
 
-    `submit` sends a request. For each answer, `post` lets the loop continue the step. `done` gets
-    the result of the step, or its error.
+    `submit` sends a request; `done` gets the result of the step, or its error.
     """
 
     def resume(answer: Any, error: BaseException | None) -> None:
@@ -190,8 +189,7 @@ class Transport:
         self.guard: Callable[[Step[Any]], Step[Any]] | None = None
         #: Adds events to each transaction of a step, for the history of its plan.
         self.recorder: Callable[[Step[Any]], Step[Any]] | None = None
-        #: An error in a callback on a thread of kazoo, because of which some caller waits in vain.
-        #: A worker ends with it.
+        #: The error of a callback on kazoo's thread: some caller waits in vain. Ends a worker.
         self.broken: BaseException | None = None
         self._server = server
         self._owns = owns
@@ -289,8 +287,7 @@ class Transport:
         return self._wait(self._post(request), self.patience_s)
 
     def run(self, step: Step[T], *, for_ever: bool = False) -> T:
-        """Run a step to its end in this thread. An error is raised in the step, and here if the
-        step does not catch it.
+        """Run a step to its end in this thread. Raises errors in the step, and here if uncaught.
 
         With `for_ever`, wait for ZooKeeper without a limit, as a task of a worker does.
         """
