@@ -195,14 +195,14 @@ def test_after_a_power_cut_the_note_counts_for_a_durable_server_only(
     if durability == "fast":
         assert names_in(killed) == 0
     else:
-        with pytest.raises(StorageDamaged, match="cut or taken away"):
+        with pytest.raises(StorageDamaged, match="cut or removed"):
             opened(killed).start()
 
 
 @pytest.mark.parametrize("text", ["", "12 x\n", "no note"])
 def test_a_note_that_no_server_wrote_is_refused(folder: Path, text: str) -> None:
     (folder / "answered").write_text(text)
-    with pytest.raises(StorageDamaged, match="its note answered is not one"):
+    with pytest.raises(StorageDamaged, match="its note answered was not written"):
         opened(folder).start()
 
 

@@ -213,7 +213,7 @@ def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / DATABASE) as newer:
         newer.execute(f"PRAGMA user_version={FORMAT + 1}")
     newer.close()
-    with pytest.raises(StorageError, match=rf"format {FORMAT + 1} .* knows format {FORMAT}"):
+    with pytest.raises(StorageError, match=rf"format {FORMAT + 1}, .* reads format {FORMAT}"):
         Storage(tmp_path)
 
 

@@ -67,8 +67,8 @@ def task_picture(path: str, state: str, facts: Iterable[tuple[str, str]]) -> Pic
 
 
 def readable(text: str, draw: Callable[[], Picture]) -> Picture:
-    """Return the picture of `draw`, or if it raises, `text` with the reason: a cell that shows a
-    handle must not fail. The latter is the last picture, unless ZooKeeper is only unavailable."""
+    """Return the picture of `draw`, or if it raises, one of `text` and the reason: showing a handle
+    must not fail. After an error no picture follows, unless ZooKeeper is only unavailable."""
     try:
         return draw()
     except ZkplanError as error:

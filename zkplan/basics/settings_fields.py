@@ -283,8 +283,8 @@ class Settings:
         "login.user is not set.", harm="may not send the content of a file",
     )
     login_command: str = _row(
-        "", Kind("COMMAND", _text), "A command whose first line of output is the same, for "
-        "example `pass show zk`. It runs without a shell.", harm="may not run a command",
+        "", Kind("COMMAND", _text), "A command whose output begins with such a line, for example "
+        "`pass show zk`. The command runs without a shell.", harm="may not run a command",
     )
     login_service: str = _row(
         "", _TEXT, "The service of the Kerberos principal of the servers.", _KERBEROS
@@ -352,8 +352,8 @@ class Settings:
         "running time by its weight.", harm="", has_option=False,
     )
     task_output: int = _row(
-        OUTPUT_DEFAULT, _size(OUTPUT_MAX), "How much output of each attempt (what it prints and "
-        "logs, the end of it) to keep with the history: see `zkplan task logs`. At most "
+        OUTPUT_DEFAULT, _size(OUTPUT_MAX), "How much of each attempt's last output (prints and "
+        "logs) to keep with the history of its plan: see `zkplan task logs`. At most "
         f"{OUTPUT_MAX // 1024}KiB; 0 keeps nothing.", harm="", has_option=False,
     )
     session_timeout: float = _row(

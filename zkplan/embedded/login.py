@@ -37,7 +37,7 @@ class Access(NamedTuple):
 
     #: `user:password`, for the scheme digest.
     login: str = ""
-    #: The key with which clients sign payloads that have no secret of their own.
+    #: Clients without a secret of their own sign payloads with this one.
     secret: str = ""
     #: The URL of the store for large values.
     store: str = ""
@@ -57,7 +57,7 @@ def new_login() -> str:
 def folder_secret(folder: Path) -> str:
     """Return the secret of a folder. Makes one, unless the folder already has a database.
 
-    Otherwise returns "": those plans are unsigned, or have a secret of the owner. Raises OSError.
+    Else returns "": its plans are unsigned, or signed with the owner's own secret. Raises OSError.
     """
     if not (folder / SECRET).exists() and (folder / DATABASE).exists():
         return ""
@@ -115,7 +115,7 @@ _SERVERS = "servers"
 class Announcement:
     """The file of a server that listens at `host:port`, until `withdraw`.
 
-    Raises OSError if it fits neither into the user's home nor into the folder for temporary files.
+    Raises OSError if neither the user's home nor the temporary folder can hold the file.
     """
 
     def __init__(self, host: str, port: int, access: Access) -> None:
@@ -131,7 +131,7 @@ class Announcement:
         raise refusal or OSError("there is no folder for the file with the login of this server")
 
     def withdraw(self) -> None:
-        """Remove the file, so that clients no longer send the login. Then stop listening."""
+        """Remove the file. Call this before the server stops listening: no stranger may get it."""
         if self._file < 0:
             return
         try:

@@ -324,7 +324,8 @@ def _now_ms() -> int:
 def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
     """Load the tree of the data folder, or make a new one. Raises StorageError.
 
-    Returns the storage (to be closed by the caller; None without a folder), the tree, and the rest.
+    Returns the storage (None without a data folder), which the caller has to close, the tree, and
+    the other saved data.
     """
     data, limits = settings.data, settings.limits
     if data is None:
@@ -342,9 +343,7 @@ def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
             try:
                 tree.restore(saved.zxid, saved.nodes)
             except ValueError as error:
-                raise StorageDamaged(
-                    f"{data} has no valid tree: {error}. {remedy(data)}"
-                ) from error
+                raise StorageDamaged(f"{data} has no tree: {error}. {remedy(data)}") from error
         return storage, tree, saved._replace(nodes=[])
     except BaseException:
         storage.close()

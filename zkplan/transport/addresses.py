@@ -70,12 +70,12 @@ class ServerAddress:
 
     @property
     def access(self) -> Access | None:
-        """Login, secret and store of this user's closed server, as of now; None for any other."""
+        """Login, secret and store of this user's embedded server; None if there is none."""
         return self._access
 
     @property
     def secret(self) -> str:
-        """The key of clients without a secret of their own. Empty for all but embedded servers."""
+        """The secret that clients without one sign with. Empty for all but embedded servers."""
         return "" if self.access is None else self.access.secret
 
     @property
@@ -103,7 +103,7 @@ class ServerAddress:
         return self.hosts
 
     def follow(self, client: KazooClient) -> None:
-        """If another process serves the folder, let this client follow the folder's server."""
+        """Until `release`, keep this started client connected if others serve the folder."""
 
     def __enter__(self) -> ServerAddress:
         return self

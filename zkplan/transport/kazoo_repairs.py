@@ -205,8 +205,8 @@ ATTEMPT_S, _PART = 2.0, 5
 def bound_attempts(client: KazooClient) -> None:
     """Give up an attempt without an answer while the session lives, and make the next one.
 
-    kazoo waits a whole session time-out for a connection (from a dead machine nothing comes), and
-    that time-out divided by the number of hosts for the handshake. A client that lost its
+    kazoo waits a whole session time-out for a connection (a dead machine sends nothing), and for
+    the handshake that time-out divided by the number of hosts. A client that lost its
     connection would lose its session and its claims by one such attempt.
 
     A ZooKeeper that has just started may accept a connection and never answer its handshake: seen

@@ -326,7 +326,7 @@ class Transport:
             raise ZooKeeperUnavailable(
                 f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s (`patience`)"
                 f"{why(self.client)}; a write under way may or may not be applied; once ZooKeeper "
-                "answers, plans go on, and this call can be repeated"
+                "answers, plans go on and can be read again"
             ) from None
         if error is not None:
             raise error
