@@ -113,7 +113,7 @@ def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
             assert worker.said("restored from an older state"), worker.log.read_text()[-3000:]
         with pytest.raises(zkplan.ServerRolledBack):
             waiting.result(30)
-        with pytest.raises(zkplan.ServerRolledBack, match="restart it"):
+        with pytest.raises(zkplan.ServerRolledBack, match="restart this process"):
             setup.runs.author(setup.client, 23)
         with pytest.raises(zkplan.ServerRolledBack):
             lost.status()

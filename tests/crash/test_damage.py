@@ -82,8 +82,8 @@ def lose_the_database(folder: Path) -> None:
         (put_a_text_there, StorageDamaged, "Restore a copy"),
         (empty_it, StorageDamaged, "Restore a copy"),
         (put_another_database_there, StorageError, "folder of its own"),
-        (lose_the_database_but_not_its_log, StorageDamaged, "is missing but zkplan.db-wal"),
-        (lose_the_database, StorageDamaged, "is missing but answered"),
+        (lose_the_database_but_not_its_log, StorageDamaged, "is missing but zkplan.db-wal exists"),
+        (lose_the_database, StorageDamaged, "is missing but answered exists"),
     ],
 )
 def test_a_damaged_folder_is_refused_and_left_as_it_was(
@@ -195,14 +195,14 @@ def test_after_a_power_cut_the_note_counts_for_a_durable_server_only(
     if durability == "fast":
         assert names_in(killed) == 0
     else:
-        with pytest.raises(StorageDamaged, match="cut or taken away"):
+        with pytest.raises(StorageDamaged, match="cut or removed"):
             opened(killed).start()
 
 
 @pytest.mark.parametrize("text", ["", "12 x\n", "no note"])
 def test_a_note_that_no_server_wrote_is_refused(folder: Path, text: str) -> None:
     (folder / "answered").write_text(text)
-    with pytest.raises(StorageDamaged, match="its note answered is not one"):
+    with pytest.raises(StorageDamaged, match="its note answered was not written"):
         opened(folder).start()
 
 

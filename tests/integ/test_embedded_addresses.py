@@ -143,7 +143,7 @@ def test_several_worker_processes_share_the_server_of_their_supervisor(tmp_path:
 def test_a_worker_in_memory_says_that_its_data_end_with_it(tmp_path: Path) -> None:
     with WorkerProcess("embedded:", "/zkplan", tmp_path) as worker:
         worker.wait_ready()
-        assert worker.said(f"in memory only: its data end with process {worker.pid}")
+        assert worker.said(f"in memory only: its data ends with process {worker.pid}")
 
 
 SERVES = """

@@ -266,5 +266,5 @@ def test_without_any_check_a_server_signed_by_anybody_is_used(
 
 
 def test_the_check_of_a_given_client_is_its_owners(znodes: KazooClient) -> None:
-    with pytest.raises(TypeError, match="verify_hostname: set it on the KazooClient"):
+    with pytest.raises(TypeError, match="verify_hostname: set this on the KazooClient"):
         zkplan.connect(znodes, verify_hostname=False)

@@ -129,8 +129,8 @@ def test_with_a_star_the_real_time_counts() -> None:
         ("0 0 */29 2 MON#5", "UTC", "never due"),
         ("@daily", "Mars/Base", "time zone"),
         ("@daily", "../etc/passwd", "time zone"),
-        ("@daily", "localtime", "each machine"),
-        ("@daily", None, "each machine"),
+        ("@daily", "localtime", "every machine"),
+        ("@daily", None, "every machine"),
         (None, "UTC", "cron expression"),
     ],
 )

@@ -158,6 +158,6 @@ def test_a_data_folder_of_another_user_is_refused(tmp_path: Path) -> None:
         data = tmp_path / "data"
         data.mkdir()
         os.chown(data, STRANGER, STRANGER)
-        with pytest.raises(OSError, match="belongs to another user, who could change all"):
+        with pytest.raises(OSError, match="belongs to another user, who could change everything"):
             EmbeddedServer(data).start()
         assert list(data.iterdir()) == []

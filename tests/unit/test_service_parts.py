@@ -102,7 +102,7 @@ def test_a_file_of_tokens_is_read_as_a_whole_or_refused_with_its_size(tmp_path: 
     with file.open("a") as opened:
         opened.write("#" * 100)
     size = file.stat().st_size
-    with pytest.raises(InvalidSettings, match=f"has {size} bytes, and at most 1048576 are read"):
+    with pytest.raises(InvalidSettings, match=f"has {size} bytes, more than the maximum"):
         Tokens(file)
 
 

@@ -160,7 +160,7 @@ def test_a_command_gives_user_and_password(place: Place) -> None:
         ('[profiles.a]\nlogin.type = "plain"', "toml:2.*login.type must be one of digest, sasl"),
         ('[profiles.a]\ntls.key = "x"', "toml:2.*tls.key: TLS needs an authority"),
         ('[profiles.a]\nlogin.password = "x"', "login.password: login.user is missing"),
-        ('hosts = "x"', r"toml:1: hosts: there is no such field; fields .* under \[profiles.NAME"),
+        ('hosts = "x"', r"toml:1: hosts: there is no such field; write .* under \[profiles.NAME"),
         ("[profiles.a]\nx = \n", r"is not TOML: .*line 2"),
         ('[profiles.b]\nhosts = "x"', "there is no profile 'a': .*toml has b"),
     ],
@@ -320,7 +320,9 @@ def test_no_secret_of_the_user_goes_to_hosts_of_the_current_folder(
     place: Place, given: dict[str, Any], variables: dict[str, str]
 ) -> None:
     place.write('[profiles.a]\nserializer = "json"\nhosts = "zk5:1"\n', place.here / "zkplan.toml")
-    with pytest.raises(InvalidSettings, match=r"toml:3: hosts: .* no hosts that get .*ZKPLAN_CONF"):
+    with pytest.raises(
+        InvalidSettings, match=r"toml:3: hosts: .* not choose hosts that get .*ZKPLAN_CONF"
+    ):
         place.resolve(given, "a", **variables)
     assert place.resolve({**given, "hosts": "zk6:1"}, "a", **variables).hosts == "zk6:1"
 
@@ -330,7 +332,7 @@ def test_no_login_of_a_program_goes_to_hosts_of_the_current_folder(
 ) -> None:
     place.write('[profiles.a]\nserializer = "json"\nhosts = "zk5:1"\n', place.here / "zkplan.toml")
     monkeypatch.chdir(place.here)
-    with pytest.raises(InvalidSettings, match="no hosts that get auth_data"):
+    with pytest.raises(InvalidSettings, match="not choose hosts that get auth_data"):
         zkplan.connect(profile="a", auth_data=[("digest", "me:hush")], connect_timeout=0.1)
 
 
@@ -338,14 +340,14 @@ def test_a_login_of_the_current_folder_goes_to_hosts_of_its_own_alone(place: Pla
     """Whoever wrote the file could use what its login creates."""
     line = 'login = {user = "a", password = "b"}'
     place.write(f"[profiles.a]\n{line}\n", place.here / "zkplan.toml")
-    with pytest.raises(InvalidSettings, match=r"login.password: .* no hosts but its own"):
+    with pytest.raises(InvalidSettings, match=r"login.password: .* only to hosts that it names"):
         place.resolve({"hosts": "zk6:1"}, "a")
 
 
 def test_a_fifo_in_the_current_folder_is_left_out(place: Place) -> None:
     os.mkfifo(place.here / "zkplan.toml")
     assert place.resolve(profile="team").hosts == "zk1:2181,zk2:2181"
-    assert "is not used: it is no regular file" in place.told[0]
+    assert "is not used: it is not a regular file" in place.told[0]
 
 
 def test_the_file_of_the_user_is_trusted_also_from_its_own_folder(place: Place) -> None:

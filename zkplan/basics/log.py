@@ -1,4 +1,4 @@
-"""Log for zkplan, so that nobody who writes the tree can forge a line.
+"""Loggers whose lines cannot be forged by writing to the tree.
 
 Names, errors and reasons in a line come from the tree, from tasks and from servers. The loggers
 make each record one printable line, whatever the logging configuration of the user is.
@@ -12,18 +12,18 @@ from typing import Any, Protocol
 
 from .text import formatted, frames_of, kind_of, one_line, printable
 
-#: Before each line of a traceback, so that none of them looks like a line of the log.
+#: The prefix of each line of a traceback, so that none looks like a line of the log.
 CONTINUED = "  | "
 
-#: The fields of the records that tasks log.
+#: The fields that `note_task` adds to the records that tasks log.
 TASK_FIELDS = ("plan", "task", "attempt", "worker")
 
 
 class OfTask(Protocol):
     """A running task, for its logs and output.
 
-    `worker` is the ID of its worker. `log_fields` has a value for each of TASK_FIELDS. `add_output`
-    gets what its function prints and logs; `pass_on` writes it to a stream, with the task.
+    `worker` is the worker's ID. `log_fields` has a value for each of TASK_FIELDS. `add_output`
+    keeps printed or logged `text`; `pass_on` writes printed `data` to `out`, naming the task.
     """
 
     @property
@@ -41,7 +41,7 @@ task_here: ContextVar[OfTask | None] = ContextVar("zkplan_task_here", default=No
 
 
 def note_task(record: logging.LogRecord) -> None:
-    """Add the fields of the task that logs it to the record, except those that it has already."""
+    """Add the fields of the running task to a record, except fields that the record already has."""
     here = task_here.get()
     if here is not None:
         for name, value in here.log_fields.items():
@@ -49,7 +49,7 @@ def note_task(record: logging.LogRecord) -> None:
 
 
 class _OneLine(logging.Filter):
-    """Escapes the text of each record, and marks each line of its traceback."""
+    """Makes each record one printable line, and marks each line of its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         note_task(record)
@@ -69,30 +69,30 @@ def _message_of(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except BaseException as broken:
-        # An argument has a class of the user. A filter that raises would end the caller.
+        # An argument may be of a user's class. If the filter raised, so would the logging call.
         return f"{record.msg} (its arguments cannot be shown: {kind_of(broken)})"
 
 
 def exception_text(record: logging.LogRecord) -> str:
-    """Format the traceback of the record's exception. Never raises."""
+    """Format the exception of a record with its traceback. Never raises."""
     error = record.exc_info[1] if record.exc_info else None
     return "" if error is None else formatted(error, frames_of(error)).removesuffix("\n")
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Return the logger of that name. Each module of zkplan gets its logger here."""
+    """Return the logger `name`, with the filter for one line. All of zkplan gets loggers here."""
     logger = logging.getLogger(name)
-    logger.addFilter(_ONE_LINE)  # a logger takes the same filter only once
+    logger.addFilter(_ONE_LINE)  # adding the same filter again does nothing
     return logger
 
 
 def continued(text: str) -> str:
-    """Make the lines printable, and mark that they continue a line of the log."""
+    """Make the lines of `text` printable, and mark that each continues a line of the log."""
     return "\n".join(CONTINUED + printable(line) for line in text.split("\n"))
 
 
 def without_values(value: Any) -> Any:
-    """Return what a log may show of an argument of kazoo: no request, no answer, no login.
+    """Return an argument of kazoo's log for our log: a request, an answer or a login as its type.
 
     >>> without_values(7), without_values(["pickle"]), without_values(None)
     (7, 'list', None)

@@ -14,13 +14,13 @@ _BAR = "display:flex;height:10px;border-radius:5px;overflow:hidden;margin:5px 0;
 
 
 class Picture(NamedTuple):
-    """HTML to show. After the last picture nothing changes any more."""
+    """HTML to show. If `is_last`, nothing changes after it, so the notebook can stop refreshing."""
 
     html: str
     is_last: bool
 
 
-#: The colours of the states of tasks: readable on a light and on a dark ground, beside words.
+#: The colours of the states of tasks, visible on light and dark grounds. Words repeat each state.
 COLOURS = {
     "finished": "#2f8f5b",
     "running": "#4a6ee0",
@@ -33,7 +33,7 @@ COLOURS = {
 
 
 def colour_of(state: str) -> str:
-    """Return the colour of a state; that of waiting for a state without a colour of its own."""
+    """Return the colour of a state. A state without a colour gets the colour of "waiting"."""
     return COLOURS.get(state, COLOURS["waiting"])
 
 
@@ -55,7 +55,7 @@ def plan_html(name: str, path: str, state: str, added: int, counts: Mapping[str,
 
 
 def task_picture(path: str, state: str, facts: Iterable[tuple[str, str]]) -> Picture:
-    """Draw a task: one line for each fact that has a text."""
+    """Draw a task with one line for each fact (a name and a text) whose text is not empty."""
     rows = "".join(
         f'<tr><td style="text-align:left;opacity:.7">{escape(name)}</td>'
         f'<td style="text-align:left">{escape(one_line(text))}</td></tr>'
@@ -67,8 +67,8 @@ def task_picture(path: str, state: str, facts: Iterable[tuple[str, str]]) -> Pic
 
 
 def readable(text: str, draw: Callable[[], Picture]) -> Picture:
-    """Return what `draw` makes, or `text` with the reason why it cannot read: a cell that shows a
-    handle must not fail. It is the last picture unless ZooKeeper is only away."""
+    """Return the picture of `draw`, or if it raises, one of `text` and the reason: showing a handle
+    must not fail. After an error no picture follows, unless ZooKeeper is only unavailable."""
     try:
         return draw()
     except ZkplanError as error:

@@ -1,7 +1,7 @@
-"""Check what only this user may reach: files that others cannot read or write, and loopback.
+"""Open files that only this user may read or write, and recognise addresses of this machine.
 
-Another user who may create names in a folder can put there a FIFO (opening it waits for the other
-end), a link, a folder or a file of their own.
+In a folder where another user may create names, a name may be a FIFO (opening it waits for the
+other end), a link, a folder or a file of that user.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 from ..errors import InvalidSettings
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
-#: Do not wait, follow no link, and do not pass the file to programs that are started.
+#: Follow no link, do not wait, and do not pass the file to programs that this process starts.
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotOurs(OSError):
-    """Something else lies in the place of a file or folder of this user."""
+    """A file or folder that should belong to this user alone is something else."""
 
 
 def open_own(path: str | Path, flags: int = os.O_RDONLY, *, within: int | None = None) -> int:
-    """Open a regular file of this user; with O_CREAT only its owner can read it.
+    """Open a regular file of this user. With O_CREAT a new file is readable only to its owner.
 
-    A relative path starts at the open folder `within`. Raises NotOurs if it is not a regular file
-    of this user or of root, and OSError as os.open does.
+    A relative `path` starts at the open folder `within`. Raises NotOurs if `path` is not a regular
+    file of this user or of root, and OSError as os.open does.
     """
     try:
         file = os.open(path, flags | _SAFE, PRIVATE_FILE, dir_fd=within)
@@ -48,9 +48,9 @@ def open_own(path: str | Path, flags: int = os.O_RDONLY, *, within: int | None =
 
 
 def check_own(path: Path) -> None:
-    """Check a file that another library opens by its name; a missing one passes. Raises NotOurs.
+    """Check a file that another library opens by name; a missing file passes. Raises NotOurs.
 
-    It is not opened: the close would release the locks of this process on the file.
+    The check does not open the file: closing it would release this process's locks on it.
     """
     with suppress(FileNotFoundError):
         _check(path, path.lstat())
@@ -64,17 +64,17 @@ def _check(path: str | Path, found: os.stat_result) -> None:
 
 
 def _no_file(path: str | Path) -> str:
-    return f"{path} is a link, a folder or no file at all: look at it, and remove it"
+    return f"{path} is a link, a folder or a special file: look at it, and remove it"
 
 
 def read_own(path: Path) -> str:
-    """Return the text of a regular file of this user. Raises as `open_own`."""
+    """Return the text of a regular file of this user. Raises as `open_own` does."""
     with open(open_own(path), encoding="utf-8", errors="replace") as file:
         return file.read()
 
 
 def is_trusted(owner: int) -> bool:
-    """Whether the owner of a file is this user or root, who can do no more harm by it."""
+    """Whether the owner of a file is this user, or root, who can do any harm without the file."""
     return owner in (os.geteuid(), 0)
 
 
@@ -85,17 +85,17 @@ def open_closed_folder(path: Path) -> int:
     if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
         return folder
     os.close(folder)
-    raise NotOurs(f"other users can reach {path}, which is to be closed to them")
+    raise NotOurs(f"other users can reach {path}: close it to them with chmod 700, or remove it")
 
 
 def own_folders(name: str) -> Iterator[Path]:
-    """Yield where closed folders of that name may lie: in the home, and among temporary files."""
+    """Yield the paths for a closed folder `name`: in the home, and among temporary files."""
     user = os.geteuid()
     state = os.environ.get("XDG_STATE_HOME", "")
     with suppress(OSError, RuntimeError):
         if os.path.isabs(state):
             yield Path(state, "zkplan", name)
-        elif (home := Path.home()).stat().st_uid == user:  # not with sudo, in that of another
+        elif (home := Path.home()).stat().st_uid == user:  # with sudo, HOME may be another user's
             yield home / ".local" / "state" / "zkplan" / name
     yield Path(tempfile.gettempdir(), f"zkplan-{name}-{user}")
 
@@ -103,14 +103,14 @@ def own_folders(name: str) -> Iterator[Path]:
 # ---- Files that others may not read, and files that others may not have written.
 
 
-#: More than passwords, keys and thousands of tokens need.
+#: The maximum of a private file: more than passwords, keys and thousands of tokens need.
 BYTES_MAX = 1024 * 1024
 
 
 def why_readable(status: os.stat_result) -> str:
     """Return why other users can read a file; empty if they cannot.
 
-    A group may read a file of root, which the administrator gives to it.
+    The group of a file of root may read it: the administrator has chosen that group.
     """
     if status.st_mode & stat.S_IROTH:
         return "every user of this machine can read it"
@@ -124,19 +124,19 @@ def trusted_reason(path: Path) -> str:
     file = path.stat()
     for what, found in (
         ("the folder", path.parent.stat()),
-        ("the file", path.lstat()),  # in a folder that all share, others may make a link to it
+        ("the file", path.lstat()),  # in a shared folder, another user may have made a link
         ("the file", file),
     ):
         if found.st_uid not in (os.geteuid(), 0):
             return f"{what} belongs to another user ({_name_of(found.st_uid)})"
     if not stat.S_ISREG(file.st_mode):
-        return "it is no regular file"  # opening a FIFO would wait for a writer
+        return "it is not a regular file"  # opening a FIFO would wait for a writer
     return ""
 
 
 def read_private(path: str, what: str) -> bytes:
-    """Return the content of a file that only its owner may read. Raises InvalidSettings, also for a
-    file that is too large: a cut would silently drop its last lines."""
+    """Return the content of a file that only its owner may read. Raises InvalidSettings, even for a
+    file that is only too large: cutting it would silently drop its last lines."""
     try:
         with open(path, "rb") as opened:
             status = os.fstat(opened.fileno())
@@ -146,7 +146,7 @@ def read_private(path: str, what: str) -> bytes:
             if len(content) > BYTES_MAX:
                 size = max(status.st_size, len(content))  # a pipe has no size
                 raise InvalidSettings(
-                    f"{what} {path} has {size} bytes, and at most {BYTES_MAX} are read: "
+                    f"{what} {path} has {size} bytes, more than the maximum of {BYTES_MAX}: "
                     "remove lines that are not needed"
                 )
             return content
@@ -161,11 +161,11 @@ def _name_of(user: int) -> str:
         return str(user)
 
 
-# ---- Addresses that only this machine reaches. A server listens on others only if it is asked to.
+# ---- Addresses that only this machine reaches. A server listens on others only on request.
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address. Of names, only `localhost` passes.
+    """Whether only this machine reaches an address. The only host name that passes is `localhost`.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("zk1")
     (True, True, False, False)

@@ -23,7 +23,7 @@ _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"
 
 
 class Profile(NamedTuple):
-    """The fields that a profile sets, by name, and the `FILE:LINE` of each."""
+    """A profile: the `values` that it sets, by field name, and the `FILE:LINE` of each."""
 
     name: str
     values: dict[str, Any]
@@ -39,10 +39,10 @@ def find_profile(
     folder: Path,
     warn: Callable[[str], None],
 ) -> Profile | None:
-    """Return the profile of that name, or the default profile of the first file that has one.
+    """Return the profile `name`, or if `name` is empty the first default profile of the files.
 
-    None if no name is given and no file has a default. Raises InvalidSettings if there is no such
-    profile, or a file has a mistake.
+    Returns None if `name` is empty and no file has a default. Raises InvalidSettings if there is no
+    such profile, or if a file has a mistake.
     """
     warnings: list[str] = []
     files = [_File(path, is_near) for path, is_near in _paths(environment, folder, warnings)]
@@ -67,7 +67,7 @@ def find_profile(
 def config_home(environment: Mapping[str, str]) -> Path:
     """The folder of the user's own file: XDG_CONFIG_HOME, or ~/.config."""
     given = environment.get("XDG_CONFIG_HOME", "")
-    if given.startswith("/"):  # the standard: another one is ignored
+    if given.startswith("/"):  # the XDG standard ignores a relative path
         return Path(given)
     home = environment.get("HOME", "")
     return (Path(home) if home else Path("~").expanduser()) / ".config"
@@ -80,9 +80,9 @@ def _no_file(environment: Mapping[str, str]) -> str:
 def _paths(
     environment: Mapping[str, str], folder: Path, warnings: list[str]
 ) -> Iterator[tuple[Path, bool]]:
-    """The files that count, nearest first, and whether each is that of the current folder.
+    """Yield each file to read, nearest first, and whether it is that of the current folder.
 
-    `warnings` gets the reason why a file is not used.
+    Appends to `warnings` why a file is not used.
     """
     given = environment.get("ZKPLAN_CONFIG", "")
     if given:
@@ -129,7 +129,7 @@ class _File:
                 raise self._error(
                     [key],
                     f"there is no such field{_close(key, ['default', 'profiles'])}"
-                    "; fields of a profile stand under [profiles.NAME]",
+                    "; write the fields of a profile under [profiles.NAME]",
                 )
         self.default = parsed.get("default", "")
         if not isinstance(self.default, str):
@@ -139,7 +139,7 @@ class _File:
             raise self._error(["profiles"], "must be tables: [profiles.NAME]")
 
     def profile(self, name: str) -> Profile:
-        """Return a profile. Its fields are known; its values are as TOML gives them."""
+        """Return a profile with known fields only. Its values are unchecked, as TOML gives them."""
         table = self.profiles[name]
         keys = ["profiles", name]
         if not isinstance(table, dict):
@@ -185,7 +185,7 @@ class _File:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    # Imported here: most machines have no file of profiles.
+    # Imported late: most machines have no file of profiles.
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -205,7 +205,7 @@ def _close(name: str, known: Sequence[str]) -> str:
 
 
 def line_of(text: str, keys: Sequence[str]) -> int:
-    """Return the number of the line with a key of a TOML document, or with the nearest table.
+    """Return the number of the line of a TOML document that sets `keys`, or of the nearest table.
 
     >>> text = '[profiles."a"]\\nhosts = "x"\\ntls.ca = "y"'
     >>> line_of(text, ["profiles", "a", "hosts"]), line_of(text, ["profiles", "a", "tls", "ca"])
@@ -230,17 +230,17 @@ def _parts(dotted: str) -> list[str]:
 
 # ---- What a `zkplan.toml` in the current folder may set.
 #
-# The folder may come from anywhere: a clone, an archive. So its file may choose a ZooKeeper, and
-# how to work with it. It may not send a secret of the user there, have code run or files read, or
-# make other servers of the user less safe.
+# The folder may come from anywhere, for example a clone or an archive. So its file may choose a
+# ZooKeeper, and options for it. The file must not send a secret of the user there, have code run or
+# files read, or make other servers of the user less safe.
 
 
-#: What proves to a server, or to readers, that it is the user who sends.
+#: Prefixes of the fields that prove to a server, or to readers, who the user is.
 _PROOFS = ("login.", "tls.certificate", "tls.key", "secret")
 
 
 def refuse_fields(found: Profile) -> None:
-    """Raises InvalidSettings for the first field of the profile that may harm the user."""
+    """Raise InvalidSettings for the first field of the profile that may harm the user."""
     for name, value in found.values.items():
         field = BY_NAME[name]
         if field.harm and value not in field.harmless:
@@ -254,31 +254,31 @@ def refuse_meeting(
     is_own: Callable[[str], bool],
     proofs: Sequence[str],
 ) -> None:
-    """Refuse hosts of the profile with secrets from elsewhere, and its password for other hosts.
+    """Refuse the profile's hosts with secrets from elsewhere, and its password for other hosts.
 
-    `values` are merged from all sources, and `is_own` says which come from the profile; `proofs`
-    names secrets that are no settings. Raises InvalidSettings.
+    `values` are merged from all sources; `is_own(name)` tells whether a field comes from the
+    profile; `proofs` names secrets that are not settings. Raises InvalidSettings.
     """
     if not is_own("hosts"):
         if "hosts" in values and is_own("login.password"):
-            raise _refusal(found, "login.password", "may log in to no hosts but its own")
+            raise _refusal(found, "login.password", "may log in only to hosts that it names itself")
         return
     foreign = [name for name in values if name.startswith(_PROOFS) and not is_own(name)]
     for name in [*proofs, *filter(values.get, foreign)]:
         raise _refusal(
-            found, "hosts", f"may choose no hosts that get {name}, which comes from elsewhere"
+            found, "hosts", f"may not choose hosts that get {name}, which comes from elsewhere"
         )
     if values.get("serializer") != JSON:
         raise _refusal(
             found,
             "hosts",
-            "may choose no hosts whose pickles run code here: with serializer = "
-            f'"{JSON}" in its profile it may',
+            "may not choose hosts whose pickles run code here, unless its profile has "
+            f'serializer = "{JSON}"',
         )
 
 
 def _refuse_folder(found: Profile) -> None:
-    """An embedded server reads and writes files: it may do so in the current folder alone."""
+    """Refuse an embedded server outside of the current folder: it reads and writes files."""
     hosts = found.values.get("hosts")
     if not isinstance(hosts, str) or not hosts.startswith("embedded:"):
         return
@@ -286,9 +286,9 @@ def _refuse_folder(found: Profile) -> None:
     try:
         data = (folder / Path(hosts.partition(":")[2]).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):
-        return  # it is no folder: connecting reports it
+        return  # not a folder: connecting reports that
     if folder not in (data, *data.parents):
-        raise _refusal(found, "hosts", "may choose no data folder outside of the current folder")
+        raise _refusal(found, "hosts", "may not choose a data folder outside of the current folder")
 
 
 def _refusal(found: Profile, name: str, reason: str) -> InvalidSettings:

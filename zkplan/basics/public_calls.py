@@ -1,4 +1,4 @@
-"""What public calls share: durations, hints at misnamed options, and short tracebacks."""
+"""Helpers of the public calls: durations, hints at misnamed options, and short tracebacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def in_seconds(duration: Duration) -> float: ...
 @overload
 def in_seconds(duration: Duration | None) -> float | None: ...
 def in_seconds(duration: Any) -> Any:
-    """Return a timedelta in seconds, and anything else as it is: the next check refuses it.
+    """Return a timedelta in seconds, and anything else unchanged, for a later check to refuse.
 
     >>> in_seconds(timedelta(minutes=2)), in_seconds(5), in_seconds(None)
     (120.0, 5, None)
@@ -26,7 +26,7 @@ def in_seconds(duration: Any) -> Any:
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
-# ---- Options that people look for under the name that other libraries have for them.
+# ---- Options that have another name in other libraries.
 
 
 _P = ParamSpec("_P")
@@ -34,7 +34,7 @@ _R = TypeVar("_R")
 
 
 def refuse_other_names(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for `retries`, with the option to give instead."""
+    """Raise TypeError for the option `retries`, naming the option to give instead."""
     if "retries" in options:
         retries = options["retries"]
         attempts = retries + 1 if type(retries) is int else "RETRIES + 1"
@@ -44,10 +44,10 @@ def refuse_other_names(options: Mapping[str, Any]) -> None:
         )
 
 
-# ---- Tracebacks of errors in a user's call show the user's lines, without those of zkplan.
+# ---- Short tracebacks: an error in a user's call shows the user's lines, without zkplan's own.
 
 
-#: Errors of the caller. A bug of zkplan or a fault of a server shows the whole traceback.
+#: Errors of the caller. For a bug of zkplan or a fault of a server, the traceback stays whole.
 _FOR_THE_CALLER = (PlanError, TaskError, PayloadError, WaitTimeout)
 
 
@@ -63,7 +63,7 @@ def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if not (isinstance(error, _FOR_THE_CALLER) or isinstance(cause, TaskFailed)):
                 raise
             if cause is not None:
-                # Leave out the error that it came from, too, if zkplan caught it.
+                # Also leave out the error from which the cause came, if zkplan caught that error.
                 before = cause.__context__.__traceback__ if cause.__context__ else None
                 cause.__suppress_context__ |= before is not _without_ours(before)
                 cause.__traceback__ = _without_ours(cause.__traceback__)

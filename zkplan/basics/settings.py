@@ -51,14 +51,14 @@ def resolve(
 ) -> Settings:
     """Take each field from the strongest source that sets it.
 
-    `given` has the arguments of a call or (`as_options`) the options of a command by attribute of
-    Settings; None is not given. The profile is the one that is named here or by ZKPLAN_PROFILE.
-    The default profile of a file counts only if no hosts are given and no profile is named: a login
-    goes to no host that it is not for. Unless `takes_default`, it never counts. `proofs` names
-    other logins of the caller.
+    `given` maps attributes of Settings to the arguments of a call, or (`as_options`) the options of
+    a command; None means "not given". `profile`, or else ZKPLAN_PROFILE, names the profile. The
+    default profile of a file counts only if `takes_default`, and only if no source gives hosts or
+    names a profile: otherwise its login could go to a host that it is not for. `proofs` names other
+    logins of the caller.
 
-    Raises InvalidSettings for a mistake in a file, a variable or an option. `warn` gets the reason
-    why a file is not trusted.
+    Raises InvalidSettings for a mistake in a file, a variable or an option. `warn` is called with
+    the reason why a file is not trusted.
     """
     environment = os.environ if environment is None else environment
     folder = _current_folder() if folder is None else folder
@@ -82,10 +82,10 @@ def resolve(
         for field in FIELDS
         if environment.get(field.variable)
     }
-    if "secret" in variables:  # nobody must believe that it counts
+    if "secret" in variables:  # ignoring it would let the user believe that it works
         raise InvalidSettings(
             "ZKPLAN_SECRET is set, but keys come from files only, since every task can read the "
-            "environment of its worker: write it into a file, and name that in ZKPLAN_SECRET_FILES"
+            "environment of its worker: write it to a file, and set ZKPLAN_SECRET_FILES to the file"
         )
     merging.add(variables, lambda name: BY_NAME[name].variable, folder)
     by_name = {BY_ATTRIBUTE[name].name: value for name, value in arguments.items()}
@@ -100,7 +100,7 @@ def resolve(
 
 
 def one_setting(name: str, given: Any = None) -> Any:
-    """Return one field without a profile: what is given, else its variable, else the default.
+    """Return the value of one field: `given`, else its variable, else the default. No profile.
 
     Raises InvalidSettings.
     """
@@ -120,14 +120,14 @@ def _current_folder() -> Path:
 
 
 class _Merging:
-    """The fields that are set so far, and the origin of each."""
+    """The values merged so far, by field, and the origin of each."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._origins: dict[str, str] = {}
 
     def add(self, source: Mapping[str, Any], origin: Callable[[str], str], folder: Path) -> None:
-        """Add the fields of a source that is stronger than those before."""
+        """Add the fields of `source`, which is stronger than the sources added before."""
         for group in ALTERNATIVES:
             if any(name in source for name in group):
                 for name in group:
@@ -164,15 +164,15 @@ class _Merging:
         if "login.password" in secrets and not values.get("login.user"):
             raise self._error("login.password", "login.user is missing")
         if kind == SASL_GSSAPI and secrets:
-            raise self._error(secrets[0], f"{SASL_GSSAPI} takes the tickets of kinit, no password")
+            raise self._error(secrets[0], f"{SASL_GSSAPI} uses tickets from kinit, not a password")
         has_authority = values.get("tls.ca") or values.get("tls.system-ca")
         for name in values:
             is_asked = name.startswith("tls.") and name != "tls.check-host-name"
             if is_asked and values[name] and not has_authority:
                 raise self._error(
                     name,
-                    "TLS needs an authority to trust: set tls.ca to the file of yours, or "
-                    "tls.system-ca to true",
+                    "TLS needs an authority to trust: set tls.ca to a file with your authorities, "
+                    "or tls.system-ca to true",
                 )
         if values.get("tls.key") and not values.get("tls.certificate"):
             raise self._error("tls.key", "tls.certificate is missing")
@@ -186,7 +186,7 @@ class _Merging:
 # ---- The password of a login, from its file or its command.
 
 
-#: A command may ask the user for the passphrase of a key.
+#: Long enough for a command that asks the user for the passphrase of a key.
 _COMMAND_S = 120.0
 
 
@@ -207,7 +207,7 @@ def with_password(settings: Settings) -> Settings:
     if not user:
         user, colon, password = line.partition(":")
         if not colon:
-            raise InvalidSettings(f"{what} gives no USER:PASSWORD: set login.user, or write both")
+            raise InvalidSettings(f"{what} must give USER:PASSWORD, because login.user is not set")
     return replace(
         settings, login_user=user, login_password=password, login_file="", login_command=""
     )
@@ -221,7 +221,7 @@ def first_line_of(path: str, what: str) -> str:
 def _printed(command: str, what: str) -> bytes:
     try:
         words = shlex.split(command)
-        # Its errors, and the question for a passphrase, go to the terminal.
+        # Errors of the command, and its question for a passphrase, go to the terminal.
         ran = subprocess.run(words, stdout=subprocess.PIPE, timeout=_COMMAND_S, check=False)
     except (OSError, ValueError, IndexError) as error:
         raise InvalidSettings(f"{what} `{command}` cannot run: {error}") from None
@@ -246,14 +246,14 @@ def _first_line(content: bytes, what: str) -> str:
 
 # ---- Remove secrets from the environment of this process.
 #
-# `/proc/PID/environ` is the memory that a process began with. A variable that is only unset stays
-# there, where every process of the same user can read it, and so every task.
+# `/proc/PID/environ` shows the memory that a process began with. Unsetting a variable leaves its
+# value there, where every process of the same user can read it, and so every task.
 
 
 def take_secrets_away() -> None:
     """Unset the variables that hold secrets, and overwrite their values with zeros.
 
-    The process that started this one may still have them.
+    The process that started this one may still hold the secrets.
     """
     import ctypes  # only commands that run tasks or serve need it
 
@@ -274,15 +274,15 @@ def take_secrets_away() -> None:
 
 #: The environment variable that holds the descriptor of the pipe.
 _FD = "ZKPLAN_SETTINGS_FD"
-#: A pipe holds this much on every system before somebody reads.
+#: On every system, a pipe holds this much before anyone reads from it.
 _PIPE_BYTES = 16_384
 
 
 class Handed:
-    """Settings on their way to one process."""
+    """Settings on their way to one child process, which inherits the descriptor `to_pass`."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises InvalidSettings if they are too long."""
+        """Write `settings` into a pipe. Raises InvalidSettings if they are too long."""
         values = asdict(settings)
         values |= {"secret": settings.secret.hex(), "origins": dict(settings.origins)}
         content = json.dumps(values).encode()
@@ -295,17 +295,17 @@ class Handed:
             os.close(write)
 
     def environment(self) -> dict[str, str]:
-        """The variables that the process needs."""
+        """The environment variables that the child process needs."""
         return {_FD: str(self.to_pass)}
 
     def was_passed(self) -> None:
-        """Close our copy once the process has its own."""
+        """Close this process's copy of the descriptor, once the child has its own."""
         os.close(self.to_pass)
 
 
 def take_handed() -> Settings | None:
-    """Return the settings that were handed to this process, the first time; else None."""
-    # No process that this one or its tasks start may inherit the variable or the descriptor.
+    """Return the settings handed to this process at the first call; later, or without any, None."""
+    # Processes that this one or its tasks start must inherit neither variable nor descriptor.
     number = os.environ.pop(_FD, None)
     if number is None:
         return None

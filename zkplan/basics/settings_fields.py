@@ -29,7 +29,7 @@ POLICIES = (GREEDY, BALANCED, WEIGHTED)
 OUTPUT_MAX, OUTPUT_DEFAULT = 64 * 1024, 16 * 1024
 #: Default and maximum of `inline-limit`, in bytes.
 INLINE_LIMIT, INLINE_LIMIT_MAX = 32 * 1024, 512 * 1024
-#: An origin that is a profile begins with this.
+#: The prefix of the origin of a field that a profile sets.
 OF_PROFILE = "profile "
 
 
@@ -38,7 +38,7 @@ OF_PROFILE = "profile "
 
 #: ZooKeeper's rights by name: read, write, create and delete children, change the list.
 RIGHTS = {"read": 1, "write": 2, "create": 4, "delete": 8, "admin": 16, "all": 31}
-#: A plus sign that begins an entry. One in the base64 of a digest does not.
+#: The plus sign before an entry, and not a plus sign in the base64 of a digest.
 _NEXT = re.compile(rf"\+(?=creator(?:\+|$)|open(?:\+|$)|(?:{'|'.join(RIGHTS)})[,:])")
 _WANTED = (
     "`open`, `creator`, or entries such as `creator+read:digest:USER:HASH` "
@@ -47,20 +47,20 @@ _WANTED = (
 
 
 class Entry(NamedTuple):
-    """Who has which rights: the sum of numbers of RIGHTS."""
+    """The rights of one identity. `rights` is a sum of numbers from RIGHTS."""
 
     rights: int
     scheme: str
     id: str
 
 
-#: The creator of a znode, by each of its logins.
+#: All rights for each login of the client that creates the znode.
 CREATOR = Entry(RIGHTS["all"], "auth", "")
 OPEN = Entry(RIGHTS["all"], "world", "anyone")
 
 
 def entries(access: str) -> list[Entry]:
-    """Return the entries of an access list. Raises ValueError with what is wanted.
+    """Return the entries of an access list. Raises ValueError, whose text says what is expected.
 
     >>> entries("creator+read,write:x509:CN=ops")
     [Entry(rights=31, scheme='auth', id=''), Entry(rights=3, scheme='x509', id='CN=ops')]
@@ -84,8 +84,8 @@ def _entry(text: str) -> Entry:
     return Entry(total, scheme, name)
 
 
-# ---- Checks. Each takes a value from a file, a variable or a program, and the folder at which
-# relative paths start. It raises ValueError with what is wanted.
+# ---- Checks of values. Each takes a value from a file, a variable or a program, and the folder
+# that relative paths start from. It raises ValueError, whose text completes "must be …".
 
 
 _TIME_MAX_S = 3600.0
@@ -198,27 +198,27 @@ class Field:
     """One row of the table."""
 
     kind: Kind
-    #: What it means, for the help of commands.
+    #: The meaning of the field, for the help of commands.
     text: str
     default: Any
-    #: What a `zkplan.toml` that happens to lie in the current folder could do with it to the user,
-    #: and so may not. Empty: it does no harm.
+    #: The harm to the user that a `zkplan.toml` in the current folder could do with this field, as
+    #: the end of a message: "may not …". Such a file may set the field only if this is empty.
     harm: str = "may not set it"
-    #: Values that do no harm.
+    #: The values that such a file may set all the same.
     harmless: tuple[Any, ...] = ()
-    #: Whether its value is never shown.
+    #: Whether messages must not show the value.
     is_secret: bool = False
-    #: Whether all commands have an option for it. A password has none: every user of the machine
-    #: can read command lines.
+    #: Whether every command has an option for the field. A password has none, because every user
+    #: of the machine can read command lines.
     has_option: bool = True
-    #: Whether only an argument of a call sets it: no profile, no variable.
+    #: Whether only an argument of a call sets the field, and no profile or variable.
     is_argument: bool = False
-    #: Its name in Settings, and among the arguments of a call.
+    #: The name in Settings and among the arguments of a call.
     attribute: str = ""
 
     @property
     def name(self) -> str:
-        """Its name in a profile, where a dot separates table and key.
+        """The name in a profile, where a dot separates table and key.
 
         >>> BY_ATTRIBUTE["tls_server_name"].name
         'tls.server-name'
@@ -242,7 +242,7 @@ class Field:
         return "--" + self.name.replace(".", "-").replace("secret-files", "secret-file")
 
     def read(self, given: Any, origin: str, folder: Path) -> Any:
-        """Check a value and return it. Raises InvalidSettings, which names the origin."""
+        """Check `given` and return its value. Raises InvalidSettings, which names the origin."""
         try:
             return self.kind.read(given, folder)
         except ValueError as error:
@@ -261,7 +261,7 @@ _OWN_KEY = "may not use a key of yours"
 
 @dataclass(frozen=True)
 class Settings:
-    """How to connect. Times are in seconds, sizes in bytes; an empty text is not set."""
+    """How to connect. Times are in seconds, sizes in bytes; an empty text means "not set"."""
 
     # fmt: off
     hosts: str = _row(
@@ -279,20 +279,20 @@ class Settings:
         "", _TEXT, "The password of the user.", harm="", is_secret=True, has_option=False
     )
     login_file: str = _row(
-        "", _FILE, "A file whose first line is the password of login.user, or USER:PASSWORD "
-        "without one.", harm="may not send the content of a file",
+        "", _FILE, "A file whose first line is the password of login.user, or USER:PASSWORD if "
+        "login.user is not set.", harm="may not send the content of a file",
     )
     login_command: str = _row(
-        "", Kind("COMMAND", _text), "A command that prints such a line, for example "
-        "`pass show zk`. No shell runs it.", harm="may not run a command",
+        "", Kind("COMMAND", _text), "A command whose output begins with such a line, for example "
+        "`pass show zk`. The command runs without a shell.", harm="may not run a command",
     )
     login_service: str = _row(
         "", _TEXT, "The service of the Kerberos principal of the servers.", _KERBEROS
     )
     login_principal: str = _row("", _TEXT, "The Kerberos principal to log in with.", _KERBEROS)
     access: str = _row(
-        "", Kind("TEXT", _access), "Who may use the znodes that are created: open, creator, and "
-        "RIGHTS:SCHEME:ID, joined by a plus sign. With a login it is creator by default.",
+        "", Kind("TEXT", _access), "Who may use the znodes that this client creates: open, "
+        "creator, and RIGHTS:SCHEME:ID, joined by plus signs. With a login the default is creator.",
         harm="may not let others use what you create", harmless=("creator", ["creator"]),
     )
     tls_ca: str = _row(
@@ -316,7 +316,8 @@ class Settings:
         harm="may not choose which name a certificate must have",
     )
     tls_check_host_name: bool = _row(
-        True, _FLAG, "Whether that name, or the host's, is checked.",
+        True, _FLAG, "Whether to check the name in the certificate against the host or "
+        "tls.server-name.",
         harm="may not turn off the check of host names", harmless=(True,),
     )
     secret: bytes = _row(
@@ -325,25 +326,25 @@ class Settings:
     )
     secret_files: tuple[str, ...] = _row(
         (), _FILES, "A file with keys, one ID:KEY on each line. The first key of the first file "
-        "seals what this client writes. It reads only what is sealed with one of the keys.",
+        "seals what this client writes. The client reads only what one of the keys has sealed.",
         harm="may not choose whose records count as yours",
     )
     store: str = _row(
-        "", _URL, "Where large values lie: the URL of a folder that authors and workers reach, "
+        "", _URL, "The store for large values: the URL of a folder that authors and workers reach, "
         "such as file:///FOLDER or s3://BUCKET/FOLDER.",
         harm="may not choose where values are read and written",
     )
     inline_limit: int = _row(
-        INLINE_LIMIT, _size(INLINE_LIMIT_MAX), "Larger values than this go to the store: at most "
+        INLINE_LIMIT, _size(INLINE_LIMIT_MAX), "Values larger than this go to the store. At most "
         f"{INLINE_LIMIT_MAX // 1024}KiB; 0 stores all values.", harm="",
     )
     serializer: str = _row(
-        PICKLE, _one_of(SERIALIZERS), "How tasks are written: pickle, or json. With json nothing "
-        "is unpickled, and functions go by name.", harm="",
+        PICKLE, _one_of(SERIALIZERS), "How to write tasks: pickle, or json. With json nothing is "
+        "unpickled, and a task names its function.", harm="",
     )
     queue: tuple[str, ...] = _row(
         (), Kind("NAME", _names), "A queue to serve, by default the queue `default`. Repeat the "
-        "option for others, the preferred queue first.", harm="", has_option=False,
+        "option for more queues, the preferred one first.", harm="", has_option=False,
     )
     share: str = _row(
         WEIGHTED, _one_of(POLICIES), "How plans of equal priority share the slots. greedy: the "
@@ -351,8 +352,8 @@ class Settings:
         "running time by its weight.", harm="", has_option=False,
     )
     task_output: int = _row(
-        OUTPUT_DEFAULT, _size(OUTPUT_MAX), "How much of what each attempt prints and logs is kept "
-        "with the history of its plan, counted from the end: see `zkplan task logs`. At most "
+        OUTPUT_DEFAULT, _size(OUTPUT_MAX), "How much of each attempt's last output (prints and "
+        "logs) to keep with the history of its plan: see `zkplan task logs`. At most "
         f"{OUTPUT_MAX // 1024}KiB; 0 keeps nothing.", harm="", has_option=False,
     )
     session_timeout: float = _row(
@@ -361,19 +362,19 @@ class Settings:
     )
     connect_timeout: float = _row(10.0, _TIME, "Seconds to wait for a connection.", harm="")
     # fmt: on
-    #: The profile that was chosen; empty: none.
+    #: The name of the chosen profile; empty without one.
     profile: str = ""
-    #: Where each field that is set comes from, by its name here.
+    #: The origin of each field that a source sets, by attribute name.
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
     def has_login(self) -> bool:
-        """Whether this client has a login or a certificate, so that servers know it."""
+        """Whether this client has a login or a certificate that identifies it to servers."""
         return bool(self.login_type or self.tls_certificate)
 
     @property
     def names_server(self) -> bool:
-        """Whether a source names the ZooKeeper, so that it is not only the default."""
+        """Whether a source names the ZooKeeper, rather than the default alone."""
         return bool(self.profile or "hosts" in self.origins)
 
     @property
@@ -395,7 +396,7 @@ FIELDS = tuple(
 )
 BY_NAME = {field.name: field for field in FIELDS}
 BY_ATTRIBUTE = {field.attribute: field for field in FIELDS}
-#: Fields that replace each other. A source that sets one hides all of them in weaker sources.
+#: Groups of fields of which a source sets one: that hides the whole group in weaker sources.
 ALTERNATIVES = (
     ("login.password", "login.file", "login.command"),
     ("secret", "secret-files"),

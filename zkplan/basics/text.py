@@ -1,7 +1,7 @@
 """Write text for people: counts, durations, dates, errors, and foreign text made printable.
 
-Anybody who may write the tree chooses the names, errors and tracebacks in it. Unescaped, they could
-move the cursor, change the colours or the title of the terminal, or forge other lines.
+Anyone who may write to the tree chooses the names, errors and tracebacks in it. Unescaped, such a
+text could move the cursor, change the colours or title of the terminal, or forge other lines.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def size(number: float) -> str:
 
 
 def size_from(text: str | int) -> int:
-    """Return the bytes of a size. Raises ValueError with what is wanted.
+    """Return a size in bytes. Raises ValueError, whose text says what is expected.
 
     >>> size_from("2GB"), size_from("1.5 MiB"), size_from(300)
     (2000000000, 1572864, 300)
@@ -52,7 +52,7 @@ def size_from(text: str | int) -> int:
 
 
 def duration(seconds: float, up: bool = False) -> str:
-    """Write seconds with one unit, rounded down as for the past; `up` for the future.
+    """Write seconds in one unit, rounded down, as suits the past; with `up`, rounded up.
 
     >>> duration(3.9), duration(5000), duration(400_000)
     ('3 s', '83 min', '4 days')
@@ -68,7 +68,7 @@ def duration(seconds: float, up: bool = False) -> str:
 
 
 def took(ms: int) -> str:
-    """Write milliseconds that something took, with at most two units.
+    """Write a duration in milliseconds with at most two units.
 
     >>> took(42), took(48_100), took(428_900), took(12_000_000), took(200_000_000)
     ('0.04 s', '48.1 s', '7 min 8 s', '3 h 20 min', '2 days 7 h')
@@ -94,8 +94,8 @@ def age(seconds: float) -> str:
 
 
 def date_time(seconds: float, people: bool) -> str:
-    """Write seconds since 1970 as local date and time: for people with the age, for programs as ISO
-    8601 with the offset."""
+    """Write seconds since 1970 as local date and time: for `people` with the age, for programs as
+    ISO 8601 with the offset."""
     local = datetime.fromtimestamp(seconds)
     if people:
         return f"{local.isoformat(' ', 'seconds')} ({age(time.time() - seconds)})"
@@ -123,7 +123,7 @@ _SCHEMES = re.compile(r"(?:[A-Za-z][\w+.-]*(?:::[A-Za-z][\w+.-]*)*://)?")
 def without_login(url: str) -> str:
     """Return a URL, or hosts, without user, password and query.
 
-    A password may have any character: everything up to the last @ may be one.
+    A password may have any character, so everything up to the last @ counts as the login.
 
     >>> without_login("s3://key:word@bucket/folder"), without_login("file:///folder/a@b")
     ('s3://***@bucket/folder', 'file:///folder/a@b')
@@ -155,15 +155,15 @@ def one_line(text: str) -> str:
 # ---- Exceptions as text. These functions never raise.
 #
 # Formatting an exception runs code of the user: its `__str__`, its attributes, the loader of its
-# source lines. If that raised in the thread of a slot, it would end the worker.
+# source lines. If that code raised in the thread of a slot, the worker would end.
 
 
-#: Maximum of causes, notes, or members of a group in a traceback that Python cannot format.
+#: The maximum of causes, notes, and members of a group in a traceback that Python cannot format.
 PARTS_MAX = 20
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the name of its class."""
+    """Return the name of the class of `error`."""
     try:
         found = type(error).__qualname__
         return str.__str__(found) if isinstance(found, str) else "Exception"
@@ -179,7 +179,7 @@ def message_of(error: BaseException) -> str:
     try:
         return str.__str__(str(error))  # a subclass of str may do anything, too
     except BaseException as broken:
-        return f"(its message cannot be made: {kind_of(broken)})"
+        return f"(making the message failed: {kind_of(broken)})"
 
 
 def summary_of(error: BaseException) -> str:
@@ -191,13 +191,13 @@ def summary_of(error: BaseException) -> str:
 
 
 def frames_of(error: BaseException) -> TracebackType | None:
-    """Return its traceback, also where the class has another attribute of that name."""
+    """Return the traceback of `error`, even if its class overrides `__traceback__`."""
     frames: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
     return frames
 
 
 def formatted(error: BaseException, frames: TracebackType | None) -> str:
-    """Format its traceback as Python does, from `frames` on; if Python fails, what is possible."""
+    """Format `error` with the traceback `frames` as Python does. If Python fails, do what works."""
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
     except BaseException as broken:
@@ -214,7 +214,7 @@ def _part(error: BaseException, frames: TracebackType | None) -> str:
         lines = traceback.format_exception(type(error), error, frames, chain=False)
         return "".join(lines)
     except BaseException:
-        # Without source lines: the loader that has them may be what raises.
+        # Leave out the source lines, because their loader may be what raises.
         places = [
             f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}\n'
             for frame, line in traceback.walk_tb(frames)
@@ -238,7 +238,7 @@ def _items(error: BaseException, name: str) -> list[object]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Return the exception behind its causes, each once: a chain may be a circle."""
+    """Return the causes of `error`, the first one first, then `error`. A chain may be a circle."""
     found: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and len(found) < PARTS_MAX and not any(each is old for old in found):

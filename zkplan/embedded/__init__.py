@@ -1,6 +1,6 @@
 """A ZooKeeper server in Python, for one machine: run it in a thread or as a process.
 
-It uses nothing else of zkplan but `basics`.
+Of the rest of zkplan, this package imports only `basics`.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ DURABILITIES = ("durable", "fast")
 
 
 class EmbeddedServer:
-    """A ZooKeeper server of one process, for one machine; any ZooKeeper client can use it.
+    """A ZooKeeper server in one process, for one machine; any ZooKeeper client can use it.
 
-    With a folder `data`, everything acknowledged survives: with durability 'durable' a power cut,
-    with 'fast' (no wait for the disk) only the end of the process. Without a folder the tree is in
-    memory and ends with the server. There are no replicas: if the machine fails, the service ends.
+    With a folder `data`, every acknowledged write survives: with durability 'durable' even a power
+    cut, with 'fast' (which does not wait for the disk) the end of the process. Without a folder the
+    tree is in memory and ends with the server. There are no replicas.
 
         with EmbeddedServer() as server:
             KazooClient(server.hosts).start()
 
-    `port` 0 chooses a free one, and later starts of the same object use it again. Session time-outs
-    are negotiated between the two bounds, in milliseconds. Thread-safe.
+    `port` 0 chooses a free port, and later starts of the same object use that port again. A session
+    gets the time-out that its client asks for, within the two bounds in milliseconds. Thread-safe.
 
-    The server is closed: it refuses everything to a client that has not logged in. A KazooClient
-    logs in with `auth_data=[("digest", server.login)]`; `zkplan.connect` and the commands of the
-    same user on this machine find the login by themselves. After the login the access lists of the
-    nodes decide. `logins` are more logins, each `user:password`. With `is_open` the server admits
-    every client that reaches it: for tests, or behind a firewall. `tls` encrypts; see `server_tls`.
+    By default the server is closed: it serves only clients that have logged in. A KazooClient logs
+    in with `auth_data=[("digest", server.login)]`; `zkplan.connect` and the commands of the same
+    user on this machine find the login by themselves. After the login the access lists of the nodes
+    decide. `logins` are more logins, each `user:password`. With `is_open` the server admits every
+    client that reaches it: for tests, or behind a firewall. `tls` encrypts; see `server_tls`.
 
     `clock` returns the time that znodes show, in seconds since 1970. Schedules, retention,
-    deadlines and `not_before` depend on it, so a test need not wait for them. Sessions do not.
+    deadlines and `not_before` follow it, so a test need not wait for them. Sessions do not.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class EmbeddedServer:
         store: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare a server; nothing is opened yet. Clients get `store` with the login.
+        """Prepare a server, but open nothing yet. Clients get the URL `store` with the login.
 
         Raises ValueError for an unknown durability, and for `logins` of an open server.
         """
         if is_open and logins:
-            raise ValueError("an open server asks for no login: give it none of `logins`")
+            raise ValueError("an open server asks for no login: give either is_open or logins")
         if durability not in DURABILITIES:
             raise ValueError(
                 f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}; "
@@ -113,7 +113,7 @@ class EmbeddedServer:
         self.host = host
         self.port = port
         self._is_open, self._logins = is_open, frozenset(logins)
-        #: In memory both end with this object; a folder keeps its own.
+        #: Login and secret of a server in memory. With a folder, `_serve` reads them from there.
         self._access = Access(
             "" if is_open else new_login(), "" if is_open else new_secret(), store
         )
@@ -135,12 +135,12 @@ class EmbeddedServer:
 
     @property
     def hosts(self) -> str:
-        """The connection string for clients: host:port. A chosen port is known after the start."""
+        """The connection string for clients: host:port. With `port` 0, only after the start."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def access(self) -> Access:
-        """What clients need. With a data folder it is known after the first start."""
+        """Login, secret and store for clients. With a data folder, only after the first start."""
         return self._access
 
     @property
@@ -150,11 +150,11 @@ class EmbeddedServer:
 
     @property
     def fatal(self) -> BaseException | None:
-        """What ended the server: an error of the disk, or an unexpected one; else None."""
+        """The error that ended the server: of the disk, or an unexpected one. Otherwise None."""
         return None if self._server is None else self._server.fatal
 
     def is_running(self) -> bool:
-        """Whether it serves in its thread, and has not begun to end."""
+        """Whether the server runs in its thread, and has not begun to end."""
         thread, server = self._thread, self._server
         return (
             thread is not None
@@ -164,8 +164,8 @@ class EmbeddedServer:
         )
 
     def statistics(self, within_s: float = 5.0) -> ServerStatistics | None:
-        """Return what it has done and holds, or None if its loop does not answer within `within_s`
-        seconds. Call this on another thread than the server's."""
+        """Return counts of the running server, or None if its loop does not answer within
+        `within_s` seconds. Do not call this on the server's own thread."""
         found: Future[ServerStatistics] = Future()
         loop, server = self._loop, self._server
         if loop is None or server is None or server.ended.is_set():
@@ -177,16 +177,16 @@ class EmbeddedServer:
             return None  # the loop has just ended, or hangs
 
     def start(self) -> EmbeddedServer:
-        """Serve in a thread; return when clients can connect. Does nothing if it runs.
+        """Serve in a thread; return when clients can connect. Does nothing if the server runs.
 
-        Raises OSError for an address in use, and StorageLocked, StorageDamaged or StorageError for
-        the data folder.
+        Raises OSError if the address is in use, and StorageLocked, StorageDamaged or StorageError
+        if the data folder cannot be used.
         """
         with self._lock:
             if self.is_running():
                 return self
             if self._thread is not None and self._thread.is_alive():
-                self._thread.join()  # while it ends it has the folder and the port
+                self._thread.join()  # until it has ended, it holds the folder and the port
             self._server = None
             self._start()
             return self
@@ -207,22 +207,22 @@ class EmbeddedServer:
                 if not started.done():
                     started.set_exception(error)
 
-        # Before there is anything to close: a child may be forked at any moment.
+        # Register before there is anything to close: a fork may come at any moment.
         call_after_fork(self, EmbeddedServer._forget)
         self._thread = threading.Thread(target=serve, name="zkplan-embedded", daemon=True)
         try:
             self._thread.start()
             started.result()
         except BaseException:
-            # Ctrl-C, or it did not start. The second of this and on_started sees what the first one
-            # has set.
+            # Ctrl-C, or a failed start. Whichever runs later, this code or on_started, sees that
+            # the other one has run, and stops the server.
             abandoned.set()
             if started.done():
                 self._stop_soon()
             raise
 
     def stop(self) -> None:
-        """Stop serving; sessions stay in the data folder, as when a real server is restarted."""
+        """Stop serving. Sessions stay in the data folder, as in a restart of a real server."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 self._stop_soon()
@@ -240,10 +240,10 @@ class EmbeddedServer:
     def run(self, on_started: Callable[[EmbeddedServer], None] | None = None) -> int:
         """Serve in the main thread of a process until SIGINT or SIGTERM, and return the exit code.
 
-        It is 0 after a clean stop, 1 after a failure (see `fatal`). Raises what `start` raises.
+        The code is 0 after a clean stop, 1 after a failure (see `fatal`). Raises as `start` does.
         """
         allow_descriptors(self._settings.limits.connections)
-        # The tree is long-lived: looking for garbage in all of it again and again stalls clients.
+        # The tree is long-lived: frequent garbage collections of all of it would stall clients.
         gc.set_threshold(50_000, 50, 1_000)
 
         def started() -> None:
@@ -281,18 +281,18 @@ class EmbeddedServer:
             await server.close()
 
     def _access_of(self, folder: Path) -> Access:
-        """The access of the data folder, made if it is missing. Raises OSError."""
+        """Return login and secret of the data folder; create them if missing. Raises OSError."""
         if self._is_open:
-            # The secret stays, as plans may be signed with it. An open server has no login.
+            # Keep the secret, because plans may be signed with it. An open server has no login.
             return folder_access(folder, self._access.store)._replace(login="")
-        # The secret is for this machine only: other machines do not find it.
+        # Only clients on this machine can find the secret, so only a loopback server uses it.
         secret = folder_secret(folder) if is_loopback(self.host) else ""
         make_folder(folder)
         return Access(folder_login(folder), secret, self._access.store)
 
     def _forget(self) -> None:
-        """Close the copies of the sockets in a forked child: otherwise clients would wait there
-        after the server has ended."""
+        """In a forked child, close the copies of the server's sockets: otherwise they would keep
+        connections open after the server has ended, and clients would wait."""
         if self._server is not None:
             for descriptor in self._server.descriptors():
                 os.close(descriptor)
@@ -301,10 +301,10 @@ class EmbeddedServer:
 
 
 class ServerStatistics(NamedTuple):
-    """What a server has done and holds at one moment. Fields with `_max` are its limits.
+    """Counts of a server at one moment. Fields with `_max` are its limits.
 
-    `tree_bytes` are those of data, paths and access lists. `answers` requests took `answer_s`
-    seconds in all, the slowest `slowest_s`; each includes its share of a commit.
+    `tree_bytes` counts data, paths and access lists. `answers` requests took `answer_s` seconds in
+    all, the slowest one `slowest_s`. The time of a request includes the commit of its group.
     """
 
     znodes: int
@@ -324,7 +324,7 @@ class ServerStatistics(NamedTuple):
 
 
 def statistics_of(server: Subject) -> ServerStatistics:
-    """Call this on the thread of the server's loop."""
+    """Count what `server` holds and has done. Call this only on the thread of its loop."""
     limits, tree, traffic = server.settings.limits, server.tree, server.traffic
     return ServerStatistics(
         znodes=tree.node_count,
@@ -347,10 +347,10 @@ def statistics_of(server: Subject) -> ServerStatistics:
 def server_tls(
     certificate: str | Path, key: str | Path, client_ca: str | Path | None = None
 ) -> ssl.SSLContext:
-    """TLS 1.2 or later with this certificate (and those of its authorities), files in PEM.
+    """Return a context for TLS 1.2 or later. The three paths are PEM files.
 
-    With `client_ca`, only clients with a certificate of that authority can connect; they still have
-    to log in. Raises OSError (ssl.SSLError is one) for files that cannot be used.
+    `certificate` may hold its authorities, too. With `client_ca`, a client needs a certificate of
+    that authority, and still has to log in. Raises OSError for files that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,7 +1,7 @@
-"""Access control lists: make one as it is stored, check a right, show it.
+"""Access control lists: convert one for storage, check a right, show a list to a reader.
 
-Schemes: world, auth, digest and ip. Any other is malformed, as on a server without a provider for
-it. The answers are those of version 3.8.0, except that ip supports IPv6, as later servers do.
+Schemes: world, auth, digest and ip. Any other is malformed, as on a server without its provider.
+The answers are those of version 3.8.0, except that ip supports IPv6, as on later servers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import lru_cache
 
 from .operations import ADMIN, NO_DATA, OPEN_ACL, READ, Acl, Identity, InvalidAclError
 
-#: A list of entries, or None: everybody may do everything.
+#: A list of entries. None gives everyone all rights.
 AclList = tuple[Acl, ...] | None
-#: The identities of a requester, or None: trusted, so that no list restricts it.
+#: The identities of a requester. None is a trusted requester, whom no list restricts.
 Who = tuple[Identity, ...] | None
 
-# The list of the server's own node: everybody may read it, nobody may change it.
+# The list of the server's own node: everyone may read the node, and no one may change it.
 READ_ONLY_ACL = (Acl(READ, "world", "anyone"),)
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -27,8 +27,8 @@ _REMEMBERED_LENGTH = 64
 
 
 def authenticate(scheme: str, auth: bytes, address: str) -> Identity | None:
-    """The identity that a requester at `address` proves with `auth`; None for unknown schemes."""
-    if auth is NO_DATA:  # a server refuses null, and accepts an empty text
+    """Return the identity that a requester at `address` proves with `auth`; None without one."""
+    if auth is NO_DATA:  # a real server refuses null, and accepts an empty text
         return None
     if scheme == "digest":
         return digest_identity(auth.decode("utf-8", "replace"))
@@ -36,17 +36,17 @@ def authenticate(scheme: str, auth: bytes, address: str) -> Identity | None:
 
 
 def digest_identity(user_and_password: str) -> Identity:
-    """The identity that 'user:password' proves: a SHA-1 stands for the password."""
+    """Return the identity that 'user:password' proves, with a SHA-1 in place of the password."""
     digest = hashlib.sha1(user_and_password.encode("utf-8", "replace")).digest()
     user = user_and_password.partition(":")[0]
     return Identity("digest", f"{user}:{base64.b64encode(digest).decode()}")
 
 
 def mended(path: str, acl: tuple[Acl, ...], who: Who) -> AclList:
-    """The list as a server stores it: no entry twice, `auth` replaced by the requester's digests.
+    """Return a list as a server stores it: no entry twice, `auth` replaced by the digests of `who`.
 
     A list without a restriction becomes None. Raises InvalidAclError if the list is empty, an entry
-    is malformed, or `auth` stands for no proven identity. A trusted requester's is not checked.
+    is malformed, or `auth` matches no proven digest. A trusted requester's list is not checked.
     """
     if acl == OPEN_ACL:
         return None
@@ -70,7 +70,7 @@ def mended(path: str, acl: tuple[Acl, ...], who: Who) -> AclList:
 
 
 def permits(acl: AclList, perms: int, who: Who) -> bool:
-    """Whether the list grants any of `perms` to any identity of the requester."""
+    """Whether `acl` grants any of `perms` to any identity of the requester."""
     if not acl or who is None:
         return True
     for entry in acl:
@@ -84,7 +84,7 @@ def permits(acl: AclList, perms: int, who: Who) -> bool:
 
 
 def shown(acl: AclList, who: Who) -> tuple[Acl, ...]:
-    """The list as a reader sees it: without the right to change it, no hashes of passwords."""
+    """Return a list as `who` may see it: without the right ADMIN, no hashes of passwords."""
     if acl is None:
         return OPEN_ACL
     if permits(acl, ADMIN, who):
@@ -104,7 +104,7 @@ def size_of(acl: AclList) -> int:
 
 def _is_well_formed(entry: Acl) -> bool:
     if entry.scheme == "digest":
-        # A server splits in Java, where empty strings at the end do not count.
+        # A real server splits in Java, which drops empty strings at the end.
         return len(entry.id.rstrip(":").split(":")) == 2
     return entry.scheme == "ip" and _network(entry.id) is not None
 
@@ -118,8 +118,8 @@ def _matches(identity: Identity, entry: Acl) -> bool:
     return within(identity.id, entry.id)
 
 
-# A request can ask 60 000 times about a list of 10 000 networks. Parsing each time would keep the
-# server busy for hours. Longer texts are legal, but remembering many would take too much memory.
+# One request can have 60 000 checks of a list of 10 000 networks. Parsing the networks each time
+# would take hours. Texts above _REMEMBERED_LENGTH are legal, but would take too much memory here.
 @lru_cache(maxsize=65_536)
 def _is_within(address_text: str, network_text: str) -> bool:
     network, address = _network(network_text), _address(address_text)
@@ -143,8 +143,8 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         if ":" in text:
             return ipaddress.IPv6Address(text.partition("%")[0])
         if all(_NUMBER.fullmatch(part) for part in parts):
-            # Not from the text, because a server accepts more than Python.
+            # Not parsed by Python, because a real server accepts more texts.
             return ipaddress.IPv4Address(bytes(int(part[:20]) for part in parts))
     except ValueError:
-        pass  # a number out of range, or another count of them
+        pass  # a number out of range, or not four numbers
     return None

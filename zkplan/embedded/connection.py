@@ -1,8 +1,8 @@
 """The listening socket, and each TCP connection: bytes to frames and back.
 
-A connection passes on requests only while there is room for their answers. Meanwhile what its
-client sends waits in the socket and takes no memory here. Events and one large answer may exceed
-that room: they wait here, and are counted for all connections together.
+A connection passes on requests only while there is room for their answers. Other requests of the
+client wait in the socket, and take no memory here. Events and one large answer may exceed that
+room: they wait here, and count for all connections together.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .sessions import Peer
 
 _LENGTH = struct.Struct(">i")
 _WORD_BYTES = 4
-# How much the transport gets at once: it copies what it cannot send.
+# The maximum to give the transport at once: it copies the bytes that it cannot send.
 _CHUNK_BYTES = 4 << 20
 
 
 class Host(Protocol):
-    """What a connection needs of its server."""
+    """The parts of a server that a connection uses."""
 
     service: Service
     limits: Limits
@@ -54,15 +54,15 @@ class Connection(asyncio.Protocol):
         self.peer: Peer = None  # type: ignore[assignment]  # set when made
         self._inbox = bytearray()
         self._take: Callable[[bytes], None] = self._take_handshake
-        # While the transport has something left to send, what follows gathers in the outbox.
+        # While the transport still has bytes to send, further bytes gather in the outbox.
         self._is_blocked = False
         self._outbox = bytearray()
-        #: What the client was sent and has not read; part of the host's sum.
+        #: Bytes for the client that it has not read. They count in the host's `unread_bytes`.
         self.unread_bytes = 0
         self._given_bytes = 0  # to the transport, in all
-        self._taken_bytes = 0  # how many of them the client had read at the last look
+        self._taken_bytes = 0  # of those, the bytes that the client had read at the last look
         self._waits_for_turn = False
-        # Aborts it if the handshake, or the close, takes too long.
+        # Aborts the connection if the handshake, the login or the close takes too long.
         self._timer: asyncio.TimerHandle = None  # type: ignore[assignment]  # set when made
 
     # Called by asyncio.
@@ -76,8 +76,8 @@ class Connection(asyncio.Protocol):
         if not self.host.opened(self):
             transport.abort()
             return
-        # Notice at once that the client does not read. Over TLS asyncio would pause at 0 with an
-        # empty buffer, and resume in the middle of a write.
+        # With a low limit, asyncio reports at once that the client does not read. Over TLS a limit
+        # of 0 would make asyncio pause with an empty buffer, and resume in the middle of a write.
         transport.set_write_buffer_limits(high=1 if transport.get_extra_info("sslcontext") else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,14 +93,14 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         self.host.received_bytes += len(data)
         if self.host.received_bytes > self.host.limits.received_bytes:
-            # At once: `connection_lost` comes later, and until then others would be cut off, too.
+            # Drop the bytes now: until `connection_lost` comes, others would be cut off, too.
             self._drop_inbox()
             self.abort()
             return
         self._handle_frames()
 
     def eof_received(self) -> bool:
-        # The client sends nothing more. asyncio would wait for ever until it has read the rest.
+        # The client sends nothing more. asyncio would wait without limit for it to read the rest.
         self.close()
         return False
 
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
     # Called by the server.
 
     def send(self, data: bytes) -> None:
-        """Send what is stored. Cuts off a client that does not read before it fills the memory."""
+        """Send bytes to the client. Aborts the connection of a client that reads too little."""
         if self.transport.is_closing():
             return
         if self._is_blocked:
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
                 self.abort()
 
     def close(self) -> None:
-        """Close after all that was sent so far has left, within a bounded time."""
+        """Close after everything sent so far has left, but within a bounded time."""
         if not self.transport.is_closing():
             if self._outbox:
                 self._give(self._outbox)
@@ -146,20 +146,20 @@ class Connection(asyncio.Protocol):
             self._start_timer()
 
     def abort(self) -> None:
-        """Close at once; drop what was not sent."""
+        """Close at once, and drop the bytes that have not left."""
         self._drop_outbox()
         self.transport.abort()
 
     def go_on(self) -> None:
-        """Handle requests that wait, as there may now be room for their answers."""
+        """Handle waiting requests, as there may now be room for their answers."""
         self._waits_for_turn = False
         if not self.transport.is_closing():
             self._handle_frames()
 
     def has_taken_more(self) -> bool:
-        """Whether a client with unread answers has read some of them since the last call.
+        """Whether the client has read some of its unread bytes since the last call.
 
-        The host asks this of the connections in `slow`; one that has caught up leaves it here.
+        The host calls this for each connection in `slow`. One that has caught up leaves `slow`.
         """
         taken = self._count_taken()
         has_more = taken > self._taken_bytes
@@ -169,12 +169,12 @@ class Connection(asyncio.Protocol):
         return has_more
 
     def count_unread(self) -> None:
-        """Update `unread_bytes` and the host's sum: a transport does not report what it sends."""
+        """Update `unread_bytes` and the host's sum. Transports do not report how much they send."""
         now = len(self._outbox) + self.transport.get_write_buffer_size()
         self.host.unread_bytes += now - self.unread_bytes
         self.unread_bytes = now
 
-    # What the client does not read.
+    # Bytes that the client does not read yet.
 
     def _give(self, data: bytes | bytearray) -> None:
         self._given_bytes += len(data)
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         start, end = 0, len(inbox)
         host.before_requests()
         while end - start >= _WORD_BYTES and self._has_room():
-            # Each connection has its own limit, but a thousand together would hold too much.
+            # Each connection has a limit of its own, but a thousand together would hold too much.
             is_full = service.held_bytes > host.limits.held_bytes
             if turn == 0 or is_full or time.monotonic() > turn_ends_s:
                 self._wait_for_turn()
@@ -265,13 +265,13 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def _take_impossible_length(self, word: bytes) -> None:
-        # In place of the length of the first frame, an administrator may send four letters.
+        # In place of the length of the first frame, an administrator may send a four-letter word.
         is_first = self._take == self._take_handshake
         answer = self.host.word(word) if is_first else None
         if answer is None:
             self.abort()
         else:
-            # After the commit, as any answer: what it shows may not be stored yet.
+            # Send it after the commit, as any answer: it may show changes that are not stored yet.
             self.host.service.send_last(self.peer, answer)
 
     def _start_timer(self) -> None:
@@ -283,17 +283,17 @@ class Connection(asyncio.Protocol):
 # ---- The listening socket: one address, and enough descriptors for its connections.
 
 
-# Besides connections: the database, the log, the loop, and the files of the program itself.
+# Descriptors besides connections: the database, its log, the loop, files of the program itself.
 _OTHER_DESCRIPTORS = 64
-# This machine has no such address: for example `localhost` names ::1 first, and there is no IPv6.
+# Errors if this machine lacks the address: `localhost` may name ::1 first, even without IPv6.
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 async def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
     """Return a socket that listens on the first address of `host` that this machine has.
 
-    Only one, because port 0 would be a different port on each address. Raises OSError, for example
-    if the address is in use.
+    There is only one socket, because port 0 would be a different port on each address. Raises
+    OSError, for example if the address is in use.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -301,7 +301,7 @@ async def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
     refusal: OSError | None = None
     for family, kind, protocol, _, address in found:
         try:
-            # With its protocol: asyncio sends without delay only if the socket says that it is TCP.
+            # Pass the protocol: asyncio sends without delay only if the socket's protocol is TCP.
             endpoint = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
             _listen(endpoint, address, backlog)
         except OSError as error:
@@ -312,7 +312,7 @@ async def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
                 raise refusal from error
         else:
             return endpoint
-    raise refusal or OSError(f"{host!r} names no address to listen on")
+    raise refusal or OSError(f"{host!r} has no address to listen on")
 
 
 def _listen(endpoint: socket.socket, address: tuple[object, ...], backlog: int) -> None:
@@ -328,7 +328,7 @@ def _listen(endpoint: socket.socket, address: tuple[object, ...], backlog: int) 
 
 
 def allow_descriptors(connections: int) -> None:
-    """Let this process open that many connections, as far as its rights allow."""
+    """Let this process open `connections`, or as many as its limit (ulimit -Hn) allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_DESCRIPTORS
     if hard != resource.RLIM_INFINITY:

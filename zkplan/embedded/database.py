@@ -20,13 +20,13 @@ T = TypeVar("T")
 class StorageError(OSError):
     """A data folder cannot be used, or no longer; the message says why and what to do.
 
-    After a commit has raised it, the folder accepts no more. What was committed before is on disk,
-    and the server must end without answering what it has not committed.
+    After a commit has raised this, the folder accepts no more changes. All commits before are on
+    disk, and the server must end without answering the requests that it has not committed.
     """
 
 
 class StorageLocked(StorageError):
-    """Another server (`by_server`), or another program, is using the data folder."""
+    """Another server (`by_server`) or another program is using the data folder."""
 
     by_server = False
 
@@ -35,14 +35,14 @@ class StorageDamaged(StorageError):
     """The files of a data folder are not what a server wrote; nothing was changed."""
 
 
-# ---- What a forked child inherits of a server, and must not use or keep open.
+# ---- Calls in forked children, which must not use or keep open what they inherit from a server.
 
 
 _inherited: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
 def call_after_fork(owner: T, function: Callable[[T], None]) -> None:
-    """Call `function(owner)` in each child that this process forks while `owner` exists."""
+    """Call `function(owner)` in each child that this process forks while `owner` lives."""
     _inherited[owner] = function
 
 
@@ -63,19 +63,19 @@ LOCK, ADDRESS = "lock", "address"
 class FolderLock:
     """The exclusive use of `folder` until `release` or the end of the process.
 
-    Raises StorageLocked if another process, or this one, holds it, and OSError if the lock file
-    cannot be written.
+    Raises StorageLocked if any server, even of this process, holds the lock, and OSError if the
+    lock file cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Not inheritable, as all descriptors of Python: no program started here keeps the lock.
+        # Programs that this process starts do not inherit the descriptor, and so not the lock.
         self._file = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
-        # Before it is locked: a child forked in between would keep it locked.
+        # Register before locking: a child forked in between would keep the file locked.
         call_after_fork(self, FolderLock.close)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # First of all: an address that a killed server left is not that of this server.
+            # Remove this first: it may be the address of a server that was killed.
             (folder / ADDRESS).unlink(missing_ok=True)
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
@@ -98,7 +98,7 @@ class FolderLock:
         )
 
     def publish_address(self, host_port: str) -> None:
-        """Publish where the holder of this lock listens; `release` removes it."""
+        """Publish the address of the server that holds this lock; `release` removes the address."""
         host, _, port = host_port.rpartition(":")
         if ":" in host and not host.startswith("["):
             host_port = f"[{host}]:{port}"
@@ -118,14 +118,14 @@ class FolderLock:
         try:
             (self._folder / ADDRESS).unlink(missing_ok=True)
         except OSError:
-            pass  # the next holder removes it; the lock itself must not stay
+            pass  # the next holder removes the address; the lock itself must not stay
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close this process's copy of the lock, which releases it unless another process has one.
+        """Close this process's copy of the lock; the last copy to close releases the lock.
 
-        A forked child has to, or it would keep the folder locked after its parent has died.
+        A forked child has to, or its copy would keep the folder locked after its parent has died.
         """
         if self._file >= 0:
             os.close(self._file)
@@ -133,9 +133,9 @@ class FolderLock:
 
 
 def address_of(folder: Path) -> str | None:
-    """HOST:PORT of the server that uses `folder`, or None.
+    """Return HOST:PORT of the server that uses `folder`, or None.
 
-    A server that was killed leaves its address: only connecting shows whether it lives.
+    A killed server leaves its address behind: only connecting shows whether a server lives.
     """
     try:
         address, _, pid = read_own(folder / ADDRESS).strip().partition("\n")
@@ -146,11 +146,11 @@ def address_of(folder: Path) -> str | None:
     return address if pid.strip() == holder else None
 
 
-# ---- The SQLite file of a data folder: create it as a whole, recognise it, open it.
+# ---- The SQLite file of a data folder: create the whole file at once, recognise it, open it.
 #
 # nodes      one row for each znode (integrity.py), without an index on its path: everything is read
 #            into memory at the start, so a create only appends
-# contents   data too large to be rewritten whenever its node gets a child
+# contents   data of a node, if too large to rewrite whenever the node gets a child
 # sessions   id, password, time-out
 # state      one row: the last zxid and session, and how many rows the other tables have
 
@@ -171,15 +171,15 @@ _TABLES = {
     "state": "CREATE TABLE state (id INTEGER PRIMARY KEY, zxid INTEGER, last_session INTEGER,"
     " nodes INTEGER, sessions INTEGER, flushed INTEGER, crc INTEGER)",
 }
-#: A commit copies the log into the database when it has that many pages of 4 KiB.
+#: A commit copies the log into the database when the log has more pages (of 4 KiB) than this.
 WAL_PAGES = 1000
-#: To what size the log's file is cut after a group that needed more.
+#: SQLite cuts the file of the log to this size after a group that needed more.
 WAL_BYTES_KEPT = 16 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 
 
 def remedy(folder: Path) -> str:
-    """What to do about a damaged folder."""
+    """Return what to do about a damaged folder, for a message."""
     return (
         f"Restore a copy of {folder} that was made while no server used it, or move the folder "
         "away to start with an empty one; nothing in it was changed"
@@ -189,22 +189,22 @@ def remedy(folder: Path) -> str:
 def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
     """Open the database of `folder`; create it with the row `state` if there is none.
 
-    This connection changes nothing, not even when it closes: a refused folder stays as it was.
-    Raises StorageDamaged, StorageLocked, StorageError, and what sqlite3 and os raise.
+    The connection changes nothing, not even when it closes: a refused folder stays as it was.
+    Raises StorageDamaged, StorageLocked, StorageError, and errors of sqlite3 and os.
     """
     path = folder / DATABASE
     if not path.exists():
         for name in (f"{DATABASE}-wal", NOTE):
-            # SQLite would replay the log into a new database.
+            # Do not create a database: SQLite would replay an old log into it.
             if (folder / name).exists():
-                raise StorageDamaged(f"{path} is missing but {name} is there. {remedy(folder)}")
+                raise StorageDamaged(f"{path} is missing but {name} exists. {remedy(folder)}")
         _create(folder, state)
     connection = _connect(path, "ro")
     try:
         _recognise(connection, path)
     except StorageLocked:
         connection.close()
-        raise  # an empty log belongs to the program that has the database open
+        raise  # keep an empty log: it belongs to the program that has the database open
     except BaseException:
         connection.close()
         remove_empty_log(folder)
@@ -213,14 +213,14 @@ def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
 
 
 def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
-    """Open a database whose contents were checked, for a server."""
+    """Open the database of a server, after its content was checked."""
     connection = _connect(folder / DATABASE, "rw")
     try:
-        # Exclusive: no other program changes the file meanwhile, and no shared memory is needed.
+        # EXCLUSIVE: no other program can change the file, and SQLite needs no shared memory.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         _use_log(connection)
-        # FULL: COMMIT returns after a flush of the log to disk. NORMAL: it returns when the
-        # operating system has the log, which keeps it if this process is killed.
+        # FULL: COMMIT returns after a flush of the log to disk. NORMAL: COMMIT returns when the
+        # operating system has the log, which then survives a kill of this process.
         connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
         connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache too
         connection.execute("PRAGMA checkpoint_fullfsync=ON")
@@ -228,7 +228,7 @@ def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
         connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-        # Overwriting deleted rows costs writes, and the folder is private.
+        # Overwriting deleted rows would cost writes, and the folder is private.
         connection.execute("PRAGMA secure_delete=OFF")
     except BaseException:
         connection.close()
@@ -237,9 +237,9 @@ def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
 
 
 def remove_empty_log(folder: Path) -> None:
-    """Remove the empty log that SQLite makes even to read.
+    """Remove the empty log that SQLite makes even for reading.
 
-    Without a database it would look like a log whose database is lost.
+    Without a database, an empty log would look as if its database were lost.
     """
     log = folder / f"{DATABASE}-wal"
     if log.exists() and log.stat().st_size == 0:
@@ -247,7 +247,7 @@ def remove_empty_log(folder: Path) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # No timeout: only a program that is no server can hold SQLite's own lock.
+    # Do not wait for SQLite's own lock: only a program other than a server can hold it.
     return sqlite3.connect(
         f"file:{quote(str(path))}?mode={mode}",
         uri=True,
@@ -258,7 +258,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _create(folder: Path, state: tuple[int, ...]) -> None:
-    """Write the new database beside its place, then move it there: nobody sees half of it."""
+    """Create the database under another name, then rename it: no one sees half a database."""
     passing = folder / f"{DATABASE}.new"
     for name in (passing.name, f"{passing.name}-wal", f"{passing.name}-journal"):
         (folder / name).unlink(missing_ok=True)
@@ -282,7 +282,7 @@ def _create(folder: Path, state: tuple[int, ...]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
+    """Flush the names in `folder` to disk."""
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -300,13 +300,13 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
         raise unreadable(path, error) from error
     if application != APPLICATION_ID and tables and set(tables) != set(_TABLES):
         raise StorageError(
-            f"{path} is a database of another program (application id {application}): give the "
+            f"{path} is a database of another program (application ID {application}): give the "
             "server a folder of its own; nothing was changed"
         )
     if version != FORMAT and application == APPLICATION_ID and 0 < version < 1000:
         raise StorageError(
-            f"{path} has format {version} and this server knows format {FORMAT}: use the version "
-            "of zkplan that wrote it, export its plans there and import them here; nothing was "
+            f"{path} has format {version}, but this server reads format {FORMAT}: export the plans "
+            "with the version of zkplan that wrote the file, and import them here; nothing was "
             "changed"
         )
     if application != APPLICATION_ID or version != FORMAT or tables != _TABLES:
@@ -318,41 +318,41 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
 def _use_log(connection: sqlite3.Connection) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     if mode != "wal":
-        raise sqlite3.OperationalError(f"a write-ahead log was refused ({mode!r} chosen instead)")
+        raise sqlite3.OperationalError(f"SQLite refused a write-ahead log and chose {mode!r}")
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
     """Copy the log into the database, so that the next commit restarts the log.
 
-    Raises sqlite3.Error if that failed or was incomplete.
+    Raises sqlite3.Error if the copy failed or is incomplete.
     """
     busy, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if busy or pages != copied:
-        raise sqlite3.OperationalError(f"{copied} of {pages} pages of the log could be copied")
+        raise sqlite3.OperationalError(f"only {copied} of {pages} pages of the log were copied")
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether a program that is no server has the database open."""
+    """Whether `error` comes from a program other than a server that has the database open."""
     return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 
 def open_elsewhere(path: Path, error: Exception) -> StorageLocked:
-    """The error then: nothing is wrong with the disk."""
+    """Return the error for a database that another program has open: the disk is sound."""
     return StorageLocked(
-        f"another program has {path} open ({error}): close it there and start the server again;"
-        " nothing was changed"
+        f"another program has {path} open ({error}): close that program and start the server "
+        "again; nothing was changed"
     )
 
 
 def unreadable(path: Path, error: sqlite3.Error | OSError) -> StorageError:
-    """The error to raise for an error of a read."""
+    """Return the error to raise for a failed read."""
     what = str(error)
     if is_locked(error):
         return open_elsewhere(path, error)
     is_of_disk = any(word in what for word in ("I/O error", "unable to open", "full", "readonly"))
     if isinstance(error, OSError) or is_of_disk:
         return StorageError(
-            f"reading {path} failed: {what}. Nothing is known to be lost: mend the disk, or the "
+            f"reading {path} failed: {what}. No data is known to be lost: repair the disk, or the "
             "permissions of its files, and start the server again"
         )
     return StorageDamaged(f"{path} is damaged: {what}. {remedy(path.parent)}")

@@ -1,5 +1,4 @@
-"""Prove that stored data are whole: a checksum on each row, a check of the log, a note of what
-was answered."""
+"""Find damage in stored data, with checksums of rows, a check of the log, and a note of answers."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from .operations import NO_DATA, OPEN_ACL, Acl
 from .znodes import Node
 
 #: The maximum of data in the row of its node. Larger data has a row of its own, which is written
-#: only when the data changes: the row of a parent is rewritten with every new child, so it must
-#: stay small.
+#: only when the data changes. The row of a node is rewritten with every new child, so it must stay
+#: small.
 INLINE_BYTES_MAX = 1024
 
 # number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, then the lengths of
@@ -35,11 +34,11 @@ ContentRow = tuple[int, int, bytes, int]
 
 
 class RowDamaged(ValueError):
-    """A row is not as it was written."""
+    """A row differs from the row that was written."""
 
 
 def pack_node(number: int, path: str, node: Node) -> NodeRow:
-    """The row of a node, with its data unless `is_large`."""
+    """Return the row of a node, with its data unless `is_large`."""
     data = node.data
     acl = None if node.acl is None or node.acl == OPEN_ACL else _acl_text(node.acl)
     raw = path.encode()
@@ -72,12 +71,12 @@ def is_large(node: Node) -> bool:
 
 
 def pack_content(number: int, mzxid: int, data: bytes) -> ContentRow:
-    """The row of large data; it belongs to its node by number and mzxid."""
+    """Return the row of large data. Its number and mzxid tell which node it belongs to."""
     return number, mzxid, data, crc32(data, crc32(_CONTENT.pack(number, mzxid, len(data))))
 
 
 def unpack_content(row: ContentRow) -> tuple[int, bytes]:
-    """The mzxid and the data; raises RowDamaged."""
+    """Return the mzxid and the data. Raises RowDamaged."""
     number, mzxid, data, _ = row
     try:
         if pack_content(number, mzxid, data) == row:
@@ -88,17 +87,17 @@ def unpack_content(row: ContentRow) -> tuple[int, bytes]:
 
 
 class NodeReader:
-    """Makes nodes from rows; equal numbers and lists are one object, to save memory."""
+    """Makes nodes from rows. To save memory, equal numbers and equal lists are one object."""
 
     def __init__(self, contents: dict[int, tuple[int, bytes]]) -> None:
-        #: Large data by node number: mzxid and bytes. Used ones are removed, so what is left at the
-        #: end belongs to no node.
+        #: Large data by node number: mzxid and bytes. `unpack` removes each that it uses, so those
+        #: left at the end belong to no node.
         self.contents = contents
         self._owners: dict[int, int] = {}
         self._czxid = self._ctime = 0
 
     def unpack(self, row: NodeRow) -> Node:
-        """The node of this row; raises RowDamaged."""
+        """Return the node of `row`. Raises RowDamaged."""
         number, path, data, fields, acl, _ = row
         try:
             values = _FIELDS.unpack(fields)
@@ -110,11 +109,11 @@ class NodeReader:
                 return node
         except (TypeError, AttributeError, ValueError, struct.error):
             pass  # a damaged row may hold values of any type
-        raise RowDamaged(f"the row of node {number} ({path}) or its data is not as it was written")
+        raise RowDamaged(f"the row or data of node {number} ({path}) does not match its checksum")
 
     def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
         number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
-        # Most neighbours were written by one transaction, or within one millisecond.
+        # Most neighbours come from one transaction, or from the same millisecond.
         if czxid != self._czxid:
             self._czxid = czxid
         if ctime != self._ctime:
@@ -145,12 +144,12 @@ def _acl_of(text: str) -> tuple[Acl, ...]:
     return tuple(Acl(*entry) for entry in json.loads(text))
 
 
-# ---- A note beside the database: up to which zxid clients were answered. A start must find them.
+# ---- A note beside the database: the zxid up to which clients were answered.
 #
 # SQLite takes the first gap in its log for the end. So a log that was cut or removed, or a database
-# restored from an older copy, looks like a sound older state. The note shows that something is
+# restored from an older copy, looks like a sound older state. The note shows that writes are
 # missing. It is written after each commit, before the answers leave, and is not flushed: after a
-# power cut it may be some seconds old. Then it shows less, but never blames a sound folder.
+# power cut it may be some seconds old. Then it misses some damage, but never blames a sound folder.
 
 
 NOTE = "answered"
@@ -159,7 +158,7 @@ _FORM = re.compile(r"(\d{20}) (\S+)\n", re.ASCII)
 
 
 class Answered:
-    """The note of one data folder; `begin` it, `note` after each commit, `close` it."""
+    """The note of one data folder: call `begin`, `note` after each commit, and `close`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -167,10 +166,10 @@ class Answered:
         self._file = -1
 
     def missing_after(self, zxid: int, *, flushed: bool) -> str | None:
-        """What is wrong with a database that ends with `zxid`, or None.
+        """Return what is wrong with a database that ends with `zxid`, or None.
 
         Without `flushed` (the server did not wait for the disk), the note proves nothing after a
-        restart of the machine: a power cut may have lost the last answers.
+        restart of the machine: a power cut may have lost the last commits.
         """
         try:
             text = read_own(self._folder / NOTE)
@@ -178,14 +177,14 @@ class Answered:
             return None
         found = _FORM.fullmatch(text)
         if found is None:
-            return f"its note {NOTE} is not one that a server wrote"
+            return f"its note {NOTE} was not written by a server"
         noted = int(found[1])
         if noted <= zxid or not (flushed or found[2] == self._boot):
             return None
         return (
-            f"clients were answered up to zxid {noted:#x}, but it holds the writes up to"
-            f" {zxid:#x} only. Its log was cut or taken away, or it is an older copy. To go on"
-            f" without the missing writes, delete {self._folder / NOTE}"
+            f"clients were answered up to zxid {noted:#x}, but it has only the writes up to"
+            f" {zxid:#x}. Its log was cut or removed, or it is an older copy. To go on without the"
+            f" missing writes, delete {self._folder / NOTE}"
         )
 
     def begin(self, zxid: int) -> None:
@@ -201,7 +200,7 @@ class Answered:
         """Note that everything up to `zxid` is stored and may be answered. Raises OSError."""
         text = f"{zxid:020d} {self._boot}\n".encode()
         if os.pwrite(self._file, text, 0) != len(text):
-            raise OSError(errno.EIO, f"the note {NOTE} was written in part")
+            raise OSError(errno.EIO, f"only part of the note {NOTE} was written")
 
     def close(self) -> None:
         """Close the note. May be called again."""
@@ -214,18 +213,18 @@ def _boot_id() -> str:
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:
-        return f"unknown-{os.getpid()}"  # not Linux: no other start has the same
+        return f"unknown-{os.getpid()}"  # not Linux: a text of this process only
 
 
 # ---- Damage in the middle of SQLite's write-ahead log, which SQLite takes for the log's end.
 #
 # SQLite reads a log up to the first frame with a wrong checksum and ignores the rest, because a
 # crash may leave the last group half written. But the log is flushed at the end of each group, so
-# frames behind that group prove that it was flushed, and answered to clients. Without it,
-# acknowledged writes would be lost, so the server refuses to start.
+# frames after a damaged group prove that the group was flushed, and its requests answered. Without
+# the group, acknowledged writes would be lost, so the server refuses to start.
 
 
-# As https://www.sqlite.org/fileformat2.html#walformat has it.
+# The format: https://www.sqlite.org/fileformat2.html#walformat
 _HEADER = struct.Struct(">8I")  # magic, version, page size, sequence, 2 salts, 2 checksums
 # Page, pages of the database where a group ends, 2 salts, 2 checksums.
 _FRAME = struct.Struct(">6I")
@@ -234,14 +233,14 @@ _WORD = 0xFFFFFFFF
 
 
 def damage_in(log: Path) -> str | None:
-    """What is wrong with this log of a server that flushed every group, or None; changes nothing.
+    """Return what is wrong with the log of a server that flushed every group, or None.
 
-    Only damage of the last group goes unnoticed: it looks like a group that a crash interrupted.
+    Changes nothing. Only damage in the last group goes unnoticed: a crash may leave the same.
     """
     try:
         content = memoryview(log.read_bytes())
     except FileNotFoundError:
-        return None  # a server that stopped in order leaves none
+        return None  # a server that stops cleanly leaves no log
     if len(content) <= _HEADER.size:
         return None  # the header is flushed before the first frame is written
     magic, _, page_bytes, *salts, first, second = _HEADER.unpack_from(content)
@@ -263,7 +262,7 @@ def damage_in(log: Path) -> str | None:
             break
         if ends:
             sound = index + 1
-    # Frames with other salts are older than this log: their groups are in the database.
+    # Frames with other salts are from an older log, whose groups are in the database.
     rest = [frame for frame in frames[sound:] if list(frame[3:5]) == salts]
     ends_at = next((at for at, frame in enumerate(rest) if frame[2]), len(rest))
     if rest[ends_at + 1 :]:

@@ -1,10 +1,10 @@
 """The pieces of ZooKeeper's messages: strings, buffers, lists, ACLs and Stats as bytes.
 
-Every reader gets the bytes and a start, and returns the value and the start of the next one. It
-raises WireError, or struct.error if the bytes end too early (wire.py makes that a WireError: a
+Every reader gets the bytes and a start, and returns the value and the start of the next value. It
+raises WireError, or struct.error if the bytes end too early (wire.py turns that into a WireError: a
 check here would cost more than the whole read). A reader trusts no count and no length: it
-allocates nothing for what is not in the bytes. Oddities are read as a real server (3.8) does:
-length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
+allocates memory only for bytes that have arrived. Odd values mean the same as to a real server
+(3.8): length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ STAT: Final = struct.Struct("!qqqqiiiqiiq")
 _BOOL: Final = struct.Struct("!?")
 _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
-#: Code of a request that cannot be understood (MarshallingError).
+#: The code that refuses a malformed request (MarshallingError).
 MARSHALLING: Final = -5
 
 
 class WireError(ValueError):
-    """These bytes are no request of ZooKeeper's protocol.
+    """These bytes are not a request of ZooKeeper's protocol.
 
-    A server answers with MARSHALLING, or closes the connection if `xid` is None. With `takes_zxid`
-    it was a write, and its refusal takes a zxid as every refusal does.
+    The server answers with MARSHALLING, or closes the connection if `xid` is None. With
+    `takes_zxid` the request was a write, so the refusal takes a zxid like any refused write.
     """
 
     def __init__(self, message: str, *, xid: int | None = None, takes_zxid: bool = False) -> None:
@@ -73,7 +73,7 @@ def read_buffer(body: bytes, at: int) -> tuple[bytes, int]:
 
 def read_text(body: bytes, at: int) -> tuple[str | None, int]:
     """A string, or None for null."""
-    # As `read_buffer`, but without a call, because every request has texts.
+    # A copy of `read_buffer`, to save a call: every request has texts.
     size: int = INT.unpack_from(body, at)[0]
     at += 4
     if size < 0:
@@ -86,20 +86,20 @@ def read_text(body: bytes, at: int) -> tuple[str | None, int]:
     try:
         return body[at:end].decode(), end
     except UnicodeDecodeError:
-        # Java counts half of a surrogate pair as one fault, Python as three.
+        # Half of a surrogate pair becomes one U+FFFD in Java, but three in Python.
         return _SURROGATE.sub(b"\xef\xbf\xbd", body[at:end]).decode("utf-8", "replace"), end
 
 
 def read_path(body: bytes, at: int) -> tuple[str, int]:
     """A string that must not be null."""
-    # As `read_text`, but without a call, because nearly every request has paths.
+    # Like `read_text`, but without a call, because nearly every request has paths.
     start = at + 4
     end = start + INT.unpack_from(body, at)[0]
     if start <= end <= len(body):
         try:
             return body[start:end].decode(), end
         except UnicodeDecodeError:
-            pass  # `read_text` decodes it
+            pass  # `read_text` replaces what is invalid
     path, at = read_text(body, at)
     if path is None:
         raise WireError("null where a string is needed")
@@ -107,12 +107,12 @@ def read_path(body: bytes, at: int) -> tuple[str, int]:
 
 
 def read_paths(body: bytes, at: int) -> tuple[tuple[str, ...], int]:
-    """A list of strings; neither it nor one of them may be null."""
+    """A list of strings. Neither the list nor a string may be null."""
     count, at = read_int(body, at)
     if count == -1:
         raise WireError("null where a list of strings is needed")
     paths = []
-    # Even with a count of 2**31 this ends with the bytes: each string takes at least four.
+    # A count of 2**31 does no harm: each string takes at least four bytes, and the bytes end.
     for _ in range(count):
         path, at = read_path(body, at)
         paths.append(path)
@@ -120,7 +120,7 @@ def read_paths(body: bytes, at: int) -> tuple[tuple[str, ...], int]:
 
 
 def read_acl(body: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
-    """An access control list; null is an empty one, which the tree refuses."""
+    """An access control list. Null becomes an empty list, which the tree refuses."""
     if body.startswith(OPEN_ACL_BYTES, at):  # nearly every list is this one
         return OPEN_ACL, at + len(OPEN_ACL_BYTES)
     count, at = read_int(body, at)
@@ -134,26 +134,26 @@ def read_acl(body: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
 
 
 def pack_text(text: str) -> bytes:
-    """A string; half of a surrogate pair becomes '?', because UTF-8 has no bytes for it."""
+    """A string. Half of a surrogate pair becomes '?', because UTF-8 cannot encode it."""
     encoded = text.encode("utf-8", "replace")
     return INT.pack(len(encoded)) + encoded
 
 
 def pack_buffer(data: bytes | None) -> bytes:
-    """Bytes; None and NO_DATA (that very object) are null."""
+    """Bytes. None and the object NO_DATA become null."""
     if data is NO_DATA or data is None:
         return b"\xff\xff\xff\xff"
     return INT.pack(len(data)) + data
 
 
 _SHORT: Final = tuple(map(INT.pack, range(256)))
-#: Longer lists are tried as strings of one length.
+#: Lists of at least _LONG_LIST strings first try `_pack_alike`.
 _LONG_LIST, _ASCII_END = 256, 128
 
 
 def pack_texts(texts: Collection[str]) -> bytes:
-    """A list of strings. 100 000 names take about 30 ms, in which the server answers no other
-    request; 8 ms if all have one length, as the names of tasks do."""
+    """A list of strings. 100 000 names take about 30 ms, during which the server answers no other
+    request; or 8 ms if all names have the same length, as the names of tasks do."""
     if len(texts) >= _LONG_LIST and (packed := _pack_alike(texts)) is not None:
         return INT.pack(len(texts)) + packed
     lengths = _SHORT
@@ -165,9 +165,9 @@ def pack_texts(texts: Collection[str]) -> bytes:
 
 
 def _pack_alike(texts: Collection[str]) -> bytes | None:
-    """Strings of one length, packed by one join; None if their lengths differ.
+    """Pack strings of one length with one join; return None if their lengths differ.
 
-    A length is three nulls and one byte. If there are no other nulls, and some stand at equal
+    A length is three nulls and one byte. So if the join has no other nulls, and has nulls at equal
     distances, every length is at its place.
     """
     count, size = len(texts), len(next(iter(texts)))

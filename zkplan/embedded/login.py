@@ -1,8 +1,8 @@
 """The login and the secret of a server: kept in its folder, announced to its owner's programs.
 
-Every user of the machine can reach the port of a server. So a server admits only clients that prove
-the login, which only the owner of the folder can read. And the owner's clients sign what workers
-run with the secret of the folder.
+Every user of the machine can reach the port of a server. So a server admits only clients with the
+login, which only the owner of the folder can read. With the secret, the owner's clients sign what
+workers run.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _USER = "zkplan"
 
 
 class Access(NamedTuple):
-    """What a client of a server needs; a field is empty if the server has none."""
+    """The access of a client to a server. A field is empty if the server has no such thing."""
 
     #: `user:password`, for the scheme digest.
     login: str = ""
-    #: Clients without a secret of their own sign payloads with it.
+    #: Clients without a secret of their own sign payloads with this one.
     secret: str = ""
-    #: The URL of the folder of large values.
+    #: The URL of the store for large values.
     store: str = ""
 
     def __repr__(self) -> str:
-        return "Access(…)"  # it must not get into a log or a traceback
+        return "Access(…)"  # login and secret must not get into a log or a traceback
 
 
 def new_secret() -> str:
@@ -55,9 +55,9 @@ def new_login() -> str:
 
 
 def folder_secret(folder: Path) -> str:
-    """The secret of a folder, made with a new folder; empty if plans were kept there before.
+    """Return the secret of a folder. Makes one, unless the folder already has a database.
 
-    Those are not signed, or with a secret that their owner gave. Raises OSError.
+    Else returns "": its plans are unsigned, or signed with the owner's own secret. Raises OSError.
     """
     if not (folder / SECRET).exists() and (folder / DATABASE).exists():
         return ""
@@ -66,7 +66,7 @@ def folder_secret(folder: Path) -> str:
 
 
 def folder_login(folder: Path) -> str:
-    """The login of an existing folder, made if there is none. Raises OSError."""
+    """Return the login of an existing folder; make one if there is none. Raises OSError."""
     return _made(folder / LOGIN, new_login)
 
 
@@ -76,16 +76,16 @@ def folder_access(folder: Path, store: str = "") -> Access:
 
 
 def _made(file: Path, new: Callable[[], str]) -> str:
-    """Return the content of the file, which is made if it is missing."""
+    """Return the content of `file`; if there is none, write the text of `new()` first."""
     opened = open_own(file, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)  # the second of two makers finds it whole
+        fcntl.flock(opened, fcntl.LOCK_EX)  # of two makers, the second finds a whole file
         found = os.pread(opened, 1024, 0)
-        if not found.endswith(b"\n"):  # new, or its maker died before anybody used it
+        if not found.endswith(b"\n"):  # a new file, or its maker died before anyone used it
             found = f"{new()}\n".encode()
             os.ftruncate(opened, 0)
             os.pwrite(opened, found, 0)
-            # Before anything depends on it: without it after a power cut, plans would be lost.
+            # Flush before anything depends on the file: losing it in a power cut loses the plans.
             os.fsync(opened)
             sync_folder(file.parent)
         return found.decode("ascii", "replace").strip()
@@ -104,9 +104,9 @@ def _line(file: Path) -> str:
 # ---- Announce the login of a closed server to its owner's programs on this machine, by address.
 #
 # So `zkplan plan ls --hosts 127.0.0.1:2181` works for the owner of that server without an option,
-# and for nobody else. Each server has a file in a folder that only its owner can open. It keeps the
-# file locked while it listens, so the file of a killed server does not count: another user may have
-# its port now.
+# and for no other user. Each server has a file in a folder that only its owner can open. The server
+# keeps the file locked while it listens. An unlocked file does not count: its server was killed,
+# and another user may have the port now.
 
 
 _SERVERS = "servers"
@@ -115,7 +115,7 @@ _SERVERS = "servers"
 class Announcement:
     """The file of a server that listens at `host:port`, until `withdraw`.
 
-    Raises OSError if neither the home of the user nor the folder of temporary files can hold it.
+    Raises OSError if neither the user's home nor the temporary folder can hold the file.
     """
 
     def __init__(self, host: str, port: int, access: Access) -> None:
@@ -128,29 +128,29 @@ class Announcement:
                 return
             except OSError as error:
                 refusal = error
-        raise refusal or OSError("there is no folder for the login of this server")
+        raise refusal or OSError("there is no folder for the file with the login of this server")
 
     def withdraw(self) -> None:
-        """Call this before the server stops listening: then clients must not send the login."""
+        """Remove the file. Call this before the server stops listening: no stranger may get it."""
         if self._file < 0:
             return
         try:
             if os.stat(self._path).st_ino == os.fstat(self._file).st_ino:
                 os.unlink(self._path)
         except OSError:
-            pass  # unlocked it does not count, and the next server removes it
+            pass  # an unlocked file does not count, and the next server removes it
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close this process's copy of the file."""
+        """Close this process's descriptor of the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def announced(host: str, port: int) -> Access | None:
-    """The access to the closed server of this user that listens there now, or None."""
+    """Return the access to this user's closed server that listens at `host:port` now, or None."""
     for folder in own_folders(_SERVERS):
         with suppress(OSError, ValueError, TypeError), ExitStack() as opened:
             within = open_closed_folder(folder)
@@ -194,7 +194,7 @@ def _remove_left_behind(folder: Path) -> None:
 
 
 def _is_locked(file: int) -> bool:
-    """Whether the server that wrote it lives: the kernel frees the lock of a dead one."""
+    """Whether the server that wrote `file` lives: the kernel frees the lock of a dead server."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Operations on the tree, other requests of a client, their answers and errors."""
+"""The operations on the tree and the other requests of clients, with their answers and errors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class _NoData(bytes):
         return "NO_DATA"
 
 
-#: A null buffer, compared by identity: it equals empty bytes, but is sent as null. So a client that
-#: created a node without data reads null, not empty data.
+#: A null buffer, compared by identity: it equals empty bytes, but is sent as null. So the reader of
+#: a node that was created without data gets null, not empty data.
 NO_DATA: Final[bytes] = _NoData()
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper reports of a node; times in milliseconds, `data_length` in bytes.
+    """The facts that ZooKeeper reports of a node: times in milliseconds, `data_length` in bytes.
 
-    `cversion` is 2 * creates - children, as a server reports it, not the sequence counter.
-    `ephemeral_owner` is a session or 0, also for containers and TTL nodes.
+    `cversion` is 2 * creates - children, as a real server reports it, not the sequence counter.
+    `ephemeral_owner` is a session or 0; it is 0 for containers and TTL nodes, too.
     """
 
     czxid: int
@@ -48,7 +48,7 @@ class Acl(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who a requester has proven to be, such as ('ip', '127.0.0.1') or ('digest', 'user:hash')."""
+    """A proven identity of a requester: ('ip', '127.0.0.1') or ('digest', 'user:hash')."""
 
     scheme: str
     id: str
@@ -60,10 +60,10 @@ OPEN_ACL = (Acl(ALL_PERMS, "world", "anyone"),)
 
 
 class Create(NamedTuple):
-    """Create a node; with `sequence` its parent's counter is appended to the path.
+    """Create a node. With `sequence` the server appends the counter of the parent to the path.
 
     The server deletes a container some time after its last child, and a node with `ttl_ms` > 0 (at
-    most znodes.TTL_MS_MAX) when that time has passed without a change or a child. With `with_stat`
+    most znodes.TTL_MS_MAX) after that time without a change, once it has no child. With `with_stat`
     the answer is Created.
     """
 
@@ -100,7 +100,7 @@ class Check(NamedTuple):
 
 
 class SetAcl(NamedTuple):
-    """Replace the access control list of a node; `version` is that of the list (aversion)."""
+    """Replace the access control list of a node. `version` is that of the list (aversion)."""
 
     path: str
     acl: tuple[Acl, ...]
@@ -119,9 +119,9 @@ Answer = str | bool | Stat | Created
 
 
 class TreeError(Exception):
-    """An operation on a path, the argument, was refused and nothing was written.
+    """An operation was refused, and nothing was written. The argument is the path.
 
-    A client gets only `code`, ZooKeeper's number.
+    A client gets only `code`, ZooKeeper's number of the error.
     """
 
     code: ClassVar[int] = -1
@@ -134,7 +134,7 @@ class NoNodeError(TreeError):
 
 
 class BadVersionError(TreeError):
-    """The node has another version than the operation named: someone else wrote it."""
+    """The node has another version than the operation names: another client wrote the node."""
 
     code = -103
 
@@ -158,13 +158,13 @@ class NotEmptyError(TreeError):
 
 
 class BadArgumentsError(TreeError):
-    """No server would ever accept this: an impossible path, or the deletion of a system node."""
+    """No server accepts the operation: such as an impossible path, or deleting a system node."""
 
     code = -8
 
 
 class NoAuthError(TreeError):
-    """The requester may not do this to the node."""
+    """The access control list does not let the requester do this."""
 
     code = -102
 
@@ -176,21 +176,21 @@ class InvalidAclError(TreeError):
 
 
 class NoWatcherError(TreeError):
-    """There is no such watch of this watcher to remove."""
+    """The watch to remove does not exist."""
 
     code = -121
 
 
 class LimitError(TreeError):
-    """The server holds as many znodes or bytes as it may: deletes are accepted, growth is not."""
+    """The operation, or its answer, would exceed a limit of the server. Deletes never do."""
 
     code = -125  # QuotaExceeded: the nearest that clients know by name
 
 
 class MultiFailed(Exception):
-    """A multi was refused and nothing of it was written.
+    """A multi was refused, and none of its operations was written.
 
-    `index` counts from 0 and names the first operation that was refused; `error` says why.
+    `index`, from 0, is the operation that was refused, and `error` tells why.
     """
 
     def __init__(self, index: int, error: TreeError) -> None:
@@ -205,10 +205,10 @@ class MultiFailed(Exception):
 
 
 class ConnectRequest(NamedTuple):
-    """The first frame of a connection. `session` 0 asks for a new one; times in milliseconds.
+    """The first frame of a connection. `session` 0 asks for a new session.
 
-    `read_only` says that the client accepts a read-only server. It is None if the client did not
-    send that byte: then it expects none in the answer.
+    `read_only` tells whether the client accepts a read-only server. It is None if the client did
+    not send that byte, and so expects none in the answer.
     """
 
     last_zxid_seen: int
@@ -219,21 +219,21 @@ class ConnectRequest(NamedTuple):
 
 
 class GetData(NamedTuple):
-    """Data and Stat of a node."""
+    """Read the data and Stat of a node."""
 
     path: str
     watch: bool = False
 
 
 class Exists(NamedTuple):
-    """Stat of a node."""
+    """Read the Stat of a node, if the node exists."""
 
     path: str
     watch: bool = False
 
 
 class GetChildren(NamedTuple):
-    """Names of the children; `with_stat` is opcode getChildren2."""
+    """Read the names of the children. With `with_stat` it is the opcode getChildren2."""
 
     path: str
     watch: bool = False
@@ -241,28 +241,28 @@ class GetChildren(NamedTuple):
 
 
 class GetAcl(NamedTuple):
-    """The access control list and Stat of a node."""
+    """Read the access control list and Stat of a node."""
 
     path: str
 
 
 class Sync(NamedTuple):
-    """Answered when everything before it is applied: on one server, at once.
+    """Wait until all earlier writes are applied. A single server answers at once.
 
-    `path` has no meaning and is sent back unchanged, also if it is null (None).
+    `path` has no meaning. The answer repeats it, even null (None).
     """
 
     path: str | None
 
 
 class Multi(NamedTuple):
-    """Writes applied together or not at all: Create, Delete, SetData and Check."""
+    """Apply all operations or none: Create, Delete, SetData and Check."""
 
     ops: tuple[Op, ...]
 
 
 class MultiRead(NamedTuple):
-    """Reads answered together, each with its own error."""
+    """Do several reads. Each has an answer or an error of its own."""
 
     reads: tuple[GetData | GetChildren, ...]
 
@@ -275,7 +275,7 @@ class AddAuth(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """After a reconnect: arm these again, and fire what changed after `relative_zxid`."""
+    """After a reconnect, arm watches again, and fire those with a change after `relative_zxid`."""
 
     relative_zxid: int
     data: tuple[str, ...]
@@ -286,14 +286,14 @@ class SetWatches(NamedTuple):
 
 
 class AddWatch(NamedTuple):
-    """Arm a watch that stays: of this node (persistent), or of all below it too (recursive)."""
+    """Arm a watch that stays: for a node (persistent), or for all nodes below, too (recursive)."""
 
     path: str
     recursive: bool
 
 
 class RemoveWatches(NamedTuple):
-    """Disarm this connection's watches; `kind` is 1 children, 2 data, 3 any (as on the wire)."""
+    """Disarm watches of this connection. `kind`: 1 for children, 2 for data, 3 for both."""
 
     path: str
     kind: int
@@ -301,31 +301,31 @@ class RemoveWatches(NamedTuple):
 
 
 class GetEphemerals(NamedTuple):
-    """Paths of the ephemeral nodes of the requester's session that start with `prefix`."""
+    """Read the paths of the requester's ephemeral nodes that start with `prefix`."""
 
     prefix: str
 
 
 class CountDescendants(NamedTuple):
-    """How many nodes are below `path` (opcode getAllChildrenNumber)."""
+    """Count the nodes below `path` (opcode getAllChildrenNumber)."""
 
     path: str
 
 
 class WhoAmI(NamedTuple):
-    """The identities of the requester."""
+    """Read the identities of the requester."""
 
 
 class Ping(NamedTuple):
-    """Keeps the session alive."""
+    """Keep the session alive."""
 
 
 class CloseSession(NamedTuple):
-    """Ends the session and deletes its ephemeral nodes."""
+    """End the session, and delete its ephemeral nodes."""
 
 
 class Unsupported(NamedTuple):
-    """A request of another kind: answered with Unimplemented, never with silence."""
+    """A request of another kind. The answer is Unimplemented, never silence."""
 
     opcode: int
 

@@ -1,8 +1,8 @@
 """The server in an event loop: load, serve, and commit each group of requests.
 
-The order is the promise: requests are applied to the tree in memory as they come. All that reveals
-them (answers, events, reads) is held. The group is committed to disk, and only then what was held
-is sent. While a commit runs, the requests of the next group gather in the sockets.
+The server applies requests to the tree in memory as they come, and holds back everything that
+reveals them (answers, events, reads). It sends these only after the commit of the group, so clients
+see only what is stored. While a commit runs, the requests of the next group gather in the sockets.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from .storage import Saved, Storage
 from .tree import Tree
 from .words import Traffic, answer_stranger, answer_word
 
-# If an expiry is that late, the server was stopped or got no CPU: see Sessions.forgive.
+# If `_expire` runs later than this, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
-# How many connections asyncio accepts in a row. It reports each of them that fails.
+# How many connections asyncio accepts in a row. asyncio reports each one that fails.
 _ACCEPTED_IN_A_ROW = 8
 # How many connections may wait to be accepted.
 _BACKLOG = 1024
+# The shortest time between two log lines about failed connections.
 _COMPLAINT_S = 1.0
 
 logger = get_logger("zkplan.embedded")
@@ -43,7 +44,7 @@ class Server:
     """One server; `start`, `ended` and `close` belong to one event loop."""
 
     def __init__(self, settings: Settings, access: Access) -> None:
-        """`access` is announced to the programs of this user, if it listens on loopback."""
+        """A closed server on loopback announces `access` to the programs of this user."""
         self.settings = settings
         self._access = access
         self._announcement: Announcement | None = None
@@ -59,7 +60,7 @@ class Server:
         self._flush_is_due = False
         self._listener: asyncio.Server | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        #: Set it to end the server. A failing disk sets it, too, and `fatal` says how.
+        #: Set this to end the server. An error of the disk sets it, too; `fatal` has the error.
         self.ended = asyncio.Event()
         self.traffic = Traffic()
         self._group_began_s = 0.0
@@ -68,7 +69,7 @@ class Server:
     # Start and end.
 
     async def start(self, host: str, port: int) -> None:
-        """Load the data and listen. Raises StorageError and OSError (the address is taken)."""
+        """Load the data and listen. Raises StorageError, and OSError if the address is in use."""
         asyncio.get_running_loop().set_exception_handler(self._unexpected)
         saved = self._load()
         try:
@@ -84,7 +85,7 @@ class Server:
             self.host, self.port = endpoint.getsockname()[:2]
             if self._storage is not None:
                 self._storage.publish_address(f"{self.host}:{self.port}")
-            # An open server needs no announcement: its address is enough.
+            # An open server has no login to announce.
             if self._access.login and is_loopback(self.host):
                 self._announcement = Announcement(self.host, self.port, self._access)
             # Nothing slow may follow before `start_serving`, or sessions would lose that time.
@@ -92,13 +93,13 @@ class Server:
             self._schedule_expiry()
             self._schedule_sweep()
             await listener.start_serving()
-            endpoint.listen(_BACKLOG)  # asyncio has just set it to what it accepts in a row
+            endpoint.listen(_BACKLOG)  # asyncio has just set the backlog to _ACCEPTED_IN_A_ROW
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Stop listening, cut the connections, close the data. Sessions stay, as in a restart."""
+        """Stop listening, end the connections, close the data. Sessions stay in the data folder."""
         self.ended.set()
         for timer in self._timers.values():
             timer.cancel()
@@ -116,8 +117,8 @@ class Server:
         finally:
             if self._storage is not None:
                 self._storage.close()
-        # One turn of the loop, in which the transports report that they are closed, and another for
-        # clients that do not read what is left: otherwise their sockets would stay open.
+        # Closed transports report their end in the next turn of the loop. Clients that do not read
+        # the rest keep theirs open: abort those, and wait one more turn.
         await asyncio.sleep(0)
         for connection in list(self._connections.values()):
             connection.abort()
@@ -135,28 +136,28 @@ class Server:
         return saved
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End at an unexpected error: the tree in memory may hold half of a request."""
+        """End the server at an unexpected error: the tree may hold half of a request."""
         error = context.get("exception")
         if error is None:
             loop.default_exception_handler(context)
         elif isinstance(error, OSError):
             self._complain(loop, context, error)
         elif self.fatal is None:
-            logger.critical("the server ends at an unexpected error", exc_info=error)
+            logger.critical("the server ends because of an unexpected error", exc_info=error)
             self._fail(error)
 
     def _complain(
         self, loop: asyncio.AbstractEventLoop, context: dict[str, Any], error: OSError
     ) -> None:
-        # A connection failed, or cannot be accepted. The loop tries again without end.
+        # A connection failed, or cannot be accepted. The loop tries again for ever, so log rarely.
         now_s = time.monotonic()
         if now_s - self._complained_s < _COMPLAINT_S:
             return
         self._complained_s = now_s
         if error.errno in (errno.EMFILE, errno.ENFILE):
             logger.error(
-                "no more connections can be accepted: %s. %s are open; allow this process more"
-                " open files (ulimit -n), or close connections",
+                "cannot accept more connections: %s. %s are open; allow this process more open"
+                " files (ulimit -n), or close connections",
                 error,
                 len(self._connections),
             )
@@ -166,7 +167,7 @@ class Server:
     # Called by connections.
 
     def opened(self, connection: Connection) -> bool:
-        """Note a new connection. Returns whether it may stay."""
+        """Note a new connection. Returns whether the connection may stay."""
         if len(self._connections) >= self.limits.connections or self.ended.is_set():
             return False
         self._connections[connection.peer] = connection
@@ -178,19 +179,19 @@ class Server:
             self.service.disconnected(connection.peer)
 
     def before_requests(self) -> None:
-        """Requests of one connection follow."""
+        """Call this before a group of requests of one connection: it sets the time for them."""
         if not self._flush_is_due:
             self._group_began_s = time.monotonic()
         self.service.set_time(_now_ms(), int(self.settings.clock() * 1000))
 
     def after_requests(self) -> None:
-        """Flush after the other sockets that are ready were read."""
+        """Call this after a group of requests: it schedules a flush after the ready sockets."""
         if not self._flush_is_due and (self.service.out or self.tree.zxid != self._stored_zxid):
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def descriptors(self) -> list[int]:
-        """The open sockets. A forked child has to close its copies."""
+        """The descriptors of the open sockets, whose copies a forked child has to close."""
         transports = [connection.transport for connection in self._connections.values()]
         sockets = [transport.get_extra_info("socket") for transport in transports]
         if self._listener is not None:
@@ -202,7 +203,7 @@ class Server:
         return list(self._connections)
 
     def word(self, word: bytes) -> bytes | None:
-        """The answer to four letters; None if they are no word."""
+        """The answer to a four-letter word; None if there is no such word."""
         return (answer_stranger if self.settings.logins else answer_word)(word, self)
 
     # Commit, then send.
@@ -226,8 +227,8 @@ class Server:
         self.ended.set()
 
     def _commit(self) -> None:
-        # Every change takes a zxid, and so does a refused write. Clients remember the highest zxid
-        # that they saw, and leave a server that comes back with a lower one.
+        # Every change takes a zxid, and so does a refused write. Store the zxid even if nothing
+        # else changed: a client leaves a server whose zxid is lower than one that it has seen.
         sessions = self.sessions.take_changes()
         if self._storage is not None and (sessions or self.tree.zxid != self._stored_zxid):
             self._storage.commit(
@@ -285,7 +286,7 @@ class Server:
         now_ms = _now_ms()
         away_ms = now_ms - due_ms
         if away_ms > _AWAY_MS:
-            # The pings of that time are still in the sockets.
+            # Pings that came during the absence are still in the sockets.
             self.sessions.forgive(away_ms, now_ms)
         self._keep_readers(now_ms)
         self.before_requests()
@@ -294,8 +295,8 @@ class Server:
         self._schedule_expiry()
 
     def _keep_readers(self, now_ms: int) -> None:
-        # While a client has much to read, its requests wait in its socket, and so do its pings. So
-        # reading is a sign of life, too.
+        # While a client has much to read, its requests and pings wait in its socket. So reading
+        # counts as a sign of life, too.
         for connection in list(self.slow):
             session = connection.peer.session
             if connection.has_taken_more() and session is not None:
@@ -321,16 +322,17 @@ def _now_ms() -> int:
 
 
 def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
-    """Open the data folder, which the caller has to close. Raises StorageError.
+    """Load the tree of the data folder, or make a new one. Raises StorageError.
 
-    Returns the storage (None without a data folder), the tree, and what else was saved.
+    Returns the storage (None without a data folder), which the caller has to close, the tree, and
+    the other saved data.
     """
     data, limits = settings.data, settings.limits
     if data is None:
         tree = Tree(limits, system_nodes=True, identities=_identities)
         return None, tree, Saved(0, 0, [], [])
     storage = Storage(data, settings.sync)
-    # A million new objects without garbage: a collection would take long.
+    # Loading makes a million objects and no garbage, so collections would only take time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -341,7 +343,7 @@ def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
             try:
                 tree.restore(saved.zxid, saved.nodes)
             except ValueError as error:
-                raise StorageDamaged(f"{data} holds no tree: {error}. {remedy(data)}") from error
+                raise StorageDamaged(f"{data} has no tree: {error}. {remedy(data)}") from error
         return storage, tree, saved._replace(nodes=[])
     except BaseException:
         storage.close()

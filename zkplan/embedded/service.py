@@ -1,8 +1,8 @@
 """A whole server without sockets and disk: requests in, frames out.
 
-Pure: `set_time` passes the time, `out` collects the frames for connections, and the changes of
-`tree` and `sessions` are what has to be stored. The caller (server.py) sends nothing of `out`
-before those changes are stored, because answers and events reveal them.
+Pure: `set_time` passes the time, and `out` collects the frames for connections. The caller
+(server.py) stores the changes of `tree` and `sessions` before it sends anything of `out`, because
+answers and events reveal those changes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .tree import Tree
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
 
-# Strangers could fill the log, so of many refusals one is logged.
+# Strangers could fill the log, so at most one refusal in this time is logged.
 _LOG_EVERY_MS = 10_000
-# The requests that a client may make before it logs in, if a login is needed.
+# The requests that a client may make before it logs in to a closed server.
 _OF_STRANGERS = frozenset((ask.AddAuth, ask.Ping, ask.CloseSession))
 
 
@@ -33,22 +33,22 @@ logger = logging.getLogger("zkplan.embedded")
 
 
 class Service:
-    """Answers requests in their order; every method appends what to send to `out`.
+    """Answers requests in their order. Each method appends the frames to send to `out`.
 
-    An entry of `out` is (peer, frame). (peer, None) closes the connection after all before it.
+    An entry of `out` is (peer, frame), or (peer, None) to close the connection at that point.
     """
 
     def __init__(
         self, tree: Tree, sessions: Sessions, limits: Limits, logins: Collection[str] = ()
     ) -> None:
-        """A client that proves none of `logins` (`user:password`) is refused everything. Without
-        logins, every client is admitted."""
+        """With `logins` (each `user:password`), serve only clients that have logged in with one of
+        them. Without, serve every client."""
         self.tree = tree
         self._let_in = {acl.digest_identity(login) for login in logins}
         self.sessions = sessions
         self.limits = limits
         self.out: list[tuple[Peer, bytes | None]] = []
-        self.held_bytes = 0  # of the frames in `out`; the caller resets it when it takes them
+        self.held_bytes = 0  # of the frames in `out`; whoever takes the frames resets this
         self.received = 0
         self._now_ms = self._log_again_ms = 0
         self._wall_ms = 0
@@ -68,17 +68,17 @@ class Service:
         }
 
     def set_time(self, now_ms: int, wall_ms: int) -> None:
-        """Set the time of what follows, by a monotonic clock and as znodes show it."""
+        """Set the time for the next calls: `now_ms` is monotonic, `wall_ms` goes into znodes."""
         self._now_ms = now_ms
         self._wall_ms = wall_ms
 
     # Connections.
 
     def connect(self, peer: Peer, request: ask.ConnectRequest) -> None:
-        """Answer the handshake: a new session, the old one, or that it has expired."""
+        """Answer the handshake: with a new session, with the old one, or that it has expired."""
         if request.last_zxid_seen > self.tree.zxid:
-            # It has seen writes that this server lost or never had: this is another data folder, or
-            # an older copy. Silence and a closed connection send the client to another server.
+            # The client has seen writes that this server lost or never had: this is another data
+            # folder, or an older copy. Closing without an answer sends it to another server.
             self._close(peer)
             return
         peer.is_let_in = not self._let_in
@@ -101,7 +101,7 @@ class Service:
             request.session, request.password, request.timeout_ms, self._now_ms
         )
         if session is not None:
-            # What still arrives on its previous connection must not be answered.
+            # Do not answer requests that still arrive on the previous connection of the session.
             before = self._peers.get(session.id)
             if before is not None:
                 self.disconnected(before)
@@ -109,7 +109,7 @@ class Service:
         return session
 
     def disconnected(self, peer: Peer) -> None:
-        """Forget a closed connection and its watches; its session stays until it expires."""
+        """Forget a closed connection and its watches. The session stays until it expires."""
         self.tree.watches.drop(peer)
         if peer.session is not None and self._peers.get(peer.session.id) is peer:
             del self._peers[peer.session.id]
@@ -125,15 +125,15 @@ class Service:
                 self._close(peer)
 
     def sweep(self) -> bool:
-        """Delete empty containers and nodes whose time to live is over, a bounded number in one
-        turn. Returns whether there may be more."""
+        """Delete empty containers and nodes whose time to live is over, at most
+        `limits.sweep_nodes` of them. Returns whether there may be more."""
         at_most = self.limits.sweep_nodes
         deleted = self.tree.sweep(self._wall_ms, at_most)
         self._send_events()
         return len(deleted) == at_most
 
     def send_last(self, peer: Peer, frame: bytes) -> None:
-        """Answer outside the protocol, after all that was handled so far is stored, and close."""
+        """Send `frame` as it is, after all requests handled so far are stored, and close."""
         self._send(peer, frame)
         self._close(peer)
 
@@ -148,7 +148,7 @@ class Service:
         """Answer one request of a connection that has a session."""
         session = peer.session
         if session is None or peer.leaving:
-            return  # sent after the request that ended the connection
+            return  # the client sent this after the request that ended the connection
         session.deadline_ms = self._now_ms + session.timeout_ms
         session.forgiven_ms = 0
         peer.received += 1
@@ -177,7 +177,7 @@ class Service:
             reply = wire.multi_error(xid, self.tree.zxid, codes)
         else:
             reply = wire.reply(xid, self.tree.zxid, request, answer)
-            # Not for a write, which is already applied.
+            # Never refuse the answer to a write, which is already applied.
             if len(reply) > self.limits.answer_bytes and kind in self._reads:
                 reply = wire.error_reply(xid, self.tree.zxid, LimitError.code)
         # Events first: a client gets the event of a change before an answer that shows it.
@@ -186,7 +186,7 @@ class Service:
 
     def _handle_rare(self, peer: Peer, xid: int, request: ask.Request) -> None:
         if isinstance(request, ask.Ping):
-            # The answer has the xid of pings even if the client sent another.
+            # The answer has the xid of pings, even if the client sent another xid.
             self._send(peer, wire.error_reply(wire.PING_XID, self.tree.zxid, 0))
         elif isinstance(request, ask.AddAuth):
             identity = acl.authenticate(request.scheme, request.auth, peer.address)
@@ -209,12 +209,12 @@ class Service:
             self._close(peer)
 
     def _refuse_stranger(self, peer: Peer, xid: int, request: ask.Request) -> None:
-        # As if an access list refused: the client knows what is missing, and can still log in.
+        # Answer as if an access list refused: the client learns why, and can still log in.
         self._send(peer, wire.error_reply(xid, self.tree.zxid, NoAuthError.code))
         if self._now_ms >= self._log_again_ms:
             self._log_again_ms = self._now_ms + _LOG_EVERY_MS
             logger.warning(
-                "refused a client at %s port %s, which has not logged in: %s %.200r",
+                "refused a client at %s port %s which has not logged in: %s %.200r",
                 peer.address,
                 peer.port,
                 peer.last_request,
@@ -244,7 +244,7 @@ class Service:
             watcher: Any = event.watcher
             self._send(watcher, wire.event(event.kind, event.path))
 
-    # Handlers: what they return is encoded, what they raise refuses the request.
+    # Handlers return the answer, to be encoded, or raise an error that refuses the request.
 
     def _write(self, peer: Peer, request: Any) -> Any:
         return self.tree.apply(
@@ -260,26 +260,26 @@ class Service:
 # ---- Reads, which are refused if their answer would be too large.
 #
 # A small request may ask for any multiple of the tree: children with long names, or one large node
-# a thousand times. So a cheap bound measures each answer before it becomes bytes. It is measured
-# before a watch is armed, too, because a refused client does not expect the event.
+# a thousand times. So a cheap bound measures each answer before it becomes bytes, and before a
+# watch is armed, because a refused client does not expect an event.
 
 
-# The maximum of what is around the content of an answer: headers, counts, a Stat.
+# The maximum size of the parts around the content of an answer: headers, counts, a Stat.
 _AROUND_BYTES = 128
 _ERROR_BYTES = 13
-# A character has up to four bytes, and a text its length before it.
+# A character has up to four bytes, and four bytes before a text hold its length.
 _CHARACTER_BYTES, _LENGTH_BYTES = 4, 4
 
 _Read = ask.GetData | ask.GetChildren
 
 
 class Reads:
-    """The reads of one server. A read whose answer has over `answer_bytes` raises LimitError."""
+    """The reads of one server. If an answer has more than `answer_bytes`, they raise LimitError."""
 
     def __init__(self, tree: Tree, answer_bytes: int) -> None:
         self._tree = tree
         self._answer_bytes = answer_bytes
-        #: By kind of request. Each returns the answer or raises a TreeError.
+        #: The handlers by kind of request. Each returns the answer or raises a TreeError.
         self.handlers: dict[type, Callable[[Peer, Any], Any]] = {
             ask.GetData: self.get_data,
             ask.Exists: self.exists,
@@ -318,7 +318,7 @@ class Reads:
     def multi_read(self, peer: Peer, request: ask.MultiRead) -> Any:
         answers: list[Any] = []
         size = 0
-        # Equal reads are done and measured once: a short request may name a long list many times.
+        # Do and measure equal reads once: a short request may name a long list many times.
         known: dict[_Read, tuple[Any, int]] = {}
         for read in request.reads:
             found = known.get(read)
@@ -330,7 +330,7 @@ class Reads:
         return answers
 
     def _read(self, peer: Peer, read: _Read) -> tuple[Any, int]:
-        """The answer or refusal of one read, and at most how many bytes that has."""
+        """Return the answer or the refusal of one read, and the maximum of its bytes."""
         try:
             if isinstance(read, ask.GetData):
                 found = self._tree.get(read.path, None, peer.identities)
@@ -349,12 +349,12 @@ class Reads:
 
     def _is_tree_small(self) -> bool:
         # Measuring ten thousand names takes much of the time of the whole answer. All paths of a
-        # small tree fit into one answer, so nothing needs measuring there.
+        # small tree fit into one answer, so skip the measuring there.
         bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.znodes.bytes
         return bytes_at_most + _AROUND_BYTES <= self._answer_bytes
 
     def _judge_texts(self, path: str, texts: Sequence[str]) -> None:
-        # First a bound: one exact measurement of a huge list costs half as much as the answer.
+        # Try a cheap bound first: measuring a huge list exactly costs half as much as the answer.
         at_most = _CHARACTER_BYTES * sum(map(len, texts)) + _LENGTH_BYTES * len(texts)
         if at_most + _AROUND_BYTES > self._answer_bytes:
             self._judge(path, _size_of_texts(texts))

@@ -1,8 +1,8 @@
 """Sessions: create, attach, touch, expire; and the peer at the other end of a connection.
 
 Pure: the caller passes the time (milliseconds of a monotonic clock) and the source of passwords. A
-session expires when its whole time-out has passed since the last sign of it, never before: times
-are rounded down, so one more millisecond has to pass. A real server rounds up to its next tick.
+session expires when its whole time-out has passed since its client's last sign of life. Times are
+rounded down, so one more millisecond has to pass. A real server rounds up to its next tick.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ID_MASK = (1 << 56) - 1
 
 
 class SavedSession(NamedTuple):
-    """The part of a session that outlives the server; `timeout_ms` is the negotiated one."""
+    """The part of a session that outlives the server. `timeout_ms` is the negotiated time-out."""
 
     id: int
     password: bytes
@@ -29,9 +29,9 @@ class SavedSession(NamedTuple):
 
 
 class Session:
-    """A live session; it expires at `deadline_ms` unless there is a sign of it before.
+    """A live session. It expires after `deadline_ms` unless its client gives a sign of life before.
 
-    Each sign moves the deadline and sets `forgiven_ms` to 0.
+    Each sign of life moves the deadline and sets `forgiven_ms` to 0.
     """
 
     __slots__ = ("deadline_ms", "forgiven_ms", "id", "password", "queued_ms", "timeout_ms")
@@ -41,8 +41,8 @@ class Session:
         self.password = password
         self.timeout_ms = timeout_ms
         self.deadline_ms = deadline_ms
-        self.forgiven_ms = 0  # for absences of the server, since the last sign of the client
-        self.queued_ms = deadline_ms  # which entry of the queue is valid; others are left over
+        self.forgiven_ms = 0  # for absences of the server, since the client's last sign of life
+        self.queued_ms = deadline_ms  # the time of the valid entry in the queue; others are old
 
 
 class Sessions:
@@ -55,8 +55,8 @@ class Sessions:
         self._bounds = (min_timeout_ms, max_timeout_ms)
         self._make_password = make_password
         self._live: dict[int, Session] = {}
-        # By the deadline at the time of the push. A touch moves only the deadline, so it costs
-        # nothing; `expired` pushes again what it finds too early.
+        # A heap of (deadline at the time of the push, id). A touch costs nothing, because it moves
+        # only the deadline of the session; `expired` pushes a session again that it finds too soon.
         self._queue: list[tuple[int, int]] = []
         self._changes: dict[int, SavedSession | None] = {}
 
@@ -67,10 +67,10 @@ class Sessions:
         return iter(self._live.values())
 
     def create(self, timeout_ms: int, now_ms: int, wall_ms: int) -> Session:
-        """Create a session; its time-out is the wish, limited by the server's bounds.
+        """Create a session with the time-out `timeout_ms`, limited by the server's bounds.
 
-        Its id is larger than all earlier ones, also those before a restart: a late request of an
-        old session must never meet a new session with the same id.
+        The id is larger than all earlier ids, even before a restart: a late request of an old
+        session must never meet a new session with the same id.
         """
         self.last_id = max(self.last_id + 1, (wall_ms << _COUNT_BITS) & _ID_MASK)
         timeout_ms = self._within_bounds(timeout_ms)
@@ -82,9 +82,9 @@ class Sessions:
         return session
 
     def attach(self, id: int, password: bytes, timeout_ms: int, now_ms: int) -> Session | None:  # noqa: A002
-        """Return the live session of this id, with the newly negotiated time-out, or None.
+        """Return the live session `id`, with the newly negotiated time-out, or None.
 
-        None also for a wrong password: guessing an id must neither give nor disturb its session.
+        A wrong password also returns None: guessing an id must neither give nor disturb a session.
         """
         session = self._live.get(id)
         if session is None or not hmac.compare_digest(session.password, password):
@@ -99,17 +99,17 @@ class Sessions:
         return session
 
     def touch(self, session: Session, now_ms: int) -> None:
-        """Note a sign of the session's client."""
+        """Note a sign of life of the session's client."""
         session.deadline_ms = now_ms + session.timeout_ms
         session.forgiven_ms = 0
 
     def end(self, id: int) -> None:  # noqa: A002
-        """Forget a session. Does nothing if it is gone."""
+        """Forget a session. Does nothing if there is none with this id."""
         if self._live.pop(id, None) is not None:
             self._changes[id] = None
 
     def expired(self, now_ms: int) -> list[Session]:
-        """Return the sessions whose time is over, by deadline; the caller has to `end` them."""
+        """Return the sessions whose time is over, by deadline. The caller has to `end` them."""
         over = []
         while self._queue and self._queue[0][0] < now_ms:
             queued_ms, id = heapq.heappop(self._queue)  # noqa: A001
@@ -119,21 +119,21 @@ class Sessions:
             if session.deadline_ms >= now_ms:
                 self._enqueue(session)
             else:
-                session.queued_ms = -1  # a left-over entry for the same time must not end it twice
+                session.queued_ms = -1  # an old entry for the same time must not end it twice
                 over.append(session)
         return over
 
     def next_check_ms(self) -> int | None:
-        """When to call `expired` again: no session expires before."""
+        """When to call `expired` again. No session expires before that; None without sessions."""
         return self._queue[0][0] + 1 if self._queue else None
 
     def forgive(self, away_ms: int, now_ms: int) -> None:
-        """Give sessions back the time for which the server was stopped or suspended.
+        """Give sessions back the `away_ms` for which the server was stopped or suspended.
 
         No session gets more than its whole time-out. Several absences in a row give a silent
         session at most one time-out in all: the server reads in between, so a session that has sent
-        nothing by then is dead. An absence of a whole time-out always counts, because a client may
-        have lost its connection in it.
+        nothing by then is dead. An absence of a whole time-out always counts, because the client
+        may have lost its connection meanwhile.
         """
         for session in self._live.values():
             left_ms = away_ms
@@ -144,13 +144,13 @@ class Sessions:
             session.forgiven_ms += session.deadline_ms - before_ms
 
     def restore(self, last_id: int, saved: Iterable[SavedSession], now_ms: int) -> None:
-        """After a restart, give every session its whole time-out, as a real server does."""
+        """Restore sessions after a restart, each with its whole time-out, as on a real server."""
         self.last_id = last_id
         for id, password, timeout_ms in saved:  # noqa: A001
             self._add(Session(id, password, timeout_ms, now_ms + timeout_ms))
 
     def take_changes(self) -> list[tuple[int, SavedSession | None]]:
-        """Return what was created, renegotiated or ended (None) since the last call."""
+        """Return the sessions created, renegotiated or ended (None) since the last call, by id."""
         changes, self._changes = self._changes, {}
         return list(changes.items())
 
@@ -191,10 +191,10 @@ class Peer:
         self.address = address
         self.port = port
         self.identities: tuple[Identity, ...] = (Identity("ip", address),)
-        self.is_let_in = False  # whether it has logged in, or needs no login
+        self.is_let_in = False  # whether the client has logged in, or needs no login
         self.session: Session | None = None
-        self.session_id = 0  # stays when the session has ended
-        self.leaving = False  # no more requests are answered
+        self.session_id = 0  # kept after the end of the session
+        self.leaving = False  # whether the connection closes, and further requests get no answer
         self.unsent_bytes = 0  # of frames that wait for the commit
         self.received = 0
         self.sent = 0

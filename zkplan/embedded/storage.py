@@ -1,9 +1,9 @@
 """Store the state of a server: one transaction for each group of requests.
 
 A commit that returned is on disk (`sync=True`), or with the operating system (`sync=False`: it
-survives the death of the process, not that of the machine). After a commit that raised, the folder
-is not used any more. There is no second attempt, because a kernel that failed to flush a page may
-forget it and report success the next time: the next start decides what the disk holds.
+survives the death of the process, not that of the machine). After a commit that raised, the server
+does not use the folder any more. It does not try again, because a kernel that failed to flush a
+page may forget the page and report success the next time. The next start finds what is on disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAGE_BYTES, _ROW_BYTES = 4096, 120
 
 
 class Saved(NamedTuple):
-    """All that a data folder holds, as of its last commit; nodes in the order of their numbers."""
+    """The content of a data folder at its last commit, with `nodes` in the order of numbers."""
 
     zxid: int
     last_session: int
@@ -44,14 +44,14 @@ class Saved(NamedTuple):
 
 
 class Storage:
-    """The data folder of one running server; one thread at a time may use it.
+    """The data folder of one running server. Not thread-safe. Call `load` before any `commit`.
 
-    Call `load` before the first `commit`. Raises StorageLocked, StorageDamaged or StorageError from
-    its creation, StorageDamaged from `load` and StorageError from `commit`.
+    Creating it and `load` raise StorageLocked, StorageDamaged or StorageError; `commit` raises
+    StorageError.
     """
 
     def __init__(self, folder: Path, sync: bool = True) -> None:
-        """Use `folder` until `close`; create it for its owner only if it is missing.
+        """Use `folder` until `close`. If there is none, create one that only its owner can enter.
 
         With `sync` a commit is on disk when it returns. Without, it survives a kill of the process.
         """
@@ -69,7 +69,7 @@ class Storage:
         except OSError as error:
             raise StorageError(
                 f"cannot use the data folder {folder}: {error.strerror}. The server needs a folder "
-                "that it may write in, with room for its data"
+                "that it may write to, with room for its data"
             ) from error
         try:
             self._connection = database.open_to_read(folder, _state_row(0, 0, 0, 0, sync))
@@ -90,7 +90,7 @@ class Storage:
         database.call_after_fork(self, Storage._keep_inherited)
 
     def load(self) -> Saved:
-        """Read and check everything. In a new folder zxid and session are 0."""
+        """Read and check the whole folder. In a new folder, zxid and last session are 0."""
         try:
             saved = self._load()
         except (sqlite3.Error, OSError) as error:
@@ -104,14 +104,14 @@ class Storage:
             ) from error
         self._connection.close()
         try:
-            # Before the state says that all is flushed: an older note may not have been.
+            # Before the state says that commits are flushed: the old note may name unflushed ones.
             self._answered.begin(saved.zxid)
             database.sync_folder(self.folder)
             self._connection = database.open_to_write(self.folder, self._sync)
-            # Now, so that the checkpoint makes it durable before anything relies on it.
+            # Save `sync` now, so that the checkpoint makes it durable before anything relies on it.
             self._save_state(saved.zxid, saved.last_session)
             database.checkpoint(self._connection)
-            # SQLite does this for its new log, too, and ignores the answer.
+            # SQLite also does this for its new log, but ignores errors.
             database.sync_folder(self.folder)
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
@@ -160,13 +160,13 @@ class Storage:
     def commit(
         self, *, zxid: int, last_session: int, nodes: Changes, sessions: SessionChanges = ()
     ) -> None:
-        """Save a group of changes, all or none; each node and each session at most once.
+        """Save a group of changes, all or none, with at most one change of each node or session.
 
-        The data of a node must change only together with its mzxid. Raises StorageError, and then
-        so does every later call: end the server without answering this group.
+        The data of a node must change only together with its mzxid. After a StorageError, every
+        later call raises one, too: end the server without answering this group.
         """
         if self._failure is not None:
-            raise StorageError(f"{self._path} takes nothing any more: {self._failure}")
+            raise StorageError(f"{self._path} accepts no more changes: {self._failure}")
         if not nodes and not sessions and (zxid, last_session) == (self._zxid, self._last_session):
             return
         run = self._connection.execute
@@ -186,29 +186,29 @@ class Storage:
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
         except BaseException as error:
-            # A bug, or Ctrl-C in the middle: the counts here no longer match those in the file.
+            # A bug, or Ctrl-C during the commit: the counts here may differ from those in the file.
             self._failure = f"a commit was interrupted: {error!r}"
             if isinstance(error, Exception):
                 raise StorageError(
-                    f"{self._path} takes nothing any more: {self._failure}"
+                    f"{self._path} accepts no more changes: {self._failure}"
                 ) from error
             raise
         self._zxid = zxid
         self._last_session = last_session
 
     def _save_nodes(self, changes: Changes) -> None:
-        """Append nodes with numbers above the highest, and update others: one look-up each."""
+        """Append nodes with numbers above the highest, and update others with one look-up each."""
         new: list[integrity.NodeRow] = []
         old: list[tuple[object, ...]] = []
         gone: list[tuple[int]] = []
-        small: list[tuple[int]] = []  # those whose data was large
+        small: list[tuple[int]] = []  # nodes whose data was large and is no more
         contents: list[integrity.ContentRow] = []
         highest = self._highest
         for number, path, node in changes:
             if node is None:
                 if number <= highest:
                     gone.append((number,))
-                continue  # else: created and deleted within this group, so it was never written
+                continue  # a node created and deleted within this group was never written
             row = integrity.pack_node(number, path, node)
             if number > highest:
                 new.append(row)
@@ -232,7 +232,7 @@ class Storage:
             known += many("DELETE FROM nodes WHERE number=?", gone).rowcount
             small += [one for one in gone if one[0] in self._large]
         if known != (changed := len(old) + len(gone)):
-            raise sqlite3.IntegrityError(f"{changed} nodes to change, {known} of them known")
+            raise sqlite3.IntegrityError(f"of {changed} nodes to change, the file has {known}")
         if small:
             many("DELETE FROM contents WHERE number=?", small)
             self._large.difference_update(number for (number,) in small)
@@ -240,7 +240,7 @@ class Storage:
             many("INSERT OR REPLACE INTO contents VALUES (?,?,?,?)", contents)
             self._large.update(row[0] for row in contents)
         self._nodes += len(new) - len(gone)
-        # An upper bound: appended rows share pages, each other row has a page of its own.
+        # An upper bound: appended rows share pages, and any other row has a page of its own.
         written = sum(len(row[1]) + len(row[2] or b"") + _ROW_BYTES for row in new)
         written += sum(len(row[2]) for row in contents)
         self._log_pages += written // _PAGE_BYTES + len(old) + len(gone) + 2 * len(contents)
@@ -267,22 +267,22 @@ class Storage:
         return refusal
 
     def publish_address(self, host_port: str) -> None:
-        """Publish where the server of this folder listens; `close` removes it."""
+        """Publish the address of the server of this folder; `close` removes it."""
         self._lock.publish_address(host_port)
 
     def close(self) -> None:
-        """Copy the log into the database and let others use the folder. May be called again.
+        """Copy the log into the database, and let others use the folder. May be called again.
 
-        If the copy fails nothing is lost: the next start reads the log.
+        If the copy fails, nothing is lost: the next start reads the log.
         """
         if os.getpid() != self._pid:
-            return  # a forked copy: see _keep_inherited
+            return  # this is a forked child: see _keep_inherited
         self._failure = self._failure or "it was closed"
         try:
-            # The last user of a log empties and removes it, also after a failure: then SQLite
-            # copies only the committed groups, and removes the log only if all went well.
+            # Closing copies the committed groups, even after a failure of this server. SQLite
+            # removes the log only if the whole copy succeeded.
             self._connection.close()
-            if not self._is_open_elsewhere:  # else an empty log belongs to that program
+            if not self._is_open_elsewhere:  # otherwise the other program needs an empty log
                 database.remove_empty_log(self.folder)
         except (sqlite3.Error, OSError):
             pass  # every commit that returned is in the log
@@ -291,20 +291,20 @@ class Storage:
             self._lock.release()
 
     def _keep_inherited(self) -> None:
-        """In a forked child, neither use nor close the connection, which the parent goes on to use.
+        """In a forked child, neither use nor close the connection, which the parent still uses.
 
-        Closing it would empty a log that the parent writes. So it is kept even beyond the end of
-        the interpreter, which closes what nobody refers to.
+        Closing it would empty a log that the parent writes. The added reference keeps even the end
+        of the interpreter from closing it.
         """
         self._failure = "this process is a fork of the one that opened it"
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
 
 
 def make_folder(folder: Path) -> None:
-    """Create the missing parts of the folder, durably; another process may do the same.
+    """Create the folder and its missing parents, durably. Another process may do the same.
 
-    Raises StorageError if the folder belongs to another user, who could change its content, or if
-    a file in it is a FIFO, a link or a file of another user; and OSError.
+    Raises OSError, and StorageError if the folder belongs to another user, who could change its
+    content, or if one of SQLite's files is a FIFO, a link or a file of another user.
     """
     missing: list[Path] = []
     while not (path := missing[-1].parent if missing else folder).exists():
@@ -314,8 +314,8 @@ def make_folder(folder: Path) -> None:
         database.sync_folder(path.parent)
     if not is_trusted(folder.stat().st_uid):
         raise StorageError(
-            f"the data folder {folder} belongs to another user, who could change all that is in "
-            "it: run as that user, or choose a folder of yours"
+            f"the data folder {folder} belongs to another user, who could change everything in it: "
+            "run as that user, or choose a folder of yours"
         )
     for name in database.FILES:
         try:
@@ -330,19 +330,19 @@ def _refusal(path: Path, error: Exception) -> StorageError:
     try:
         free = f"{shutil.disk_usage(path.parent).free // 1024} KiB are free there"
     except OSError as failure:
-        free = f"the disk cannot even be asked for its size ({failure.strerror})"
+        free = f"asking the disk for its free space failed: {failure.strerror}"
     return StorageError(
-        f"writing {path} failed: {error} ({free}). Every group committed before is kept and none "
-        "after was answered: make room or mend the disk, then start the server again"
+        f"writing {path} failed: {error} ({free}). All acknowledged writes are kept, and no later "
+        "request was answered: make room or repair the disk, then start the server again"
     )
 
 
 def _state_row(*values: int) -> tuple[int, ...]:
-    """The row of zxid, last session, how many nodes, how many sessions, whether all is flushed."""
+    """Return the row for zxid, last session, number of nodes, number of sessions, and `sync`."""
     try:
         return 1, *values, crc32(_STATE.pack(*values))
     except struct.error as error:
-        raise integrity.RowDamaged("the server's state is no row of numbers") from error
+        raise integrity.RowDamaged("the row of the server's state has more than numbers") from error
 
 
 def _session_row(session: SavedSession) -> tuple[int, bytes, int, int]:

@@ -1,14 +1,14 @@
 """The znode tree in memory: versions, sequences, ephemerals, watches, multi.
 
 Pure: no I/O, no clock, no threads. The caller passes the time, makes one call at a time and
-delivers the events. Answers, errors and Stats are those of a real server (3.8), and so is the order
-in which an operation checks its preconditions; a test compares the two.
+delivers the events. Answers, errors and Stats are those of a real server (3.8), and an operation
+checks its preconditions in the same order; a test compares both servers.
 
-Every write takes one zxid. So does a refused one, as on a server, where a refusal goes through the
-log, too. A multi changes the tree in place and keeps an undo log, so its cost does not depend on
-the size of the tree.
+Every write takes one zxid, even a refused write: on a real server a refusal goes through the log,
+too. A multi changes the tree in place and keeps an undo log, so its cost does not depend on the
+size of the tree.
 
-`who` are the identities that the requester has proven. None stands for the server itself and for
+`who` are the proven identities of the requester. None stands for the server itself and for
 simulations, which no access list restricts.
 """
 
@@ -47,12 +47,12 @@ _LIMITS = Limits()
 
 
 class Tree:
-    """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does.
+    """The znodes of one server. With `system_nodes` it starts with /zookeeper, as a new server.
 
-    With `track_changes` it remembers what `znodes.take_changes` returns. Beyond `limits`, writes
+    With `track_changes` it remembers changes for `znodes.take_changes`. Beyond `limits`, writes
     that grow the tree (see `Writes.end`) and reads that arm a watch raise LimitError. `watches` has
-    the events. `identities` returns who a watcher is, because events need READ; without it every
-    watcher may read.
+    the events. `identities` returns the proven identities of a watcher, because events need READ;
+    by default every watcher may read.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class Tree:
     def apply(self, op: Op, *, session: int = 0, now_ms: int = 0, who: Who = None) -> Answer:
         """Apply one operation, or raise its TreeError with nothing written.
 
-        Answers: the actual path of a Create (or Created, where it asks for the Stat), True for
-        Delete and Check, the new Stat for SetData and SetAcl. `session` owns what a Create makes
-        ephemeral, and is then not 0.
+        Returns the actual path of a Create (or Created if `op.with_stat`), True for Delete and
+        Check, the new Stat for SetData and SetAcl. `session` owns an ephemeral node, and must not
+        be 0 for one.
         """
         self.zxid += 1
         before = self._writes.size()
-        # It judges all its preconditions, but for its size, before it writes.
+        # `execute` checks all preconditions before it writes, but for the limits: `end` does that.
         answer = self._writes.execute(op, self.zxid, session, now_ms, who)
         if (refused := self._writes.end(before, (op,))) is not None:
             raise refused[1]
@@ -102,10 +102,10 @@ class Tree:
     def multi(
         self, ops: Sequence[Op], *, session: int = 0, now_ms: int = 0, who: Who = None
     ) -> list[Answer]:
-        """Apply all operations in order under one zxid, each seeing the earlier ones, or none.
+        """Apply all operations in order under one zxid, or none. Each sees the earlier ones.
 
-        Raises MultiFailed for the first one refused. Then the tree is as before, except for `zxid`
-        and the order of children that it had deleted, and no watch has fired.
+        Raises MultiFailed for the first operation refused. Then no watch has fired, and the tree is
+        as before, except for `zxid` and the order of children whose deletion was undone.
         """
         self.zxid = zxid = self.zxid + 1
         execute = self._writes.execute
@@ -113,7 +113,7 @@ class Tree:
         answers: list[Answer] = []
         try:
             for op in ops:
-                # One by one: the number of answers is the index of the refused operation.
+                # Append one by one: after an error, len(answers) is the index of the refused one.
                 answers.append(execute(op, zxid, session, now_ms, who))  # noqa: PERF401
         except BaseException as error:
             self._writes.forget()
@@ -125,7 +125,7 @@ class Tree:
         return answers
 
     def close_session(self, session: int, *, now_ms: int = 0) -> list[str]:
-        """Delete the ephemeral nodes of `session` under one zxid; their paths, sorted."""
+        """Delete the ephemeral nodes of `session` under one zxid. Returns their paths, sorted."""
         self.zxid += 1
         paths = sorted(self.ephemerals(session))
         for path in paths:
@@ -136,30 +136,30 @@ class Tree:
     def sweep(self, now_ms: int, at_most: int | None = None) -> list[str]:
         """Delete empty containers and old TTL nodes, at most `at_most`; return their paths.
 
-        Each takes a zxid of its own. A node whose child is deleted now is left for the next call.
-        After a call that reached `at_most`, the next one goes on with what is left of that look.
+        Each takes a zxid of its own. A node that loses its last child now is left for a later call.
+        After a call that reached `at_most`, the next one goes on with the nodes found before.
         """
         if at_most is None or not self._to_sweep:
             self._to_sweep = self.znodes.expired(now_ms)[::-1]
         paths: list[str] = []
         while self._to_sweep and len(paths) != at_most:
             path = self._to_sweep.pop()
-            if self.znodes.has_expired(path, now_ms):  # still, some calls later
+            if self.znodes.has_expired(path, now_ms):  # check again: it may be some calls later
                 self.apply(Delete(path), now_ms=now_ms)
                 paths.append(path)
         return paths
 
     def advance(self) -> int:
-        """Take a zxid for an event elsewhere, such as the start of a session; return it."""
+        """Take and return a zxid for an event outside of the tree, such as a new session."""
         self.zxid += 1
         return self.zxid
 
     # Reads.
 
     def get(self, path: str, watcher: Hashable = None, who: Who = None) -> tuple[bytes, Stat]:
-        """Data and Stat of a node; a watcher is armed only where the node may be read.
+        """Return the data and Stat of a node, and arm a watch for `watcher`.
 
-        Raises NoNodeError and NoAuthError.
+        Raises NoNodeError and NoAuthError, and then arms nothing.
         """
         node = self._readable(path, who)
         if watcher is not None:
@@ -167,9 +167,9 @@ class Tree:
         return node.data, node.stat()
 
     def exists(self, path: str, watcher: Hashable = None) -> Stat | None:
-        """Stat of a node or None; a watcher is armed in both cases, in the same table as by `get`.
+        """Return the Stat of a node, or None; in both cases arm the same watch as `get` does.
 
-        A server checks no access list here.
+        As on a real server, no access list is checked.
         """
         if "\x00" in path:
             raise BadArgumentsError(path)
@@ -181,9 +181,9 @@ class Tree:
     def children(
         self, path: str, watcher: Hashable = None, who: Who = None
     ) -> tuple[list[str], Stat]:
-        """Names of the children in order of creation, not sorted, and the Stat of the node.
+        """Return the names of the children in order of creation, and the Stat of the node.
 
-        Raises NoNodeError and NoAuthError, and then arms nothing.
+        Arms a watch for `watcher`. Raises NoNodeError and NoAuthError, and then arms nothing.
         """
         node = self._readable(path, who)
         if watcher is not None:
@@ -191,9 +191,9 @@ class Tree:
         return list(node.children), node.stat()
 
     def get_acl(self, path: str, who: Who = None) -> tuple[tuple[Acl, ...], Stat]:
-        """The access control list and the Stat; hashes of passwords only with the right ADMIN.
+        """Return the access control list and the Stat. Hashes of passwords need the right ADMIN.
 
-        Raises NoNodeError, and NoAuthError without READ and ADMIN.
+        Raises NoNodeError, and NoAuthError without READ or ADMIN.
         """
         node = self._readable(path, who, READ | ADMIN)
         return shown(node.acl, who), node.stat()
@@ -221,7 +221,7 @@ class Tree:
 
     @property
     def node_count(self) -> int:
-        """The number of znodes, with the root and the server's own."""
+        """The number of znodes, including the root and the server's own."""
         return len(self._nodes)
 
     @property
@@ -230,7 +230,7 @@ class Tree:
         return sum(len(paths) for owner, paths in owned if is_session(owner))
 
     def _readable(self, path: str, who: Who, perms: int = READ) -> Node:
-        # A server knows the root by the empty path too, for reads.
+        # In reads, a real server takes the empty path for the root, too.
         node = self._nodes.get(path or "/")
         if node is None:
             raise NoNodeError(path)
@@ -241,9 +241,9 @@ class Tree:
     # Watches.
 
     def set_watches(self, again: SetWatches, watcher: Hashable) -> None:
-        """Arm what a reconnected client had armed; what it missed meanwhile fires at once.
+        """Arm the watches of a reconnected client again; fire those that missed a change.
 
-        Like a real server, this notifies of a change without a check of the right to read.
+        Like a real server, this fires them without checking the right to read.
         """
         watches, seen = self.watches, again.relative_zxid
 
@@ -274,10 +274,10 @@ class Tree:
     # Storage.
 
     def restore(self, zxid: int, nodes: Iterable[Row]) -> None:
-        """Become the tree of these nodes (number, path, node), the root among them, at `zxid`.
+        """Fill this new tree with `nodes` (number, path, node), including the root, at `zxid`.
 
-        The tree must be new. Raises ValueError, which names the node, if they cannot be one tree;
-        then this tree is unusable.
+        Raises ValueError, which names the node, if they cannot be one tree. Then this tree is
+        unusable.
         """
         if self.zxid:
             raise ValueError("only a new tree can be restored")

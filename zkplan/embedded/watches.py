@@ -1,9 +1,9 @@
-"""Watches: who is notified of a change of a path.
+"""Watches: which watchers to notify of a change of a path.
 
-A watcher stands for one connection. Like a real server, this keeps one table for data (armed by
+A watcher stands for one connection. As in a real server, there is one table for data (armed by
 `get` and `exists`) and one for children. A watcher in both tables gets one event for a deletion. A
-persistent watch is in both. A recursive one also gets events for the nodes below its path, but none
-for a list of children, since it gets one for each child.
+persistent watch is in both tables. A recursive watch also gets events for the nodes below its path,
+but none for a list of children, since it gets an event for each child.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ DELETED = "deleted"
 CHANGED = "changed"
 CHILD = "child"
 
-# The memory that one watch takes besides its path, as measured.
+# The measured memory of one watch, without its path.
 _WATCH_BYTES = 320
-# How a watch is armed: it fires once, it stays, it stays and also covers everything below.
+# The mode of a watch: fires once; stays; or stays and covers all nodes below, too.
 _ONCE, _STAYS, _RECURSIVE = 0, 1, 2
 
 #: The kinds of watches of a RemoveWatches request.
@@ -38,8 +38,8 @@ class Event(NamedTuple):
     path: str
 
 
-# Dicts serve as sets that remember the order of arming: the order of events must not depend on
-# hashes, or a seeded run could not be repeated.
+# Dicts serve as sets that keep the order of arming: if the order of events depended on hashes, a
+# seeded run could not be repeated.
 _Watchers = dict[Hashable, int]
 _NOBODY: dict[Hashable, None] = {}
 
@@ -54,11 +54,11 @@ class _Table:
         self.by_watcher: dict[Hashable, dict[str, None]] = {}
         self.bytes_by_watcher: dict[Hashable, int] = {}  # of the paths of `by_watcher`
         self.bytes = 0  # of memory, roughly
-        # How many recursive watches there are: with none, no event looks at the paths above.
+        # The number of recursive watches. With none, an event need not look at the paths above.
         self.recursive = 0
 
     def arm(self, path: str, watcher: Hashable, mode: int = _ONCE) -> None:
-        """Arm; the last mode counts: as in 3.8.0, a read with a watch ends a persistent one."""
+        """Arm. The last mode counts: as in 3.8.0, a read with a watch ends a persistent watch."""
         watchers = self.by_path.setdefault(path, {})
         self.recursive += (mode == _RECURSIVE) - (watchers.get(watcher) == _RECURSIVE)
         if watcher not in watchers:
@@ -70,7 +70,7 @@ class _Table:
         self.by_watcher.setdefault(watcher, {})[path] = None
 
     def disarm(self, path: str, watcher: Hashable) -> bool:
-        """Return whether there was such a watch."""
+        """Disarm a watch. Returns whether there was one."""
         watchers = self.by_path.get(path)
         if watchers is None or watcher not in watchers:
             return False
@@ -91,7 +91,7 @@ class _Table:
             self.disarm(path, watcher)
 
     def fire(self, path: str, *, listing: bool = False) -> dict[Hashable, None]:
-        """Return whom to notify about `path`; disarm the watches that fire once."""
+        """Return the watchers to notify about `path`, and disarm the watches that fire once."""
         watchers = self.by_path.get(path)
         if watchers is None and not self.recursive:
             return _NOBODY
@@ -115,14 +115,14 @@ class _Table:
 
 
 def _size_of(path: str) -> int:
-    return len(path) if path.isascii() else 4 * len(path)  # at most, in memory
+    return len(path) if path.isascii() else 4 * len(path)  # the maximum in memory
 
 
 class Watches:
-    """The armed watches of one tree and the events not yet taken.
+    """The armed watches of one tree, and the events not yet taken.
 
-    `identities` returns who a watcher has proven to be. A watcher without READ for the node gets no
-    event, but its one-time watch is spent. Arming beyond the `limits` raises LimitError.
+    `identities` returns the proven identities of a watcher. A watcher without READ for the node
+    gets no event, but loses its one-time watch. Arming beyond the `limits` raises LimitError.
     """
 
     def __init__(self, limits: Limits, identities: Callable[[Hashable], Who]) -> None:
@@ -143,16 +143,16 @@ class Watches:
         self._child.arm(path, watcher)
 
     def arm_for_good(self, path: str, watcher: Hashable, *, recursive: bool = False) -> None:
-        """Notify `watcher` of each change of `path` from now on; `recursive`: and of all below."""
+        """Notify `watcher` of each change of `path`, and with `recursive` of all nodes below."""
         self._judge_room(path, watcher)
         for table in (self._data, self._child):
             table.arm(path, watcher, _RECURSIVE if recursive else _STAYS)
 
     def remove(self, path: str, watcher: Hashable, kind: int, only_check: bool = False) -> None:
-        """Disarm the watches of `watcher` for `path`: 1 those of children, 2 of data, 3 both.
+        """Disarm the watches of `watcher` for `path`. `kind`: 1 for children, 2 for data, 3 both.
 
-        Raises NoWatcherError if there is none. `only_check` disarms nothing and, as version 3.8.0
-        does, accepts the watch of any watcher. No event is sent: clients make it themselves.
+        Raises NoWatcherError if there is none. With `only_check` nothing is disarmed, and the watch
+        of any watcher passes, as in version 3.8.0. No event is sent: clients make one themselves.
         """
         tables = [
             table
@@ -167,7 +167,7 @@ class Watches:
             raise NoWatcherError(path)
 
     def drop(self, watcher: Hashable) -> None:
-        """Disarm every watch of `watcher`. Its events stay."""
+        """Disarm every watch of `watcher`. Events for it stay."""
         self._data.drop(watcher)
         self._child.drop(watcher)
 
@@ -181,7 +181,7 @@ class Watches:
         )
 
     def __bool__(self) -> bool:
-        """Whether anything is armed."""
+        """Whether any watch is armed."""
         return bool(self._data.by_path or self._child.by_path)
 
     def take_events(self) -> list[Event]:
@@ -193,10 +193,10 @@ class Watches:
         """Add one event for one watcher, without a check of its rights."""
         self._events.append(Event(watcher, kind, path))
 
-    # Almost no write has a watcher, so these look at that first.
+    # Almost no write has a watcher, so the methods below check for one first.
 
     def created(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
-        """The node `path` now exists."""
+        """Notify the watchers that the node `path` was created."""
         data, child = self._data, self._child
         if data.recursive or path in data.by_path:
             self._notify(data.fire(path), CREATED, path, acl)
@@ -204,7 +204,7 @@ class Watches:
             self._notify(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
     def deleted(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
-        """The node `path` is gone."""
+        """Notify the watchers that the node `path` was deleted."""
         data, child = self._data, self._child
         if data.recursive or child.recursive or path in data.by_path or path in child.by_path:
             fired = data.fire(path)
@@ -215,7 +215,7 @@ class Watches:
             self._notify(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
     def changed(self, path: str, _parent_path: str, acl: AclList, _parent_acl: AclList) -> None:
-        """The node `path` has new data."""
+        """Notify the watchers that the data of the node `path` was set."""
         data = self._data
         if data.recursive or path in data.by_path:
             self._notify(data.fire(path), CHANGED, path, acl)

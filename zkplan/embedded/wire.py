@@ -1,9 +1,9 @@
 """Read requests from bytes, and write answers and events as bytes.
 
-Pure. It accepts and refuses what a real server (3.8) does, and raises only WireError. A create that
-no server accepts (an unknown flag, a time to live out of range) is parsed as IMPOSSIBLE: inside a
-multi its refusal has a place in the order of the operations, which an error raised here would not
-have. Bytes after the request are ignored, as a server does.
+Pure. The parsers accept and refuse the same bytes as a real server (3.8), and raise only WireError.
+A create that no server accepts (an unknown flag, a time to live out of range) becomes IMPOSSIBLE:
+the tree then refuses it at its place in a multi, while an error here would refuse the whole multi.
+The parsers ignore bytes after the request, as a real server does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .znodes import TTL_MS_MAX
 #: The xid of a ping and of its answer.
 PING_XID = -2
 
-#: Refused by every tree with BadArguments, since '' is no path, at its place among other writes.
+#: A create that every tree refuses with BadArguments, because '' is not a path.
 IMPOSSIBLE: Final = Create("")
 
 _HEADER: Final = struct.Struct("!ii")
@@ -65,7 +65,7 @@ _SET_WATCHES2, _ADD_WATCH, _WHO_AM_I = 105, 106, 107
 _CREATES = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
 _WRITES = _CREATES | {_DELETE, _SET_DATA, _SET_ACL, _MULTI}
 
-#: Flags of a create: (ephemeral, sequence).
+#: (ephemeral, sequence) by the flags of a create.
 _CONTAINER_FLAG: Final = 4
 _MODES: Final = {
     0: (False, False),
@@ -74,27 +74,27 @@ _MODES: Final = {
     3: (True, True),
     _CONTAINER_FLAG: (False, False),
 }
-#: Flags of a create with a time to live: whether it is sequential.
+#: Whether a create with a time to live is sequential, by its flags.
 _TTL_MODES: Final = {5: False, 6: True}
 
 
 def parse_connect(body: bytes) -> ask.ConnectRequest:
-    """The first frame of a connection. Raises WireError: the server then closes it."""
+    """Parse the first frame of a connection. After a WireError the server closes the connection."""
     try:
         _, zxid, timeout_ms, session = _CONNECT.unpack_from(body)
         password, at = read_buffer(body, _CONNECT.size)
     except (WireError, struct.error) as error:
-        raise WireError(f"no request to connect: {error}") from error
+        raise WireError(f"not a request to connect: {error}") from error
     read_only = body[at] != 0 if at < len(body) else None
     return ask.ConnectRequest(zxid, timeout_ms, session, password, read_only)
 
 
 def parse(body: bytes) -> tuple[int, ask.Request]:
-    """The xid and the request of a frame. Raises WireError."""
+    """Return the xid and the request of a frame. Raises WireError."""
     try:
         xid, opcode = _HEADER.unpack_from(body)
     except struct.error:
-        raise WireError(f"{len(body)} bytes are no request") from None
+        raise WireError(f"{len(body)} bytes are too few for a request") from None
     reader = _READERS.get(opcode)
     if reader is None:
         return xid, ask.Unsupported(opcode)
@@ -103,7 +103,7 @@ def parse(body: bytes) -> tuple[int, ask.Request]:
     except (WireError, struct.error) as error:
         raise WireError(
             f"request {xid} of kind {opcode} is malformed: {error}",
-            # A server closes the connection without an answer to a malformed proof of identity.
+            # To a malformed login a real server gives no answer, but closes the connection.
             xid=None if opcode == _AUTH else xid,
             takes_zxid=opcode in _WRITES,
         ) from error
@@ -133,7 +133,7 @@ def _plain(
     mode = _MODES.get(flags)
     if mode is None:
         return IMPOSSIBLE
-    # The container flag alone does nothing: a server makes containers only for createContainer.
+    # The container flag alone does nothing: only createContainer makes containers.
     ephemeral = mode[0] and not container
     return Create(_not_null(path), data, ephemeral, mode[1], acl, container, 0, with_stat)
 
@@ -152,7 +152,7 @@ def _ttl(path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int, ttl_ms
 
 def _not_null(path: str | None) -> str:
     if path is None:
-        raise WireError("a path that is null")
+        raise WireError("the path is null")
     return path
 
 
@@ -164,7 +164,7 @@ def _delete(body: bytes, at: int) -> Delete:
 def _set_data(body: bytes, at: int) -> SetData:
     path, at = read_text(body, at)
     data, at = read_buffer(body, at)
-    # A null path is refused as '' is.
+    # The tree refuses a null path as it refuses ''.
     return SetData(path or "", data, read_int(body, at)[0])
 
 
@@ -174,7 +174,7 @@ def _set_acl(body: bytes, at: int) -> SetAcl:
     return SetAcl(path or "", acl, read_int(body, at)[0])
 
 
-# Several at once.
+# Several operations or reads in one request.
 
 
 def _multi(body: bytes, at: int) -> ask.Multi:
@@ -212,7 +212,7 @@ def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
 def _create_by_flags(
     path: str, data: bytes, acl: tuple[Acl, ...], flags: int, ttl_ms: int | None
 ) -> Create:
-    # Inside a multi a server looks only at the flags, not at the kind of create.
+    # Inside a multi a real server looks only at the flags, not at the kind of create.
     if flags in _TTL_MODES:
         if ttl_ms is None:
             raise WireError("a create with a time to live, but without the time")
@@ -228,7 +228,7 @@ def _multi_read(body: bytes, at: int) -> ask.MultiRead:
         if kind not in (_GET_DATA, _GET_CHILDREN):
             raise WireError(f"a read of kind {kind} among several")
         path, at = read_path(body, at + _MULTI_HEADER.size)
-        _, at = read_bool(body, at)  # a server arms no watch here, even on request
+        _, at = read_bool(body, at)  # a real server arms no watch here, even on request
         reads.append(ask.GetData(path) if kind == _GET_DATA else ask.GetChildren(path))
         kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
     return ask.MultiRead(tuple(reads))
@@ -311,13 +311,13 @@ _READERS: Final[dict[int, Callable[[bytes, int], ask.Request]]] = {
 
 # ---- Answers as bytes, each framed with its 4-byte length.
 #
-# The bytes are those of a real server (3.8), also if its protocol is odd: the header of the answer
-# to a refused multi reports success, and its body has an error for each operation.
+# The bytes are those of a real server (3.8), even where its protocol is odd: the answer to a
+# refused multi has a header that reports success, and a body with an error for each operation.
 
 
 EVENT_XID: Final = -1
 _CONNECTED: Final = 3
-#: The operations after the refused one of a multi (RuntimeInconsistency).
+#: The error of the operations after the refused one in a multi (RuntimeInconsistency).
 _NOT_TRIED: Final = -2
 _EVENT_TYPES: Final = {CREATED: 1, DELETED: 2, CHANGED: 3, CHILD: 4}
 
@@ -337,9 +337,9 @@ _GET_CHILDREN_HEADER: Final = _MULTI_HEADER.pack(8, False, 0)
 def connect_answer(
     timeout_ms: int, session: int, password: bytes, *, with_last_byte: bool
 ) -> bytes:
-    """The answer to the first frame; if the session is gone, its id and time-out are 0.
+    """The answer to the first frame. If the session has expired, pass id and time-out 0.
 
-    The last byte says that this server is not read-only. Clients before version 3.4 send no such
+    The last byte tells that this server is not read-only. Clients before version 3.4 send no such
     byte, and expect none.
     """
     body = _CONNECT_ANSWER.pack(0, timeout_ms, session) + pack_buffer(password)
@@ -351,11 +351,11 @@ def connect_answer(
 def reply(xid: int, zxid: int, request: ask.Request, answer: Any = None) -> bytes:
     """The answer to a request that was executed. `answer` depends on the kind of request:
 
-    Create: str or Created; SetData, SetAcl: Stat; Exists: Stat, or None for no such node;
+    Create: str or Created; SetData, SetAcl: Stat; Exists: Stat, or None if there is no node;
     GetData: (data, Stat); GetChildren: (names, Stat), even if no Stat is sent;
     GetAcl: (list, Stat); Multi: the answer to each operation; MultiRead: the answer to each read,
     or its TreeError; GetEphemerals: paths; CountDescendants: a number; WhoAmI: identities.
-    Others have none: `answer` is ignored.
+    For other requests `answer` is ignored.
     """
     if answer is None and type(request) is ask.Exists:
         return error_reply(xid, zxid, NoNodeError.code)
@@ -370,23 +370,23 @@ def error_reply(xid: int, zxid: int, code: int) -> bytes:
 
 
 def multi_error(xid: int, zxid: int, codes: Sequence[int]) -> bytes:
-    """The answer to a multi that was refused, with a code for each operation: see refusal_codes."""
+    """The answer to a refused multi, with a code for each operation: see refusal_codes."""
     body = b"".join(map(_error_entry, codes)) + _MULTI_END
     return _FRAME.pack(_FRAME_BYTES + len(body), xid, zxid, 0) + body
 
 
 def refusal_codes(count: int, index: int, code: int) -> list[int]:
-    """The codes of a multi of `count` operations where number `index` was refused with `code`."""
+    """The codes of a multi of `count` operations, of which `index` was refused with `code`."""
     return [0] * index + [code] + [_NOT_TRIED] * (count - index - 1)
 
 
 def event(kind: str, path: str) -> bytes:
-    """The event of a watch; `kind` is that of watches.Event."""
+    """The event of a watch, with the `kind` of a watches.Event."""
     body = struct.pack("!ii", _EVENT_TYPES[kind], _CONNECTED) + pack_text(path)
     return _FRAME.pack(_FRAME_BYTES + len(body), EVENT_XID, -1, 0) + body
 
 
-# What follows the header, for each kind of request.
+# The bytes after the header, for each kind of request.
 
 
 def _created(_request: Create, answer: str | Created) -> bytes:
@@ -443,7 +443,7 @@ def _error_entry(code: int) -> bytes:
 
 
 def _who_am_i(_request: ask.WhoAmI, identities: Sequence[Identity]) -> bytes:
-    # Of a digest only the user: the rest is the hash of the password.
+    # Of a digest, show only the user: the rest is the hash of the password.
     users = [
         pack_text(scheme) + pack_text(name.split(":")[0] if scheme == "digest" else name)
         for scheme, name in identities

@@ -1,7 +1,7 @@
-"""The four-letter words.
+"""The four-letter words: requests of administrators and tools, without a session.
 
-The texts are those of a real server 3.8, because tools parse them. The version is the one whose
-behaviour this server has; `envi` says which server it is.
+The answers have the form of a real server 3.8, because tools parse them. They also name the version
+3.8, because this server behaves like it; `envi` tells that this is the embedded server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION = "3.8.0-zkplan, built on 2026-11-20 00:00 UTC"
 
 
 class Traffic:
-    """The number of answers, and how long requests took, in milliseconds."""
+    """The number of frames sent, and how long requests took, in milliseconds."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -33,7 +33,7 @@ class Traffic:
         self.timed = 0
 
     def took(self, latency_ms: float, requests: int) -> None:
-        """Count a group of requests, answered that long after the first of them arrived."""
+        """Count a group of `requests`, answered `latency_ms` after the first one arrived."""
         if not self.timed or latency_ms < self.min_ms:
             self.min_ms = latency_ms
         self.max_ms = max(self.max_ms, latency_ms)
@@ -46,7 +46,7 @@ class Traffic:
 
 
 class Subject(Protocol):
-    """A running server, as the words need it."""
+    """The parts of a running server that the words read."""
 
     tree: Tree
     sessions: Sessions
@@ -59,15 +59,16 @@ class Subject(Protocol):
 
 
 def answer_word(word: bytes, server: Subject) -> bytes | None:
-    """The answer to `word`; None if this server does not know it."""
+    """The answer to `word`; None if there is no such word."""
     answer = _ANSWERS.get(word)
     return None if answer is None else answer(server).encode()
 
 
 def answer_stranger(word: bytes, server: Subject) -> bytes | None:
-    """The same for a server that needs a login, which a word cannot have: only life and version.
+    """The answer of a server that needs a login: a word has none, so it tells only that the server
+    lives, and its version. kazoo's `server_version()` reads that from `envi`, others from `srvr`.
 
-    Clients need the version: kazoo's `server_version()` reads it from `envi`, others from `srvr`.
+    None if there is no such word.
     """
     if word in _OF_STRANGERS:
         return _OF_STRANGERS[word](server).encode()
@@ -203,7 +204,7 @@ def _open_files() -> int:
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
-        return -1  # as the real server answers if it cannot know
+        return -1  # as a real server answers if it cannot know
 
 
 _Answers = dict[bytes, Callable[[Subject], str]]

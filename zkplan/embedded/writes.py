@@ -1,7 +1,7 @@
-"""The writes: each checks its preconditions in the server's order, then acts.
+"""The writes: each checks its preconditions in the order of a real server, then acts.
 
-The order decides which of several errors a requester gets, and so what it learns about nodes that
-it may not read. It is that of ZooKeeper 3.8.0; a test compares the two.
+The order decides which of several errors a requester gets, and so what the requester learns about
+nodes that it may not read. A test compares the order with that of ZooKeeper 3.8.0.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from .operations import (
 )
 from .znodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
 
-# The server's own nodes and the root: deleting them is a bad argument, whether they exist or not.
+# The server's own nodes and the root. Deleting one is a bad argument, even if it does not exist.
 _UNDELETABLE = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"})
-# Java counts UTF-16 units and refuses surrogates, so every character beyond U+FFFF is refused too.
+# A real server checks UTF-16 units and refuses surrogates, and so every character beyond U+FFFF.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
-# The part of the limits that is reserved for work under way: see `Writes.end`.
+# The share of the limits that is reserved for work under way: see `Writes.end`.
 _RESERVE = 0.05
-# How much a tree holds: znodes; bytes of data, paths and access lists.
+# The size of a tree: znodes, and bytes of data, paths and access lists.
 _Size = tuple[int, int]
 
 
@@ -59,15 +59,15 @@ def require(path: str, node: Node, perms: int, who: Who) -> None:
 
 
 class Writes:
-    """Executes operations one by one; `notify` or `forget` ends a group."""
+    """Executes operations one by one. `end`, `notify` or `forget` ends a group of them."""
 
     def __init__(self, znodes: Znodes, watches: Watches, limits: Limits) -> None:
         self.znodes = znodes
         self.nodes = znodes.by_path
         self._limits = limits
         self._watches = watches
-        # What to notify watchers of, once the group is certain: the method, the paths of the node
-        # and its parent, and the two nodes.
+        # Calls that notify watchers once the group is certain: the method, the paths of the node
+        # and of its parent, and the two nodes.
         self._changes: list[tuple[Callable[..., None], str, str, Node, Node]] = []
 
     def execute(self, op: Op, zxid: int, session: int, now_ms: int, who: Who) -> Answer:
@@ -86,16 +86,16 @@ class Writes:
         return self._set_acl(op, who)
 
     def size(self) -> _Size:
-        """How much the tree holds now."""
+        """Return the size of the tree now."""
         return len(self.nodes), self.znodes.bytes
 
     def end(self, before: _Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
-        """Keep `ops`, applied since `before`, and notify their watchers; or undo all of them.
+        """Keep `ops`, applied to a tree of size `before`, and notify watchers; or undo all of them.
 
-        If they make the tree too large, returns which of them to blame, and why. They are judged as
-        a whole: what shrinks the tree is never refused. The last part of the limits is reserved for
-        work under way: a transaction that adds several nodes, some of them sequential, makes a
-        queue grow, so it is refused earlier than those that shorten the queue.
+        If `ops` make the tree too large, undoes them and returns the index of one to blame, and its
+        error. `ops` count as a whole: a group that shrinks the tree is never refused. The last part
+        of the limits is reserved for work under way: a group that adds several nodes, some of them
+        sequential, makes a queue longer, so it is refused earlier than groups that shorten one.
         """
         refused = self._judge_size(before, ops)
         if refused is None:
@@ -151,8 +151,8 @@ class Writes:
             number = f"{parent.creates:010d}"
             path += number
             name += number
-        # The parent exists, so only the last component can be wrong, or a second slash after the
-        # root's. The root is its own name.
+        # The parent exists, so only two things can be wrong: the last component, or a second slash
+        # after that of the root. The root itself has no name to check.
         if path != "/" and (doubled or not _is_name(name)):
             raise BadArgumentsError(path)
         if path in self.nodes:
@@ -175,7 +175,7 @@ class Writes:
             parent_path = "/"
         parent = self.nodes.get(parent_path)
         if parent is not None and parent.acl is not None:
-            # Before the look-up: a requester that may not delete here does not learn what is here.
+            # Before the look-up: who may not delete here must not learn which nodes exist.
             require(parent_path, parent, DELETE, who)
         node = self.nodes.get(path)
         if node is None or parent is None:
@@ -215,7 +215,7 @@ class Writes:
     def _writable(self, path: str) -> Node:
         node = self.nodes.get(path)
         if node is None:
-            # Only the path of a missing node needs a check: what is in the tree has passed it.
+            # Only the path of a missing node needs a check: the paths in the tree have passed it.
             raise NoNodeError(path) if _is_path(path) else BadArgumentsError(path)
         return node
 
@@ -230,12 +230,12 @@ def _is_name(name: str) -> bool:
 
 
 def _is_path(path: str) -> bool:
-    # Only writes check this: a read of an impossible path finds no node.
+    # Only writes check paths: a read of an impossible path finds no node.
     return path == "/" or (path.startswith("/") and all(map(_is_name, path[1:].split("/"))))
 
 
 def _blame(ops: Sequence[Op], *, by_data: bool) -> tuple[int, LimitError]:
-    """The index and refusal of the first operation that adds a node, or has the most data."""
+    """The index and error of the first op that adds a node, or `by_data` of the largest one."""
 
     def growth(at: int) -> int:
         op = ops[at]

@@ -1,4 +1,4 @@
-"""All znodes of a server, and counts of them; each change can be undone."""
+"""All znodes of a server, with counts, and an undo log for the write under way."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 from .acl import READ_ONLY_ACL, AclList, size_of
 from .operations import OPEN_ACL, Acl, Stat
 
-# A version wraps around here. The counter of a parent stays here, so each later sequential create
-# gets the last name again and is refused.
+# A version wraps around after this. The counter of a parent stops here, so each later sequential
+# create gets the last name again and is refused.
 INT_MAX = 2**31 - 1
 
-# The owner of a container, and the first of the owners of TTL nodes: 0xff in the top byte of a
-# signed 64-bit number and the milliseconds below. Any other owner but 0 is a session.
+# The owner of a container, and the first owner of TTL nodes: 0xff in the top byte of a signed
+# 64-bit number, and the milliseconds below. Any other owner, except 0, is a session.
 CONTAINER_OWNER = -(2**63)
 TTL_OWNER = -(2**56)
 TTL_MS_MAX = 2**40 - 1
 
-#: The children of every node without one: never written, so that a leaf needs no dict of its own.
+#: The children of every node without children, so that a leaf needs no dict. Never write to it.
 NO_CHILDREN: dict[str, None] = {}
 
 
 def ttl_of(owner: int) -> int:
-    """The milliseconds that a TTL node may live; 0 for any other owner."""
+    """The time to live of a TTL node, in milliseconds; 0 for any other owner."""
     return owner - TTL_OWNER if TTL_OWNER <= owner < 0 else 0
 
 
 def is_session(owner: int) -> bool:
-    """Whether this owner of a node is a session, which makes the node ephemeral."""
+    """Whether `owner` is a session, which makes its node ephemeral."""
     return owner > 0 or (owner < TTL_OWNER and owner != CONTAINER_OWNER)
 
 
 class Node:
-    """A mutable znode; `creates` counts the children ever created and numbers the next one.
+    """A mutable znode. `creates` counts the children ever created, and numbers the next one.
 
-    `number` is unique in its tree and grows with every node created. `acl` is None if everybody may
-    do everything. `children` keeps the order of creation; only the methods change it.
+    `number` is unique in the tree and grows with every node created. `acl` is None if everyone has
+    all rights. `children` keeps the order of creation; change it only through the methods.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Node:
             self.children = NO_CHILDREN
 
     def stat(self) -> Stat:
-        """What a server reports now: of the owner only a session."""
+        """Return the Stat as a real server reports it, with an owner only if that is a session."""
         count = len(self.children)
         cversion = 2 * self.creates - count
         owner = self.owner
@@ -114,20 +114,20 @@ def raised(version: int) -> int:
 
 # ---- All znodes of one server.
 #
-# This checks nothing: writes.py decides whether an operation may happen. Counts (the ephemerals of
-# a session, the bytes, what was written since the last call) are kept up to date with every change.
+# Nothing is checked here: writes.py decides whether an operation may happen. Every change updates
+# the counts and indexes: the ephemerals of a session, the bytes, the nodes changed since a call.
 
 
-#: One stored znode: its number, its path and the node; None for a deleted one.
+#: A stored znode, and a changed one: number, path and node. The node is None if it was deleted.
 Row = tuple[int, str, Node]
 Change = tuple[int, str, Node | None]
 
-# How many access lists are shared between nodes; beyond, sharing starts anew.
+# The maximum of access lists to remember for sharing between nodes. A full table starts afresh.
 _SHARED_ACLS_MAX = 1024
 
 
 class Znodes:
-    """The nodes by path. `bytes` is roughly their size: data, paths and access control lists."""
+    """The nodes by path. `bytes` is roughly the size of their data, paths and access lists."""
 
     def __init__(self, *, system_nodes: bool, track_changes: bool) -> None:
         self.by_path: dict[str, Node] = {"/": Node()}
@@ -137,12 +137,12 @@ class Znodes:
         self.owned: dict[int, dict[str, None]] = {}
         self._acls: dict[tuple[Acl, ...], tuple[Acl, ...]] = {}
         self._touched: dict[int, str] | None = {0: "/"} if track_changes else None
-        # How to undo the write under way. Empty between calls.
+        # The calls that undo the write under way, oldest first. Empty between calls.
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         if system_nodes:
-            # Not counted as creates: the first sequence number beside them is 0.
+            # These do not count as creates: the first sequence number beside them is 0.
             self._insert_system("/", "zookeeper", None)
-            # The version is as on a real server, which sets this list without a write.
+            # A real server sets this list without a write, which results in aversion -1.
             self._insert_system("/zookeeper", "config", READ_ONLY_ACL).aversion = -1
             self._insert_system("/zookeeper", "quota", None)
             self.keep()
@@ -154,7 +154,7 @@ class Znodes:
         parent.creates = 0
         return node
 
-    # Changes. The caller has checked that they are possible.
+    # Changes. The caller has to check that they are possible.
 
     def insert(
         self,
@@ -208,19 +208,19 @@ class Znodes:
         self._touch(node.number, path)
 
     def keep(self) -> None:
-        """Keep the changes since the last call."""
+        """Keep the changes since the last `keep` or `take_back`: they can no longer be undone."""
         self._undo.clear()
 
     def take_back(self) -> None:
-        """Undo the changes since the last `keep`, the last one first.
+        """Undo the changes since the last `keep`, the newest first.
 
-        The nodes still count as touched: storing an unchanged node again does no harm.
+        The nodes still count as touched, because storing an unchanged node again does no harm.
         """
         for undo, arguments in reversed(self._undo):
             undo(*arguments)
         self._undo.clear()
 
-    # Each of these undoes another one, or itself.
+    # The following methods undo each other (link and unlink) or themselves (put).
 
     def _link(
         self, path: str, node: Node, name: str, parent: Node, creates: int, pzxid: int
@@ -283,7 +283,7 @@ class Znodes:
             self._touched[number] = path
 
     def expired(self, now_ms: int) -> list[str]:
-        """Return empty containers, and TTL nodes without a child that are too old."""
+        """Return the paths of empty containers, and of TTL nodes that are too old and childless."""
         has_expired = self.has_expired
         return [
             path
@@ -293,7 +293,7 @@ class Znodes:
         ]
 
     def has_expired(self, path: str, now_ms: int) -> bool:
-        """Whether the node of this path exists and is such a container or TTL node."""
+        """Whether `path` is an empty container, or a TTL node that is too old and childless."""
         node = self.by_path.get(path)
         if node is None or node.children:
             return False
@@ -306,26 +306,26 @@ class Znodes:
     # Storage.
 
     def take_changes(self) -> list[Change]:
-        """Return what was created, changed or deleted since the last call, one entry for each node.
+        """Return the nodes created, changed or deleted since the last call, each once.
 
         If a path was used twice, its later node comes later. The nodes are live: store them before
-        the next write. The cost depends on the number of touched nodes only.
+        the next write. The cost depends only on the number of touched nodes.
         """
         changes: list[Change] = []
         if self._touched:
             by_path = self.by_path
             for number, path in self._touched.items():
                 node = by_path.get(path)
-                # The path may belong to a later node by now, and this one be gone.
+                # The node of this number may be deleted, and the path belong to a later node.
                 changes.append((number, path, node if node and node.number == number else None))
             self._touched = {}
         return changes
 
     def restore(self, zxid: int, rows: Iterable[Row]) -> None:
-        """Become exactly these nodes, in the order of their numbers; `zxid` is the last write.
+        """Replace all nodes by `rows`, in the order of numbers. `zxid` is that of the last write.
 
-        Raises ValueError, which names the node, if they cannot be the nodes of one tree; then this
-        object is unusable.
+        Raises ValueError, which names the node, if the rows cannot be one tree. Then this object is
+        unusable.
         """
         self.by_path.clear()
         self.owned.clear()
@@ -334,13 +334,13 @@ class Znodes:
         # A parent is older than its children, and the order of creation is that of the numbers.
         for number, path, node in rows:
             if number <= last_number:
-                raise ValueError(f"the number {number} of the stored znode {path!r} is not its own")
+                raise ValueError(f"the stored znode {path!r} has number {number} out of order")
             last_number = node.number = number
             node.children = NO_CHILDREN
             if path in self.by_path:
                 raise ValueError(f"the znode {path!r} is stored twice")
             if max(node.czxid, node.mzxid, node.pzxid) > zxid:
-                raise ValueError(f"the stored znode {path!r} is from after the last write {zxid}")
+                raise ValueError(f"the stored znode {path!r} is newer than the last write {zxid}")
             node.acl = None if node.acl is None or node.acl == OPEN_ACL else self._shared(node.acl)
             self._restore(path, node)
         if "/" not in self.by_path:
@@ -357,5 +357,5 @@ class Znodes:
         parent_path, slash, name = path.rpartition("/")
         parent = self.by_path.get(parent_path or "/")
         if not slash or not name or parent is None:
-            raise ValueError(f"the stored znode {path!r} has no parent, or one younger than itself")
+            raise ValueError(f"the stored znode {path!r} has no parent, or a younger parent")
         self._link(path, node, name, parent, parent.creates, parent.pzxid)

@@ -1,6 +1,6 @@
-"""The only way to ZooKeeper, and the only importer of kazoo: connect, and notice a restored server.
+"""Connect to ZooKeeper with kazoo, and notice when it was restored from an older state.
 
-Nothing else connects: `open_transport` makes a Transport, which sends the requests of steps.
+No other package connects or imports kazoo. `open_transport` makes a Transport, which runs steps.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .transport import Transport
 
 __all__ = ["Transport", "open_transport"]
 
-#: Options of KazooClient that have other names here.
+#: Parameters of KazooClient that are not options here, or have other names here.
 _OURS = ("self", "hosts", "timeout", "check_hostname", "kwargs")
-#: Options that a second client cannot share. A read-only server would show it an old state.
+#: Options that a probe does not share. With `read_only`, it could see an old state.
 _NOT_OF_PROBES = frozenset(
     ("client_id", "handler", "connection_retry", "command_retry", "read_only", "logger")
 )
@@ -49,23 +49,23 @@ def open_transport(
     server_name: str = "",
     **kazoo_options: Any,
 ) -> Transport:
-    """Connect to ZooKeeper, or take a started KazooClient, which stays the caller's.
+    """Connect to ZooKeeper, or use a started KazooClient, which the caller keeps and closes.
 
-    `server` provides the login of a closed server of this user, anew for each connection.
+    `server` provides the login of a closed server of this user; each connection asks it again.
 
-    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Over TLS the server's
-    certificate must be signed by `ca`, or with `system_ca` by an authority of the system, and name
-    `server_name`, or if that is empty the name in `hosts`. Raises ZooKeeperUnavailable if no server
-    answers in time, ZkplanError for a malformed list of hosts, InvalidSettings for files that
-    cannot be used, and TypeError for hosts of another type and for options that are unknown or
-    contradict each other.
+    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Over TLS, `ca` must have
+    signed the server's certificate, or with `system_ca` an authority of the system, and the
+    certificate must name `server_name`, by default the host in `hosts`. Raises ZooKeeperUnavailable
+    if no server answers in time, ZkplanError for a malformed list of hosts, InvalidSettings for
+    files that cannot be used, and TypeError for hosts of another type and for options that are
+    unknown or contradict each other.
     """
     if isinstance(hosts, KazooClient):
         ours = {"verify_hostname": not verify_hostname, "system_ca": system_ca}
         ours |= {"server_name": bool(server_name)}
         given = sorted([*kazoo_options, *(name for name, is_given in ours.items() if is_given)])
         if given:
-            raise TypeError(f"{', '.join(given)}: set it on the KazooClient that is given as hosts")
+            raise TypeError(f"{', '.join(given)}: set this on the KazooClient given as `hosts`")
         repair(hosts)
         logs_in = bool(hosts.auth_data) or has_sasl(hosts)
         return Transport(hosts, owns=False, patience_s=patience_s, logs_in=logs_in)
@@ -92,7 +92,7 @@ def open_transport(
             f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why(client)}; is it "
             "running, and is the address right?"
         )
-    # A certificate is a login only if the server treats it so, which an access list shows.
+    # A server may not accept a certificate as a login. An access list shows that this one does.
     certificate = options.get("certfile") and options.get("default_acl")
     logs_in = bool(options.get("auth_data") or options.get("sasl_options") or certificate)
     transport = Transport(client, owns=True, patience_s=patience_s, logs_in=logs_in, server=server)
@@ -116,7 +116,7 @@ def _started(client: KazooClient, timeout_s: float) -> bool:
             client.start(timeout=max(0.0, deadline - time.monotonic()))
             return True
         except client.handler.timeout_exception:
-            # Before the deadline: a connection was made and lost, as while a leader is elected.
+            # Before the deadline, this means a connection made and lost, as in a leader election.
             if time.monotonic() >= deadline:
                 client.close()
                 return False
@@ -128,8 +128,8 @@ def _check_options(given: dict[str, Any]) -> None:
     unknown = sorted(set(given).difference(known))
     if unknown:
         raise TypeError(
-            f"connect() has no option named {', '.join(unknown)}; besides its own it takes those "
-            f"of KazooClient: {', '.join(known)}"
+            f"connect() has no option named {', '.join(unknown)}; it also takes the options of "
+            f"KazooClient: {', '.join(known)}"
         )
 
 
@@ -139,10 +139,10 @@ def _check_hosts(hosts: str) -> None:
         try:
             parts = urllib.parse.urlsplit(f"zookeeper://{address.strip()}")
             if not parts.hostname or parts.port == 0 or "@" in address:
-                raise _malformed(hosts, f"{without_login(address)!r} is no host:port")
-        except ValueError as error:  # of urlsplit, or of a port that is no number
-            # Its text quotes the port, which may be a part of a password here.
-            why = f"{without_login(hosts)!r} is no host:port" if "@" in hosts else str(error)
+                raise _malformed(hosts, f"{without_login(address)!r} is not a host:port")
+        except ValueError as error:  # from urlsplit, or for a port that is not a number
+            # The text of `error` quotes the port, which may be part of a password here.
+            why = f"{without_login(hosts)!r} is not a host:port" if "@" in hosts else str(error)
             raise _malformed(hosts, why) from None
     if chroot and not all(chroot.rstrip("/").split("/")):
         raise _malformed(hosts, f"the chroot {'/' + chroot!r} has an empty part")
@@ -158,14 +158,14 @@ def _malformed(hosts: str, why: str) -> ZkplanError:
 # ---- Notice that ZooKeeper was restored from an older state than this client has seen.
 #
 # If a client has seen a newer transaction than the server, the server closes the connection without
-# a word: to the client no server seems to answer. It would wait until the server has caught up, and
-# then go on with an old picture of its plans. So a client without a connection for a session
-# time-out opens a second session. Opening one is a transaction, with a larger number than all
-# before it. If that number is smaller than one that this client has seen, transactions are lost.
-# The client also checks this when a new session replaces an expired one.
+# an answer. The client would wait until the number of the server has caught up, and then go on with
+# an old picture of its plans. So a client without a connection for a session time-out opens a
+# second session. Opening a session is a transaction, with a larger number than all before it. If
+# that number is smaller than one that this client has seen, transactions are lost. The client also
+# checks this when a new session replaces an expired one.
 
 
-#: The first check comes after a session time-out, each later one after twice as long, up to this.
+#: The longest pause between checks. The first one is a session time-out; each later one doubles.
 ASK_MAX_S = 60.0
 _CONNECT_S = 5.0
 
@@ -173,7 +173,7 @@ logger = get_logger("zkplan.transport")
 
 
 class RollbackWatch:
-    """Ends a transport with ServerRolledBack. `probe(hosts)` makes the client that checks."""
+    """Ends a transport with ServerRolledBack. `probe(hosts)` makes the client to check with."""
 
     def __init__(self, transport: Transport, probe: Callable[[str], KazooClient]) -> None:
         self._transport, self._probe = transport, probe
@@ -181,7 +181,7 @@ class RollbackWatch:
         self._lock = threading.Lock()
         #: Set when the connection is back; None while there is a connection.
         self._back: threading.Event | None = None
-        #: The last transaction seen in any session: kazoo forgets it with each that expires.
+        #: The last transaction seen in any session: kazoo forgets it when a session expires.
         self._seen = 0
         transport.client.add_listener(self._changed)
 
@@ -198,7 +198,7 @@ class RollbackWatch:
                     self._back.set()
                     self._back = None
                 if is_new_session and state == KazooState.CONNECTED:
-                    # A server refuses a client that has seen more, but accepts a new session.
+                    # A server that lost transactions refuses the old session, but not a new one.
                     self._start(self._check_until_answered)
             elif self._back is None and os.getpid() == self._pid:
                 self._back = threading.Event()
@@ -222,30 +222,30 @@ class RollbackWatch:
                 return
 
     def _check(self) -> bool | None:
-        """Return whether ZooKeeper was restored, and if so end the transport. None: no answer."""
+        """End the transport if ZooKeeper was restored; return whether it was. None: no answer."""
         seen, now = self._seen, self._last_transaction()
         if now is None or now >= seen:
             return None if now is None else False
         self._transport.give_up(
             f"ZooKeeper at {self._transport.hosts} was restored from an older state: its last "
             f"transaction is {now:#x}, this process has seen {seen:#x}. What this process knows of "
-            "plans is no longer true: restart it"
+            "plans is no longer true: restart this process"
         )
         return True
 
     def _last_transaction(self) -> int | None:
-        """The number of a transaction made now; None if no server answers."""
+        """The number of a transaction that this call makes; None if no server answers."""
         try:
             probe = self._probe(self._transport.hosts)
             try:
                 probe.start(timeout=_CONNECT_S)
-                # A local session opens without a transaction, also on a follower that lags behind:
-                # `sync` waits for it. With a time-out, because this connection may break, too.
+                # A local session opens without a transaction, even on a follower that lags behind:
+                # `sync` lets the follower catch up. This connection may break, too: time out.
                 probe.sync_async("/").get(timeout=_CONNECT_S)
                 probe.exists_async("/").get(timeout=_CONNECT_S)
                 return int(probe.last_zxid)
             finally:
                 stop(probe)
-        except Exception as error:  # perhaps no descriptor or thread is left: try again later
+        except Exception as error:  # for example no descriptor or thread is left: try again later
             logger.debug("no answer to a new session either: %r", error)
             return None

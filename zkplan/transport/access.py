@@ -1,4 +1,4 @@
-"""Log in and use TLS: kazoo's options for both, and a login that only one's own server gets."""
+"""Log in and use TLS: kazoo's options for both, and a login that only this user's server gets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .kazoo_private import LoopStep, wrap
 
 
 def access_options(settings: Settings) -> dict[str, Any]:
-    """The options of `open_transport` for these settings, besides hosts and times.
+    """Return the options of `open_transport` for these settings, besides hosts and times.
 
-    The password must have been read. Raises InvalidSettings if a package is missing.
+    Call `with_password` before. Raises InvalidSettings if a package is missing.
     """
     options: dict[str, Any] = {}
     if settings.login_type == DIGEST:
@@ -54,9 +54,9 @@ def access_options(settings: Settings) -> dict[str, Any]:
 
 
 def unstarted_client(settings: Settings) -> tuple[KazooClient, ssl.SSLContext | None]:
-    """A client for these settings, not connected, and its TLS context if it uses TLS.
+    """Return a client for these settings that is not started, and its context if it uses TLS.
 
-    The password must have been read. Raises InvalidSettings, and ValueError for malformed hosts.
+    Call `with_password` before. Raises InvalidSettings, and ValueError for malformed hosts.
     """
     options = access_options(settings)
     system_ca, name = options.pop("system_ca", False), options.pop("server_name", "")
@@ -91,10 +91,10 @@ def _sasl(settings: Settings) -> dict[str, Any]:
     }
 
 
-# ---- TLS: the certificate of a server must name the host that the client asked for.
+# ---- TLS: the certificate of a server must name the host that the client connects to.
 
 
-#: The `verify_code` of OpenSSL for a host name, or an IP address, that does not match.
+#: The values of OpenSSL's `verify_code` for a host name, and for an IP address, that do not match.
 MISMATCH = (62, 64)
 _KINDS = ("DNS", "IP Address")
 
@@ -102,14 +102,14 @@ _KINDS = ("DNS", "IP Address")
 def tls_options(
     options: dict[str, Any], verify_hostname: bool, system_ca: bool, server_name: str
 ) -> dict[str, Any]:
-    """What to add to kazoo's `options`, because kazoo checks no host name by default.
+    """Return options to add to kazoo's `options`, because kazoo checks no host name by default.
 
-    Raises TypeError for options that would disable the check without `verify_hostname=False`, and
-    for TLS without an authority to trust.
+    Raises TypeError for options that disable the check without `verify_hostname=False`, for TLS
+    without an authority to trust, and for options of TLS without TLS.
     """
     if "check_hostname" in options:
         raise TypeError(
-            "check_hostname: host names are checked over TLS, unless verify_hostname=False is given"
+            "check_hostname: TLS checks host names unless you give verify_hostname=False instead"
         )
     if not options.get("use_ssl"):
         if system_ca or server_name:
@@ -118,26 +118,26 @@ def tls_options(
     verifies = options.get("verify_certs", True)
     if verify_hostname and not verifies:
         raise TypeError(
-            "verify_certs=False: without a check of the certificate there is none of the host name "
-            "either; give verify_hostname=False too if anybody may pose as the server"
+            "verify_certs=False: without a check of the certificate there is no check of the host "
+            "name either; give verify_hostname=False too if any program may pose as the server"
         )
     if verifies and not options.get("ca") and not system_ca:
         raise TypeError(
             "use_ssl: TLS needs an authority to trust: give ca=FILE, or system_ca=True for all "
-            "that the system trusts"
+            "authorities that the system trusts"
         )
     return {"check_hostname": verify_hostname}
 
 
 def speak_tls(client: KazooClient, system_ca: bool, server_name: str) -> None:
-    """Make the TLS connections of a client, and say what is wrong with a certificate.
+    """Make the TLS connections of a client, and report what is wrong with a certificate.
 
-    kazoo itself would also trust all authorities of the system, accept no other name than that of
-    the host, and leave a socket open after a failed handshake. Raises InvalidSettings for files
-    that cannot be used. Each connection reads the files again, because certificates are renewed.
+    kazoo itself would trust all authorities of the system too, accept no name but that of the host,
+    and leave a socket open after a failed handshake. Each connection reads the files again, because
+    certificates are renewed. Raises InvalidSettings for files that cannot be used.
 
-    A failed handshake does not show the certificate. So a second one, which checks all but the host
-    name and sends nothing either, reads the names in it.
+    A failed handshake does not show the certificate. So a second handshake, which checks everything
+    but the host name, reads the names in the certificate. The client sends nothing after it.
     """
     if not client.use_ssl:
         return
@@ -160,12 +160,12 @@ def speak_tls(client: KazooClient, system_ca: bool, server_name: str) -> None:
             try:
                 with connected(context, address, name, timeout) as connection:
                     named = names_of(connection.getpeercert())
-            except OSError:  # gone meanwhile
+            except OSError:  # the server has ended meanwhile
                 named = "other hosts"
             raise ConnectionDropped(
-                f"the TLS certificate of the server is for {named}, not for {name}: write one of "
-                "its names into `hosts` or `tls.server-name`, or give the server a certificate for "
-                "this one (subjectAltName); verify_hostname=False turns this check off"
+                f"the TLS certificate of the server is for {named}, not for {name}: write a name "
+                "in the certificate into `hosts` or `tls.server-name`, or give the server a "
+                f"certificate for {name} (subjectAltName); verify_hostname=False skips this check"
             ) from error
 
     client.handler.create_connection = create
@@ -184,7 +184,7 @@ def connected(
 
 
 def context_of(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
-    """The TLS context of a client. Raises InvalidSettings for files that cannot be used."""
+    """Return the TLS context of a client. Raises InvalidSettings for files that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = client.check_hostname
@@ -199,7 +199,7 @@ def context_of(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
         if client.certfile:
             what = "the TLS certificate or its key"
             file = f"{client.certfile}, {client.keyfile or client.certfile}"
-            # Never ask for a password at a terminal: a worker may have none.
+            # An empty password keeps OpenSSL from asking at a terminal: a worker may have none.
             password = client.keyfile_password or ""
             context.load_cert_chain(client.certfile, client.keyfile, lambda: password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -224,8 +224,8 @@ def names_of(certificate: Any) -> str:
 # ---- Log in to a closed server of this user on this machine, and to no other program.
 #
 # When the server has ended, another user's program may listen at its port, answer the handshake,
-# and get the login. So before the client sends the login, it asks the system which user the other
-# end belongs to. Only Linux says so; elsewhere the login goes to any program that listens there.
+# and get the login. So before the client sends the login, it asks the system which user owns the
+# other end. Only Linux can tell; elsewhere any program that listens at the port gets the login.
 
 
 _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
@@ -233,8 +233,8 @@ _LISTENS = "0A"
 
 
 def log_in(client: KazooClient, login: Callable[[], str]) -> None:
-    """Make the client log in on each connection. `login()` returns the current `user:password`, or
-    "". Other logins of the client stay."""
+    """Make the client log in on each connection, besides its other logins. `login()` returns the
+    current `user:password`, or "" for none."""
     create = client.handler.create_connection
     own: set[tuple[str, str]] = set()
     connection: list[Any] = [None]
@@ -245,7 +245,7 @@ def log_in(client: KazooClient, login: Callable[[], str]) -> None:
         own.clear()
         if found := login():
             own.add(("digest", found))
-            # Before the handshake, which would show a stranger the password of the session.
+            # Check before the handshake, which would show a stranger the password of the session.
             _check_owner(made, listens=True)
         client.auth_data = given | own
         return made
@@ -253,7 +253,7 @@ def log_in(client: KazooClient, login: Callable[[], str]) -> None:
     def around_invoke(invoke: Callable[..., Any]) -> Callable[..., Any]:
         def invoke_with_owner(timeout: float, request: Any, *rest: Any, **more: Any) -> Any:
             if type(request) is Auth and (request.scheme, request.auth) in own:
-                # The handshake was answered, so the owner of the other end is known for certain.
+                # The handshake was answered, so the system now knows who owns the other end.
                 _check_owner(connection[0], listens=False)
             return invoke(timeout, request, *rest, **more)
 
@@ -269,15 +269,15 @@ def _check_owner(connection: Any, *, listens: bool) -> None:
         host, port = connection.getpeername()[:2]
         connection.close()
         raise ConnectionDropped(
-            f"user {owner} of this machine listens at {host}:{port}, where a server of yours was: "
-            "nothing is sent there; start your server at another port"
+            f"user {owner} of this machine now listens at {host}:{port} instead of your server, "
+            "and gets no login of yours: start your server at another port"
         )
 
 
 def owner_of_peer(connection: Any, *, listens: bool) -> int | None:
-    """The user of the other end of a connection within this machine; None if it is not known.
+    """Return which user owns the other end of a connection within this machine; None if unknown.
 
-    `listens`: the user of the listening socket, which is known before it accepts the connection.
+    With `listens`, return the owner of the listening socket, known before it accepts.
     """
     table = _TABLES.get(connection.family)
     if table is None or not os.path.exists(table):
@@ -299,7 +299,7 @@ def owner_of_peer(connection: Any, *, listens: bool) -> int | None:
 
 
 def _entry(address: tuple[Any, ...]) -> str:
-    """An address as in the tables of Linux: words of four bytes in the order of the machine."""
+    """An address as Linux writes it in its tables: words of four bytes in native byte order."""
     host, port = address[:2]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     packed = socket.inet_pton(family, host.partition("%")[0])

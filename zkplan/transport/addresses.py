@@ -1,13 +1,13 @@
 """Find the server of an address, and start one for `embedded:` and `embedded:FOLDER`.
 
-Within one process the same embedded address means the same server. That of `embedded:` is in memory
-and lives until the process ends: if it stopped with its first client, the plans would be lost. That
-of `embedded:FOLDER` stops when nobody in this process needs it any more. If another process serves
-the folder, its server is used. When that process ends, one of its users serves the folder, and the
-clients of all go on there with their sessions.
+Within one process the same embedded address means the same server. The server of `embedded:` is in
+memory and runs until the process ends: if it stopped with its first client, the plans would be
+lost. The server of `embedded:FOLDER` stops with its last user in this process. If another process
+serves the folder, this process uses that server. When the other process ends, one of the processes
+that used its server serves the folder, and all clients go on there with their sessions.
 
 An embedded server is closed: each client logs in. Its owner finds the login in the folder, or by
-the address of a running server (embedded/login.py). Nobody else can read either.
+the address of a running server (embedded/login.py). No other user can read either.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from ..embedded import Access, EmbeddedServer, StorageLocked
 
 PREFIX = "embedded:"
-#: A server locks its folder before it publishes its address, as it first loads all data, and
-#: unlocks it a little after it stops serving. Wait for at most this long.
+#: How long to wait for the address of a locked folder: a server first locks its folder, then loads
+#: all data, then publishes its address. It unlocks the folder a little after it stops serving.
 _LOCKED_S = 60.0
 _WARN_AFTER_S = 3.0
 _POLL_S = 0.05
 #: How often a client that lost the server of its folder looks for it.
 _SEARCH_S = 0.2
-#: How long to wait for the process that served a folder before another takes it: otherwise a server
-#: that is restarted would find its folder in use.
+#: How long a process that served a folder may be away before another one serves it. Otherwise a
+#: server that restarts would find its folder in use.
 _RETURN_S = 2.0
 
 logger = get_logger("zkplan.transport.addresses")
 
 
 class ServerAddress:
-    """Where a server is, and how this user logs in to it. It serves at least until `release`.
+    """Where a server is, and how this user logs in to it.
 
-    A context manager.
+    A server that this process started serves at least until `release`. A context manager.
     """
 
     #: Whether another process serves the folder, for as long as that process lives.
@@ -70,17 +70,17 @@ class ServerAddress:
 
     @property
     def access(self) -> Access | None:
-        """The current login of a closed server of this user, its secret and its store."""
+        """Login, secret and store of this user's embedded server; None if there is none."""
         return self._access
 
     @property
     def secret(self) -> str:
-        """What clients without a secret of their own sign with. Only embedded servers have one."""
+        """The secret that clients without one sign with. Empty for all but embedded servers."""
         return "" if self.access is None else self.access.secret
 
     @property
     def store(self) -> str:
-        """The URL of the store of an embedded server. Empty otherwise."""
+        """The URL of the store of an embedded server; otherwise empty."""
         return "" if self.access is None else self.access.store
 
     def login(self) -> str:
@@ -88,22 +88,22 @@ class ServerAddress:
         return "" if self.access is None else self.access.login
 
     def is_closed(self) -> bool:
-        """Whether it is now a server of this user that admits nobody without a login."""
+        """Whether a server of this user runs there now that refuses clients without a login."""
         return bool(self.login())
 
     def release(self) -> None:
-        """Stop needing it; may be repeated. Close clients first: this may stop their server."""
+        """Give up the server; may be called again. Close clients first: this may stop it."""
         release, self._release = self._release, None
-        # In a forked child the server is the parent's: there is nothing here to stop.
+        # In a forked child the server belongs to the parent, so there is nothing to stop.
         if release is not None and os.getpid() == self._pid:
             release()
 
     def find(self) -> str:
-        """Return where its server is now. Starts none."""
+        """Return where the server is now. Starts none."""
         return self.hosts
 
     def follow(self, client: KazooClient) -> None:
-        """If the folder is served elsewhere, keep this started client connected until `release`."""
+        """Until `release`, keep this started client connected if others serve the folder."""
 
     def __enter__(self) -> ServerAddress:
         return self
@@ -113,7 +113,7 @@ class ServerAddress:
 
 
 class _LocalPort(ServerAddress):
-    """A port of this machine, which may be that of a server of this user."""
+    """A port of this machine, where a server of this user may listen."""
 
     def __init__(self, hosts: str, host: str, port: int) -> None:
         super().__init__(hosts)
@@ -121,19 +121,19 @@ class _LocalPort(ServerAddress):
 
     @property
     def access(self) -> Access | None:
-        """See ServerAddress. It finds a server that starts later, too."""
+        """See ServerAddress. Each call looks again, so a server that starts later counts, too."""
         from ..embedded import announced
 
         self._access = announced(self._host, self._port) or self._access
         return self._access
 
     def is_closed(self) -> bool:
-        """See ServerAddress. A server that has ended does not count: another may listen there."""
+        """See ServerAddress. Only a running server counts: others may listen there after it."""
         return _is_announced(self._host, self._port)
 
 
 class _Elsewhere(ServerAddress):
-    """The server of a folder in another process, and what follows it when that process ends."""
+    """The server of a folder in another process, and its successor when that process ends."""
 
     is_elsewhere = True
 
@@ -158,7 +158,7 @@ class _Elsewhere(ServerAddress):
         return address_of(self._folder) or self.hosts
 
     def is_closed(self) -> bool:
-        """See ServerAddress. A folder keeps its login also while an open server serves it."""
+        """See ServerAddress. The login in the folder proves nothing: an open server leaves it."""
         host, _, port = self.hosts.rpartition(":")
         return _is_announced(host.strip("[]"), int(port))
 
@@ -180,7 +180,7 @@ class _Elsewhere(ServerAddress):
             threading.Thread(target=self._search, args=[client], name=name, daemon=True).start()
 
     def _search(self, client: KazooClient) -> None:
-        """Until the client is connected, find who serves the folder now, or serve it here."""
+        """Find the server of the folder, or serve it here, until the client is connected."""
         logger.info("lost the server of %s at %s, another process", self._folder, self.hosts)
         began = time.monotonic()
         problem, warn_at = "", began
@@ -202,7 +202,7 @@ class _Elsewhere(ServerAddress):
 
     def _go_on(self, client: KazooClient, may_serve: bool) -> None:
         if may_serve:
-            # At the same port, where clients wait that cannot be given another one.
+            # Use the same port: some clients wait there and cannot be sent to another one.
             port = int(self.hosts.rpartition(":")[2])
             found = _embedded(f"{PREFIX}{self._folder}", self._folder, port, wait_s=0)
             self._next, before = found, self._next
@@ -214,7 +214,7 @@ class _Elsewhere(ServerAddress):
         client.set_hosts(self.hosts)
 
     def release(self) -> None:
-        """See ServerAddress; also stops the server if it is here now."""
+        """See ServerAddress. If this process has taken over the folder, also give that up."""
         self._released.set()
         if os.getpid() != self._pid:
             return
@@ -225,7 +225,7 @@ class _Elsewhere(ServerAddress):
 
 
 def _is_announced(host: str, port: int) -> bool:
-    """Whether a closed server of this user listens there now: each of them announces itself."""
+    """Whether a closed server of this user listens there now: each such server announces itself."""
     from ..embedded import announced
 
     return announced(host, port) is not None
@@ -245,14 +245,14 @@ def is_embedded(hosts: str) -> bool:
 def folder_of(address: str) -> Path | None:
     """Return the absolute data folder of an embedded address, or None if it is in memory.
 
-    The folder is all that follows the colon: there is no chroot. Raises ZkplanError if hosts
-    follow, or if a number is more likely the port of a host named "embedded".
+    The folder is everything after the colon: there is no chroot. Raises ZkplanError if other hosts
+    follow, or for a number, which may be meant as the port of a host named "embedded".
     """
     name = address.removeprefix(PREFIX)
     if re.fullmatch(r"\d+(/.*)?", name):
         raise ZkplanError(
-            f"{address!r} could be a port or a folder: write {PREFIX}./{name} for the folder, and "
-            "the IP address for a host of this name"
+            f"{address!r} could be a port or a folder: write {PREFIX}./{name} for the folder, or "
+            'the IP address for a host named "embedded"'
         )
     if re.search(rf",\s*({PREFIX}|[^/]*:\d+$)", name):
         raise _not_alone(address)
@@ -263,21 +263,21 @@ def folder_of(address: str) -> Path | None:
 
 
 def require_data(hosts: str) -> None:
-    """Raise ZkplanError if `hosts` is embedded and has no data: for commands that only look."""
+    """Raise ZkplanError if `hosts` is embedded and has no data. For commands that only read."""
     if not is_embedded(hosts):
         return
     folder = folder_of(hosts)
     if folder is None:
         raise ZkplanError(
             f"{hosts} is a new server in the memory of this process, so there is nothing in it: "
-            f"name {PREFIX}FOLDER, or the host:port of a server that runs"
+            f"name {PREFIX}FOLDER, or the host:port of a running server"
         )
     from ..embedded.database import DATABASE
 
     try:
         is_there, has_data = folder.exists(), (folder / DATABASE).exists()
     except OSError:
-        return  # this user may not look at it: connecting says why
+        return  # this user may not read the folder: connecting reports why
     if not has_data:
         what = "holds no data of zkplan" if is_there else "does not exist"
         raise ZkplanError(
@@ -299,8 +299,8 @@ def server_at(hosts: str) -> ServerAddress:
         raise _not_alone(hosts)
     if re.match(r"\s*embedded\s*([:/]|$)", hosts, re.IGNORECASE):
         raise ZkplanError(
-            f"{hosts!r} is no address: write {PREFIX} or {PREFIX}FOLDER, in small letters, for a "
-            "server in this process; for a host of this name, its IP address"
+            f"{hosts!r} is not an address: write {PREFIX} or {PREFIX}FOLDER, in small letters, for "
+            'a server in this process; for a host named "embedded", write its IP address'
         )
     own = re.fullmatch(r"\s*(localhost|127\.[\d.]+|\[::1\]):(\d+)\s*(/.*)?", hosts, re.IGNORECASE)
     if own is None:
@@ -310,7 +310,7 @@ def server_at(hosts: str) -> ServerAddress:
 
 
 def server_of_folder(folder: Path) -> ServerAddress:
-    """Return the server of a folder of any name. Raises ZooKeeperUnavailable."""
+    """Return the server of `folder`, whatever its name. Raises ZooKeeperUnavailable."""
     return _embedded(f"{PREFIX}{folder}", folder)
 
 
@@ -337,8 +337,8 @@ def _cannot_serve(hosts: str, error: OSError) -> ZooKeeperUnavailable:
 
 def _not_alone(hosts: str) -> ZkplanError:
     return ZkplanError(
-        f"{hosts!r}: an embedded server stands alone, without other hosts beside it; write "
-        f"{PREFIX}, {PREFIX}FOLDER, or the host:port of each member of an ensemble"
+        f"{hosts!r}: an embedded server stands alone, so no other hosts may follow or precede it; "
+        f"write {PREFIX}, {PREFIX}FOLDER, or the host:port of each member of an ensemble"
     )
 
 
@@ -346,19 +346,19 @@ def _store_in(folder: Path) -> str:
     return f"file://{folder}/store"
 
 
-# ---- The embedded servers of this process, shared by all that use the same address.
+# ---- The embedded servers of this process, shared by all users of the same address.
 
 
 @dataclass
 class _Served:
-    """A server of this process, and how many need it."""
+    """A server of this process, and the number of its users."""
 
     server: EmbeddedServer
     users: int = 0
 
 
 _lock = threading.Lock()
-#: By folder; empty: in memory.
+#: The servers by folder; the one in memory has the key "".
 _served: dict[str, _Served] = {}
 
 
@@ -380,18 +380,18 @@ def _embedded(
 
 
 def _serve_or_find(hosts: str, folder: Path | None, port: int) -> ServerAddress | StorageLocked:
-    # Imported here: a user of an ensemble does not load a server.
+    # Imported late: a user of an ensemble does not load a server.
     from ..embedded import StorageLocked, address_of
 
     key = str(folder or "")
-    # The lock is also held while a server starts and stops: otherwise the second of two threads
-    # with one address would find the folder locked by its own process.
+    # Hold the lock while a server starts or stops, too. Otherwise, of two threads with the same
+    # address, the second would find the folder locked by its own process.
     with _lock:
         served = _served.get(key)
         if served is not None and not served.server.is_running():
             logger.error("the server of %s had ended: %s", hosts, served.server.fatal)
             del _served[key]
-            served.server.stop()  # it may still be ending, and hold the folder
+            served.server.stop()  # while it ends, it still holds the folder
             served = None
         if served is None:
             try:
@@ -420,7 +420,7 @@ def _release(key: str, served: _Served) -> None:
 
 
 def _start(folder: Path | None, port: int) -> EmbeddedServer:
-    """Start a server in this process, at `port` if that is free. Raises OSError."""
+    """Start a server in this process, at `port` if that port is free. Raises OSError."""
     from ..embedded import EmbeddedServer, StorageError
 
     try:
@@ -431,7 +431,7 @@ def _start(folder: Path | None, port: int) -> EmbeddedServer:
             raise
         server = EmbeddedServer(folder, store=store).start()
     place = (
-        f"from {folder}" if folder else f"in memory only: its data end with process {os.getpid()}"
+        f"from {folder}" if folder else f"in memory only: its data ends with process {os.getpid()}"
     )
     logger.info("serving %s %s", server.hosts, place)
     return server
@@ -444,7 +444,7 @@ def _stop_all() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child the threads of the servers do not exist, and the lock may be held."""
+    """For a forked child, where the servers have no threads and the lock may be held."""
     global _lock
     _lock = threading.Lock()
     _served.clear()

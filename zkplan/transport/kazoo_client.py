@@ -1,4 +1,4 @@
-"""Make and stop kazoo clients: with faster reads and writes, and the last warning for errors."""
+"""Make and stop kazoo clients that read and write faster, and tell why they have no connection."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ..backoff import CHANCE
 from ..basics.log import get_logger, without_values
 from .kazoo_private import LoopStep, draw_from, session_timeout_s, socket_of, wrap
 
-#: kazoo's log about connections. zkplan itself reports what a user must know. Without a handler,
-#: Python would print the warnings in programs that never set up logging.
+#: kazoo's log about connections. zkplan itself reports what a user must know. Without the
+#: NullHandler, Python would print kazoo's warnings in programs that never set up logging.
 logger = get_logger("zkplan.kazoo")
 logger.addHandler(logging.NullHandler())
 
-#: kazoo waits this long, or for the session time-out, until its connection has ended; a stop may
-#: take a little longer.
+#: In a stop, kazoo waits for the end of its connection at most this long or for the session
+#: time-out. The whole stop may take a little longer.
 _STOP_S, _STOP_MORE_S = 10.0, 5.0
 
 
 class Draws:
-    """What kazoo draws from CHANCE. It draws with each answer, and `Random.randint` is slow,
-    because it gives all numbers exactly the same chance."""
+    """The functions of `random` that kazoo calls, drawn from CHANCE. kazoo draws with each answer,
+    and `Random.randint` is slow, because it gives all numbers exactly the same chance."""
 
     shuffle, uniform = CHANCE.shuffle, CHANCE.uniform
 
@@ -47,8 +47,8 @@ draw_from(Draws)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with a cheaper wait.
 
-    kazoo makes, fills and closes an epoll for each wait, about five times in each round trip. A
-    poll object needs no system call: one task of a chain takes a fifth less time.
+    kazoo makes, fills and closes an epoll for each wait, about five times in each round trip.
+    Making a poll object needs no system call: a task of a chain takes a fifth less time.
     """
 
     def select(
@@ -68,7 +68,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 def make_client(
     hosts: str, session_timeout_s: float, options: dict[str, Any], logger: Any = logger
 ) -> KazooClient:
-    """A client that is not started. Raises ValueError for malformed hosts."""
+    """Return a client that is not started. Raises ValueError for malformed hosts."""
     handler = {"handler": Handler()} if hasattr(select, "poll") else {}
     logs_to = {"logger": ComplaintLogger(logger, {})}
     client = KazooClient(hosts, timeout=session_timeout_s, **{**handler, **options, **logs_to})
@@ -77,11 +77,11 @@ def make_client(
 
 
 def stop(client: KazooClient) -> None:
-    """Stop and close it, but do not wait for ever for a thread that has ended with an error.
+    """Stop and close `client`, but do not wait for ever for a thread that has ended with an error.
 
-    A thread of kazoo that ended because of a lack of memory may have left a queue's lock held, or
-    seem alive. A process that waited for it would neither work nor end. Without a close request
-    the session ends after its time-out.
+    A thread of kazoo that ended for lack of memory may have left the lock of a queue held, or seem
+    alive. A process that waits for such a thread would neither work nor end. Without a close
+    request the session ends after its time-out.
     """
     errors: list[BaseException] = []
     stopped = threading.Lock()
@@ -96,36 +96,36 @@ def stop(client: KazooClient) -> None:
         finally:
             stopped.release()
 
-    # Not a Thread: if memory is short, the new thread may end at once, and `start` would wait for
-    # it for ever.
+    # Not threading.Thread: if memory is short, the new thread may end at once, and `Thread.start`
+    # would wait for it for ever.
     try:
         _thread.start_new_thread(stop_and_close, ())
     except (RuntimeError, MemoryError):
-        stop_and_close()  # this process may have no more threads: do it here, without a limit
+        stop_and_close()  # no new thread is possible: stop here, without a limit
     within_s = max(_STOP_S, session_timeout_s(client)) + _STOP_MORE_S
     if not stopped.acquire(timeout=within_s):
-        logger.warning("the connection could not be closed within %g s: it is left open", within_s)
-        # Otherwise the end of the process would wait for it.
+        logger.warning("could not close the connection within %g s: it stays open", within_s)
+        # Otherwise the end of the process would wait for the connection.
         atexit.unregister(client.handler.stop)
     if errors:
         raise errors[0]
 
 
-# ---- Reads and writes of kazoo's thread: it waits for a socket only if that is not ready.
+# ---- Reads and writes of kazoo's thread that poll only if the socket is not ready.
 #
-# kazoo polls before each read and each write whether the socket is ready. It nearly always is: an
-# answer that has begun is there as a whole, and a request finds room. That took three of the five
-# polls in each round trip.
+# kazoo polls before each read and each write whether the socket is ready. The socket nearly always
+# is: an answer that has begun is there as a whole, and a request finds room. These polls were three
+# of the five in each round trip.
 
 
-#: The maximum of one read, because memory is allocated for it before.
+#: The maximum of one read: `recv` allocates memory for all of it first.
 _PIECE_BYTES = 1 << 18
 _WANTS_READ = (BlockingIOError, ssl.SSLWantReadError)
 
 
 class _SocketErrors:
-    """Raises ConnectionDropped for an OSError, as kazoo does with a generator for each read and
-    write. It has no state, so all share one."""
+    """Raises ConnectionDropped for an OSError. kazoo makes a generator for that in each read and
+    write; this has no state, so all share one object."""
 
     def __enter__(self) -> None: ...
 
@@ -155,7 +155,7 @@ def read_and_write_at_once(client: KazooClient) -> None:
             raise handler.timeout_exception(f"socket time-out during {what}")
 
     def read(length: int, timeout: float) -> bytes:
-        # So a long listing is in memory once, without its pieces and without a copy.
+        # With BytesIO a long listing is in memory once, without its pieces and without a copy.
         whole = BytesIO()
         while length > 0:
             try:
@@ -201,12 +201,12 @@ def read_and_write_at_once(client: KazooClient) -> None:
     wrap(client, LoopStep.WRITE, instead(write))
 
 
-# ---- Why there is no connection: only kazoo's log says so.
+# ---- Why there is no connection, as only kazoo's log tells.
 #
-# A refused connection, a name without an address, a certificate that is not trusted or has expired.
+# For example a refused connection, a host name without an address, or an expired certificate.
 
 
-#: Warnings without a reason: kazoo gives up because it is closed, or tries again.
+#: Warnings that give no reason: kazoo gives up because it is closed, or tries again.
 _EMPTY = ("Failed connecting", "Transition to CONNECTING")
 
 
@@ -214,7 +214,7 @@ class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
     """Passes on what kazoo logs, and keeps its last warning while there is no connection.
 
     Below INFO kazoo logs requests and answers with their content: logins, and the pickles of all
-    arguments. This passes on only their types, also to a logger of the user.
+    arguments. This adapter passes on only their types, even to a logger of the user.
     """
 
     complaint = ""
@@ -227,14 +227,14 @@ class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
         super().log(level, msg, *args, **kwargs)
         if level >= logging.WARNING and not str(msg).startswith(_EMPTY):
             text = str(msg) % args if args else str(msg)
-            if not (self.complaint and text.endswith(": None")):  # the one before says more
+            if not (self.complaint and text.endswith(": None")):  # the one before tells more
                 self.complaint = text
         elif str(msg).startswith("Zookeeper connection established"):
             self.complaint = ""
 
 
 def why(client: KazooClient) -> str:
-    """Why it is not connected, as " (reason)"; empty if that is not known."""
+    """Why `client` is not connected, as " (reason)"; empty if unknown."""
     logger = client.logger
     complaint = logger.complaint if isinstance(logger, ComplaintLogger) else ""
     return f" ({complaint})" if complaint else ""

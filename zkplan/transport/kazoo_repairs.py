@@ -1,4 +1,4 @@
-"""Repair kazoo's loop: its thread survives errors, and attempts to connect are short."""
+"""Repair kazoo: its thread survives errors, and attempts to connect are short."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .kazoo_private import LoopStep, drop_connection, pending, queue, session_ti
 from .packets import TransactionPacket, refusal
 from .request_queue import Call
 
-#: Answers that say something about the server, and nothing about the request.
+#: Errors that concern the server, and not the request.
 _SERVER_FAILED = frozenset(
     error.code
     for error in (
@@ -38,13 +38,13 @@ _SERVER_FAILED = frozenset(
         ThrottledOpError,
     )
 )
-#: Answers that say something about the session or the connection, and nothing about the request.
-#: ZooKeeper 3.5 keeps a connection open while it answers each transaction that the session has
-#: moved; ClickHouse Keeper keeps one open while it answers that the connection is lost.
+#: Errors that concern the session or the connection, and not the request. The connection may stay
+#: open: ZooKeeper 3.5 answers "session moved" to each transaction over an open connection, and
+#: ClickHouse Keeper answers "connection lost" over one.
 _SESSION_ENDS = frozenset(
     error.code for error in (ConnectionLoss, SessionExpiredError, SessionMovedError)
 )
-#: How often a request is sent again after a server failed at it: it may be the request's fault.
+#: How often to send a request again after a server failed at it. The request may be the cause.
 _SERVER_FAILURES_MAX = 3
 
 _Step = Callable[..., Any]
@@ -52,7 +52,7 @@ _repaired: weakref.WeakSet[KazooClient] = weakref.WeakSet()
 
 
 def repair(client: KazooClient) -> None:
-    """Repair this client, before or after its start. May be called again."""
+    """Repair `client`, before or after its start. May be called again."""
     if client in _repaired:
         return
     _repaired.add(client)
@@ -63,18 +63,18 @@ def repair(client: KazooClient) -> None:
 
 
 def _survive_bad_answers(client: KazooClient) -> None:
-    """Drop the connection if a server skips an answer, or fails at a request.
+    """Drop the connection if a server skips an answer, fails at a request, or ends the session.
 
     A member of an ensemble may skip an answer when it has lost its leader. Then the next answer has
     an unexpected number: kazoo's thread would end, and the client would never connect again.
 
     A leader may fail at a request (seen: MarshallingError for a commit while sessions ended). Then
-    it is unknown whether the request is applied. So it is sent again, as after a lost answer, with
-    all requests behind it, in their order.
+    it is unknown whether the request is applied. So the client sends the request again, as after a
+    lost answer, with all requests after it, in their order.
 
-    When its session has ended, the first operation of a transaction is refused (seen: 391 in a row
-    over an open connection). That says nothing about its znodes. Otherwise a task would fail whose
-    worker was only paused, because the next transaction may belong to the next session.
+    After the end of a session, a server may refuse the first operation of each transaction (seen:
+    391 in a row over an open connection). That tells nothing about the znodes. If it counted, a
+    task would fail whose worker was only paused: the next session may apply the transaction.
     """
 
     def around(read: _Step) -> _Step:
@@ -82,7 +82,7 @@ def _survive_bad_answers(client: KazooClient) -> None:
             sent = pending(client)
             if not sent or header.xid != sent[0][2]:
                 raise ConnectionDropped(
-                    f"answer {header.xid} came before the one to an older request"
+                    f"answer {header.xid} came before the answer to an older request"
                 )
             call = sent[0][1]
             if type(call) is Call:
@@ -105,8 +105,9 @@ def _survive_errors(client: KazooClient) -> None:
     """Make a new connection after an error that kazoo's thread does not expect.
 
     For example a MemoryError, which may pass, would end the thread unnoticed, and the client would
-    wait for ever. Requests under way count as lost answers. kazoo removes a request from one list
-    before it adds it to the other, and an answered one from both. A request in neither is put back.
+    wait for ever. Answers to requests under way count as lost. kazoo removes a request from its
+    queue, then adds it to the pending ones, and removes it there, then hands over the answer. A
+    request that an error would lose in between is put back among the pending ones.
     """
 
     def around_send(send: _Step) -> _Step:
@@ -141,7 +142,7 @@ def _survive_errors(client: KazooClient) -> None:
             try:
                 return attempt(*given)
             except Exception as error:
-                logger.warning("a new connection is made after an error here: %r", error)
+                logger.warning("reconnecting after an error in this process: %r", error)
                 drop_connection(client)
                 return None
 
@@ -150,13 +151,13 @@ def _survive_errors(client: KazooClient) -> None:
     wrap(client, LoopStep.CONNECT_ATTEMPT, around_attempt)
     wrap(client, LoopStep.SEND_REQUEST, around_send)
     wrap(client, LoopStep.READ_RESPONSE, around_read)
-    # The current attempt of a started client is not wrapped.
+    # The current attempt of a started client is not wrapped, so wrap the steps inside it, too.
     for step in (LoopStep.SEND_REQUEST, LoopStep.READ_SOCKET, LoopStep.SEND_PING):
         wrap(client, step, _dropping_without_memory)
 
 
 def _survive_lost_logins(client: KazooClient) -> None:
-    """Connect again if a server is lost during a SASL login that it had accepted before.
+    """Connect again if the connection is lost during a SASL login that has worked before.
 
     A server that refuses a login closes the connection, too. So kazoo treats each loss at this
     point as a refusal, and never connects again: the restart of a server would end a worker.
@@ -190,28 +191,28 @@ def _dropping_without_memory(step: _Step) -> _Step:
 
 
 def _has_ended(call: Any) -> bool:
-    """Whether the caller has the answer. Other users of the client have results of kazoo."""
+    """Whether the caller has the answer. Other users of the client pass kazoo's own results."""
     return call is None or bool(call.has_ended if type(call) is Call else call.ready())
 
 
-# ---- Bound the time of an attempt to connect: it must not cost the session.
+# ---- Bound the time of an attempt to connect, so that one attempt does not cost the session.
 
 
-#: The first maximum, unless a fifth of the session time-out is less.
+#: The time for the first attempt: two seconds, or a fifth of the session time-out if that is less.
 ATTEMPT_S, _PART = 2.0, 5
 
 
 def bound_attempts(client: KazooClient) -> None:
     """Give up an attempt without an answer while the session lives, and make the next one.
 
-    kazoo waits a whole session time-out for a connection (a machine that is gone sends nothing),
-    and that time-out divided by the number of hosts for the handshake. A client that lost its
+    kazoo waits a whole session time-out for a connection (a dead machine sends nothing), and for
+    the handshake that time-out divided by the number of hosts. A client that lost its
     connection would lose its session and its claims by one such attempt.
 
-    A ZooKeeper that has just started may accept a connection and never answer its handshake: so did
-    7 of 72 reconnections to a restarted server. The next attempt was answered at once. Without a
-    session there is nothing to lose, and the handshake gets kazoo's time. Slow servers get more
-    time with each attempt, up to kazoo's, and next time twice what they have needed.
+    A ZooKeeper that has just started may accept a connection and never answer its handshake: seen
+    in 7 of 72 reconnections to a restarted server; the next attempt was answered at once. Without a
+    session there is nothing to lose, so the handshake gets kazoo's time. A slow server gets twice
+    the time after each time-out, up to kazoo's, and after a success twice the time that it took.
     """
     create = client.handler.create_connection
     handshakes = Attempts(session_timeout_s(client))
@@ -235,7 +236,7 @@ def bound_attempts(client: KazooClient) -> None:
 
 
 class Attempts:
-    """The time that each attempt of one client gets, by what earlier ones took."""
+    """The time that each attempt of one client gets, according to how long earlier ones took."""
 
     def __init__(self, session_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._least_s = self.within_s = min(ATTEMPT_S, session_s / _PART)

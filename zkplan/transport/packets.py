@@ -1,8 +1,8 @@
 """Requests and answers as the bytes of ZooKeeper.
 
-kazoo needs only `type`, `serialize` and `deserialize` of a request. This packs a whole multi in one
-pass in the caller's thread, several times faster than kazoo. A value that cannot be packed raises
-its error there, and does not end kazoo's thread.
+kazoo needs only `type`, `serialize` and `deserialize` of a request. The packets here pack a whole
+multi in one pass in the caller's thread, several times faster than kazoo. There, a value that
+cannot be packed raises its error without ending kazoo's thread.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ..protocol.requests import (
 )
 from .kazoo_private import forget_watches
 
-#: jute.maxbuffer less the header: the server closes the connection for a larger request.
+#: jute.maxbuffer less the header. For a larger request, the server closes the connection.
 REQUEST_BYTES_MAX = 1_048_000
 
-#: A list with at least that many children stays packed.
+#: A list with at least this many children stays packed.
 LONG_LIST = 2000
-#: Its names are decoded in blocks of that size, if all have fewer than 128 bytes: then the length
-#: of each is one byte, which UTF-8 does not change.
+#: The names of a long list are decoded in blocks of this size, if every name has fewer than 128
+#: bytes: then the length before each is one ASCII character after three nulls.
 _BLOCK_BYTES, _PLAIN_BYTES = 65_536, 128
 _NULLS = b"\0\0\0"
 
@@ -71,7 +71,7 @@ _REASONS = {
     -111: Reason.NOT_EMPTY,
     -125: Reason.FULL,
 }
-#: The right that each operation needs.
+#: The right that each operation needs, as access lists name it.
 _RIGHTS: dict[type[Op], str] = {
     Create: "create",
     Delete: "delete",
@@ -82,7 +82,7 @@ _ROLLED_BACK, _NO_NODE = 0, -101
 
 
 def pack_acl(acls: Sequence[Any]) -> bytes:
-    """An access list: objects with `perms` and `id.scheme`, `id.id`, as kazoo's."""
+    """Pack an access list of objects with `perms`, `id.scheme` and `id.id`, as kazoo's have."""
     parts = [_int.pack(len(acls))]
     for acl in acls:
         scheme, name = acl.id.scheme.encode(), acl.id.id.encode()
@@ -97,7 +97,7 @@ def _length(data: bytes) -> bytes:
 
 class UnwatchPacket:
     """Removes all watches of this session on one znode. kazoo's thread calls `forget` when it sends
-    this."""
+    the packet."""
 
     type = _REMOVE_WATCHES
 
@@ -166,13 +166,13 @@ class MultiPacket:
             if code == _ERROR:
                 error = _int.unpack_from(buffer, offset)[0]
                 offset += 4
-                # Operations before the refused one are rolled back (0), later ones have -2.
+                # Operations before the refused one are rolled back (error 0), later ones have -2.
                 if culprit is None and error != _ROLLED_BACK:
                     culprit = index, error
             elif type(op) is Create:
                 size = _int.unpack_from(buffer, offset)[0]
                 offset += 4 + size
-                # Without a sequence it is the path of the request.
+                # Only a sequential create has another path than the request names.
                 results.append(
                     buffer[offset - size + self.prefix : offset].decode()
                     if op.sequence
@@ -193,7 +193,7 @@ class MultiPacket:
 
 
 def refusal(buffer: bytes, offset: int) -> int:
-    """The error of the refused operation in the answer to a transaction; 0 if it is applied.
+    """The error of the refused operation in the answer to a transaction; 0 if it was applied.
 
     Operations before the refused one are rolled back: their error is 0.
     """
@@ -207,7 +207,7 @@ def refusal(buffer: bytes, offset: int) -> int:
 
 
 class ReadRefused(NamedTuple):
-    """The error of one read of a batch. A missing znode is an answer, not an error."""
+    """The error that a strict batch failed with, and its path. A missing znode is not an error."""
 
     path: str
     error: int
@@ -265,7 +265,7 @@ def unpack_node(buffer: bytes, offset: int) -> tuple[Node, int]:
 
 
 def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
-    """A list of children; a long one is unpacked during iteration."""
+    """Unpack a list of children. A long list stays packed until iteration."""
     count = _int.unpack_from(buffer, offset)[0]
     start = end = offset + 4
     unpack = _int.unpack_from
@@ -283,15 +283,15 @@ def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
     longest, end = 0, start
     for _ in range(count):
         size = unpack(buffer, end)[0]
-        if size > longest:  # faster than `max`, for each name of a huge list
+        if size > longest:  # `max` would be slower, and runs for each name of a huge list
             longest = size
         end += 4 + size
     return LongList(buffer, start, end, count, longest), end
 
 
 def _are_alike(buffer: bytes, start: int, end: int, count: int) -> bool:
-    """Whether all `count` names up to `end` have the length of the first one: then that length is
-    before each of them. This needs no loop over a huge list."""
+    """Whether all `count` names up to `end` are as long as the first one. Checks that the same
+    length stands before each name, without a loop over a huge list."""
     step = (end - start) // count
     return (
         step > 4
@@ -305,8 +305,8 @@ def _are_alike(buffer: bytes, start: int, end: int, count: int) -> bool:
 class LongList(Sequence[str]):
     """Thousands of names as they came over the wire, in a fifth of the memory of a list.
 
-    `buffer[start:end]` holds them, the longest has `longest` bytes. The buffer is not copied, so
-    the answer is in memory only once.
+    `buffer[start:end]` holds the names, the longest of which has `longest` bytes. The buffer is not
+    copied, so the answer is in memory only once.
     """
 
     def __init__(self, buffer: bytes, start: int, end: int, count: int, longest: int) -> None:
@@ -320,10 +320,10 @@ class LongList(Sequence[str]):
         return self._in_blocks() if self._longest < _PLAIN_BYTES else self._one_by_one()
 
     def _in_blocks(self) -> Iterator[str]:
-        """Decode many at once, which is several times faster.
+        """Decode many names at once, which is several times faster.
 
-        A name has no null, and the length before it has three of them and one byte. So there are
-        three nulls only where a name begins.
+        A name has no null. The length before it is three nulls and one byte, so three nulls occur
+        only before a name.
         """
         buffer, at, end = self._buffer, self._start, self._end
         while at < end:
@@ -349,11 +349,11 @@ class LongList(Sequence[str]):
         return list(self)[index]
 
 
-# ---- Requests of kazoo whose answers zkplan unpacks itself.
+# ---- Requests of kazoo for which zkplan unpacks the answers.
 
 
 class ChildrenPacket(GetChildren):  # type: ignore[misc]
-    """A list of children, which may leave a watch."""
+    """A read of a list of children, which may leave a watch."""
 
     @classmethod
     def deserialize(cls, buffer: bytes, offset: int) -> Sequence[str]:
@@ -369,24 +369,24 @@ class DataPacket(GetData):  # type: ignore[misc]
 
 
 class TransactionPacket(MultiPacket):
-    """A transaction. kazoo rewrites each item of its answer, so this answer is one item."""
+    """A transaction. kazoo rewrites each item of the answer, so the whole answer is one item."""
 
     def deserialize(self, buffer: bytes, offset: int) -> Any:
         return [super().deserialize(buffer, offset)]
 
 
 class NoWatcher(ZookeeperError):  # type: ignore[misc]
-    """A watch to remove has fired, or was never set."""
+    """The watch to remove has fired, or was never set."""
 
 
-#: An unknown code would end kazoo's thread.
+#: kazoo's thread ends at a code that is not in this table.
 EXCEPTIONS[-121] = NoWatcher
 
 
 class Packer:
     """Makes packets for one client. `watch_fired` is called with the event of each watch.
 
-    With `logs_in`, only the client's login may use what it creates, unless it has a `default_acl`.
+    With `logs_in`, only the client's login may use new znodes, unless it has a `default_acl`.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class Packer:
         self._watch_fired = watch_fired
 
     def pack(self, request: Request) -> Any:
-        """Raises PayloadTooLarge, and ZooKeeperError for requests that only steps may yield."""
+        """Raises PayloadTooLarge, and ZooKeeperError for a request that only a step may yield."""
         prefix = self._client.chroot
         if type(request) is Multi:
             return TransactionPacket(request.ops, prefix, self._acl)
@@ -415,5 +415,5 @@ class Packer:
         raise ZooKeeperError(f"{request!r} can only be used inside a step that is run")
 
     def watch_for_creation(self, packet: DataPacket) -> Exists:
-        """A request that leaves a watch for a znode that this read did not find."""
+        """Return a request that watches for the creation of the znode that `packet` missed."""
         return Exists(packet.path, self._watch_fired)

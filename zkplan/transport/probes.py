@@ -1,4 +1,4 @@
-"""Examine a server for `zkplan config check` and `zkplan root`: status, speed, access lists."""
+"""Examine servers for `zkplan config check` and `zkplan root`: status, speed, access lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kazoo.security import CREATOR_ALL_ACL, Permissions
 from .access import MISMATCH, connected, names_of
 from .transport import Transport
 
-#: The `verify_code` of OpenSSL for a certificate that has expired, or is not valid yet.
+#: The values of OpenSSL's `verify_code` for a certificate that has expired, or is not valid yet.
 _EXPIRED, _TOO_EARLY = 10, 9
 _NOTHING: Mapping[str, str] = {}
 _WORD, _ANSWER_BYTES = b"srvr", 65_536
@@ -28,8 +28,8 @@ _WORD, _ANSWER_BYTES = b"srvr", 65_536
 class Reached(NamedTuple):
     """The state of one server.
 
-    `problem` says why it cannot be used, `todo` what to do; both are empty if it can. `facts` is
-    its answer to `srvr`, by heading; empty if it does not answer that.
+    `problem` says why clients cannot use the server, and `todo` what to do; both are empty if they
+    can. `facts` is the server's answer to `srvr`, by heading; empty without an answer.
     """
 
     address: str
@@ -59,7 +59,7 @@ def reach(
             )
         return Reached(shown, facts=facts)
     except socket.gaierror:
-        return Reached(shown, f"no address is known for {host}", "correct the name in `hosts`")
+        return Reached(shown, f"{host} has no known address", "correct the name in `hosts`")
     except ssl.SSLCertVerificationError as error:
         named = _certificate_names(context, host, port, name, timeout_s)
         return Reached(shown, *_certificate_problem(error, name, named))
@@ -68,9 +68,9 @@ def reach(
         if "alert" in reason and "certificate" in reason:
             return Reached(
                 shown,
-                f"it does not take the certificate of this client, or wants one ({reason})",
-                "set tls.certificate to one that an authority of the server's trust store has "
-                "signed",
+                f"it requires a client certificate, or does not accept this one ({reason})",
+                "set tls.certificate to a certificate signed by an authority that the server "
+                "trusts",
             )
         return Reached(
             shown,
@@ -87,7 +87,7 @@ def reach(
     except OSError as error:
         return Reached(
             shown,
-            f"it takes no connection ({error.strerror or error})",
+            f"it accepts no connections ({error.strerror or error})",
             "is the server running, and is the port right?",
         )
 
@@ -98,8 +98,8 @@ def _certificate_problem(
     if error.verify_code in MISMATCH:
         return (
             f"its certificate is for {named}, not for {name}",
-            "write one of these names into `hosts` or `tls.server-name`, or give the server a "
-            "certificate for this one",
+            "write a name in the certificate into `hosts` or `tls.server-name`, or give the server "
+            f"a certificate for {name}",
         )
     if error.verify_code in (_EXPIRED, _TOO_EARLY):
         when = "has expired" if error.verify_code == _EXPIRED else "is not valid yet"
@@ -135,7 +135,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     try:
         connected(context, (host, port), host, timeout_s).close()
     except ssl.SSLError as error:
-        # A server that requires a certificate of the client says so with TLS.
+        # A server that requires a client certificate refuses with an alert of TLS.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False
@@ -143,7 +143,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
 
 
 def _status(connection: socket.socket) -> dict[str, str]:
-    """The answer to the four-letter word `srvr`, by heading; a server may have it disabled."""
+    """The answer to the four-letter word `srvr`, by heading; empty if the word is disabled."""
     answer = b""
     with contextlib.suppress(OSError):
         connection.sendall(_WORD)
@@ -157,7 +157,7 @@ def _status(connection: socket.socket) -> dict[str, str]:
     return facts
 
 
-# ---- Requests that no step of the protocol makes: who may do what, how large, how fast.
+# ---- Requests outside of the protocol, to learn who may do what, and the server's size and speed.
 
 
 class Refusal(Enum):
@@ -165,7 +165,7 @@ class Refusal(Enum):
 
     NO_AUTH = "an access list forbids it"
     NO_NODE = "there is no such znode"
-    INVALID_ACL = "the server does not take the access list"
+    INVALID_ACL = "the server does not accept the access list"
     LOGIN = "the server refused the login"
     LOST = "the server closed the connection"
     OTHER = "the server refused it"
@@ -183,11 +183,11 @@ _REFUSALS = (
 
 
 class Made(NamedTuple):
-    """A created znode, and when that was, in seconds by two clocks."""
+    """A created znode, and when it was created, in seconds by the server's clock and by ours."""
 
     path: str
     server_time: float
-    #: The time here halfway between request and answer, and half of that interval.
+    #: The time by the clock here halfway between request and answer, and half of that interval.
     own_time: float
     half_s: float
 
@@ -215,7 +215,7 @@ class Probe:
         return Made(path, made[1].ctime / 1000, began + half_s, half_s)
 
     def write_s(self, path: str) -> float | Refusal:
-        """Measure a small write, in seconds."""
+        """Return how long a small write took, in seconds."""
         return self._timed(lambda: self._client.set_async(path, b"x"))
 
     def read_s(self, path: str) -> float | Refusal:
@@ -258,26 +258,27 @@ RIGHTS = {
     "delete": Permissions.DELETE,
     "admin": Permissions.ADMIN,
 }
-#: Schemes without a login: everybody, and everybody at an address.
+#: Schemes that need no login: `world` matches everyone, `ip` everyone at an address.
 _OF_OUTSIDERS = ("world", "ip")
 _IN_FLIGHT = 500
 _ANSWER_S = 30.0
 
 
 class AccessList(NamedTuple):
-    """The list of one znode. `open_to` are the rights of clients without a login, as bits."""
+    """The access list of one znode. `open_to`: the rights of clients without a login, as bits."""
 
     path: str
-    #: Each login as `scheme:id`, without a hash of its password, and its bits.
+    #: Each login as `scheme:id`, without a hash of its password, and its rights as bits.
     logins: tuple[tuple[str, int], ...]
     open_to: int
     version: int
 
 
 def access_lists(transport: Transport, root: str) -> Iterator[tuple[str, AccessList | None]]:
-    """The list of each znode at and below `root`, parents first; None if it may not be read.
+    """Yield each path at and below `root`, parents first, and the access list of that znode.
 
-    Znodes that are created or deleted meanwhile may be missing.
+    The list is None if this client may not read it. Znodes that are created or deleted meanwhile
+    may be missing.
     """
     client, waiting = transport.client, [root]
     while waiting:
@@ -295,7 +296,7 @@ def access_lists(transport: Transport, root: str) -> Iterator[tuple[str, AccessL
 
 
 def open_rights(transport: Transport, path: str) -> int | None:
-    """The rights of a client without a login on that znode; None if that cannot be read."""
+    """The rights of a client without a login on a znode; None if its list cannot be read."""
     try:
         return _read(path, transport.client.get_acls_async(path)).open_to
     except (KazooException, transport.client.handler.timeout_exception):
@@ -303,10 +304,10 @@ def open_rights(transport: Transport, path: str) -> int | None:
 
 
 def close_each(transport: Transport, found: Iterable[AccessList]) -> tuple[int, list[str]]:
-    """Give these znodes the access list of znodes that this client creates.
+    """Give the znodes of `found` the access list that this client gives to new znodes.
 
-    Returns how many were changed, and the paths of those that this client may not change. A list
-    that changes meanwhile is left for the next pass.
+    Returns how many lists were changed, and the paths that this client may not change. A list that
+    changes meanwhile is left for the next pass.
     """
     client: KazooClient = transport.client
     wanted = client.default_acl or CREATOR_ALL_ACL
@@ -324,7 +325,7 @@ def close_each(transport: Transport, found: Iterable[AccessList]) -> tuple[int, 
 
 
 def granted_to_outsiders(transport: Transport) -> int:
-    """The rights that the explicit list of this client gives to clients without a login."""
+    """The rights that the access list set for this client gives to clients without a login."""
     return _open_to(transport.client.default_acl or ())
 
 
@@ -333,7 +334,7 @@ def _read(path: str, answer: Any) -> AccessList:
     logins: dict[str, int] = {}
     for entry in entries:
         if entry.id.scheme not in _OF_OUTSIDERS:
-            # What follows a digest's colon is a hash of the password.
+            # In the id of a digest, the hash of the password follows the colon.
             name = f"{entry.id.scheme}:{entry.id.id.partition(':')[0]}"
             logins[name] = logins.get(name, 0) | entry.perms
     return AccessList(path, tuple(logins.items()), _open_to(entries), stat.aversion)

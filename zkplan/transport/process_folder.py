@@ -1,4 +1,4 @@
-"""A folder that ends with its process, also if that is killed: the store of a server in memory."""
+"""A temporary folder for the store of a server in memory, deleted even if its process is killed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NAME, LOCK = "zkplan-memory-", "lock"
 
 
 class ProcessFolder:
-    """A folder of this process among the temporary files, until `remove` or the end of the process.
+    """A temporary folder of this process, until `remove` or the end of the process.
 
-    If the process is killed, the next one that makes such a folder deletes it: the kernel has freed
-    its lock by then. Raises OSError.
+    If the process is killed, the next process that makes such a folder deletes this one, whose lock
+    the kernel has freed. Raises OSError.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class ProcessFolder:
         _delete_left_over(below)
         made = Path(tempfile.mkdtemp(prefix="new-zkplan-", dir=below))
         self._lock, self._pid = _locked(made), os.getpid()
-        # It is locked before it gets its name, so no other process takes it for a left-over one.
+        # Lock before renaming, so that no other process takes this folder for a left-over one.
         self.path = made.rename(below / f"{NAME}{secrets.token_hex(8)}")
         atexit.register(self.remove)
 
     def remove(self) -> None:
-        """Delete it with all that it holds. May be called again."""
+        """Delete the folder and its content. May be called again."""
         if os.getpid() == self._pid and self._lock >= 0:  # a forked child does not own it
             atexit.unregister(self.remove)
             shutil.rmtree(self.path, ignore_errors=True)
@@ -50,7 +50,7 @@ def is_in_process_folder(path: str) -> bool:
 
 def _locked(folder: Path) -> int:
     """Lock the folder, and return the open lock file. Raises OSError if another process has it."""
-    import fcntl  # here: not all systems have it, and most clients have no server in memory
+    import fcntl  # late: not all systems have it, and most clients have no server in memory
 
     file = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
@@ -62,7 +62,7 @@ def _locked(folder: Path) -> int:
 
 
 def _delete_left_over(below: Path) -> None:
-    """Delete the folders that killed processes of this user have left."""
+    """Delete the folders that killed processes of this user left behind."""
     for folder in below.glob(f"{NAME}*"):
         try:
             found = folder.lstat()
@@ -70,6 +70,6 @@ def _delete_left_over(below: Path) -> None:
                 continue
             lock = _locked(folder)
         except OSError:
-            continue  # its process lives, or has just deleted it
+            continue  # the process of the folder lives, or has just deleted it
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)

@@ -1,4 +1,4 @@
-"""The requests of one client: sent in order, and again where an answer was lost."""
+"""The requests of one client, sent in order, and sent again after a lost answer."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Done = Callable[[Any, BaseException | None], None]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """A request under way. kazoo calls `set` or `set_exception` at its end; they call `ended`."""
+    """A request under way. At its end kazoo calls `set` or `set_exception`, which call `ended`."""
 
     request: Request
     packet: Any
     done: Done
     ended: Callable[[Call, Any, BaseException | None], None]
-    #: Whether nobody waits for the answer any more.
+    #: Whether the caller has given up waiting for the answer.
     abandoned: bool = False
-    #: How often a server has answered that it failed, which says nothing about the request.
+    #: How often a server has answered with a failure of its own, rather than of the request.
     server_failures: int = 0
-    #: Whether kazoo has reported its end since it was last sent.
+    #: Whether kazoo has reported the end of the request since it was last sent.
     has_ended: bool = False
 
     def set(self, value: Any) -> None:
@@ -52,12 +52,12 @@ class Call:
 # ---- The requests of one client: sent in their order, and again if an answer was lost.
 #
 # A refused transaction has an answer (which kazoo swallows). A transaction whose answer was lost is
-# sent again, identically, until a server answers. Nothing else decides what became of it: a plain
-# read after a reconnect may miss a write that is still to come. Requests reach the server in the
-# order of their submission, also those that are sent again: a read never overtakes a write.
+# sent again, identically, until a server answers. Only that answer tells whether it was applied: a
+# plain read after a reconnect may miss a write that is still to come. Requests reach the server in
+# the order of their submission, even when they are sent again: a read never overtakes a write.
 
 
-#: The maximum of requests under way. The socket pair that wakes kazoo up has room for 278 bytes.
+#: The maximum of requests under way. The socket pair that wakes kazoo has room for 278 bytes.
 IN_FLIGHT_MAX = 100
 #: After these errors it is unknown whether a request was executed.
 _ANSWER_LOST = (
@@ -70,8 +70,8 @@ _ANSWER_LOST = (
 class RequestQueue:
     """Sends requests over one kazoo client, at most IN_FLIGHT_MAX at a time. Thread-safe.
 
-    `note_error` gets the errors that kazoo's threads meet here. The threads go on, but a caller may
-    wait in vain.
+    `note_error` is called with errors that kazoo's threads meet in this class. The threads go on,
+    but a caller may wait in vain.
     """
 
     def __init__(
@@ -87,25 +87,25 @@ class RequestQueue:
         self._note_error = note_error
         self._lock = threading.Lock()
         self._waiting: deque[Call] = deque()
-        #: Without an answer when the connection was lost. They go before `_waiting`.
+        #: The calls whose answer was lost with the connection. Sent again before `_waiting`.
         self._to_repeat: list[Call] = []
         self._in_flight = 0
         self._is_connected = False
-        #: Makes the error of every request, after `end`.
+        #: Makes the error of each request after `end`; None before.
         self._final_error: Callable[[], ZooKeeperError] | None = None
         #: True until the server has refused a batch.
         self.server_reads_batches = True
         #: True until the server has refused to remove a watch.
         self._server_unwatches = True
         client.add_listener(self._state_changed)
-        # After the listener, so that a connection made in between is not missed.
+        # Look after adding the listener, so that a connection made in between is not missed.
         with self._lock:
             self._is_connected = client.connected
 
     def submit(self, request: Request, done: Done) -> Call:
-        """Send without waiting; `done` is called on kazoo's thread.
+        """Send a request without waiting. kazoo's thread calls `done`.
 
-        Raises PayloadTooLarge before anything is sent, and the error of `end`.
+        Raises PayloadTooLarge before anything is sent, and after `end` the error given there.
         """
         if type(request) is ReadMany and not self.server_reads_batches:
             call = Call(request, None, done, self._ended)
@@ -126,7 +126,7 @@ class RequestQueue:
                 self._send(call)
             wake_up(self._client, 1)
         except BaseException:
-            # A signal handler may have raised: it is unknown whether the first one was sent.
+            # A signal handler may have raised: it is unknown whether the first wake-up was sent.
             wake_up(self._client, 1)
             raise
         return call
@@ -136,12 +136,12 @@ class RequestQueue:
         return self._server_unwatches and kazoo_private.has_watches(self._client, path)
 
     def end(self, error: Callable[[], ZooKeeperError]) -> None:
-        """End all requests that wait or come later with an error. Only the first call counts.
+        """Fail all requests that wait now or come later. Only the first call counts.
 
-        Each gets an error of its own, because adding tasks writes into it how many were added.
-        Requests under way end when kazoo reports it: stop the client, or let it answer.
+        Each request gets an error object of its own, because adding tasks notes in the error how
+        many were added. Requests under way end with their answer, or when the client is stopped.
         """
-        with self._lock:  # kazoo ends what was sent before, and nothing is sent after
+        with self._lock:  # kazoo ends the requests sent before; none is sent after
             self._final_error = self._final_error or error
             calls = [*self._to_repeat, *self._waiting]
             self._to_repeat.clear()
@@ -156,17 +156,17 @@ class RequestQueue:
         return self._is_connected and self._final_error is None and self._in_flight < IN_FLIGHT_MAX
 
     def _send(self, call: Call) -> None:
-        """Put a call into kazoo's queue. The caller has to send a wake-up afterwards, unlocked.
+        """Put a call into kazoo's queue. The caller has to send a wake-up after releasing the lock.
 
-        Neither a loss of the connection nor another request may come between the look at the
-        connection and this. kazoo replaces its queue only after it has reported a loss and failed
-        all requests in it, so each call is sent or fails. A wake-up lets other threads run, and
-        takes as long as they do. If it held the lock, kazoo's own thread would wait for it, and
-        most signals would come then.
+        Hold the lock from the check of the connection on, so that neither a lost connection nor
+        another request comes in between. kazoo replaces its queue only after it has reported a loss
+        and failed all requests in it, so each call is sent or fails. A wake-up lets other threads
+        run, and takes as long as they do. With the lock held, kazoo's own thread would wait for the
+        lock, and most signals would come then.
         """
         call.has_ended = False
         kazoo_private.queue(self._client).append((call.packet, call))
-        # Afterwards: if a signal handler raises here, the count is too low, never too high.
+        # Count last: if a signal handler raises here, the count is too low, never too high.
         self._in_flight += 1
 
     # ---- on kazoo's threads
@@ -194,7 +194,7 @@ class RequestQueue:
 
     def _failed(self, call: Call, error: BaseException) -> None:
         if type(call.request) is Unwatch:
-            # A new connection has no watches of the one before, so a lost answer does not matter.
+            # A new connection has no watches of the old one, so a lost answer does not matter.
             if isinstance(error, exceptions.UnimplementedError):
                 self._server_unwatches = False
             self._answered(call, None, None)
@@ -221,11 +221,11 @@ class RequestQueue:
         with self._lock:
             if connection_lost:
                 # kazoo changes its state only after it has failed all requests under way. A request
-                # submitted in between would be sent before those that wait here.
+                # submitted in between would be sent before the calls in `_to_repeat`.
                 self._is_connected = False
             if type(call.packet) is TransactionPacket:
                 call.packet.repeated = True
-            # After `end`, this call would wait for ever.
+            # After `end`, no one would take this call from `_to_repeat`.
             final_error = self._final_error
             if final_error is None and not call.abandoned:
                 self._to_repeat.append(call)
@@ -233,7 +233,7 @@ class RequestQueue:
             call.done(None, final_error())
 
     def _watch_for_creation(self, call: Call) -> None:
-        """Ask with `exists`, which leaves a watch also if there is no znode; a read does not."""
+        """Ask with `exists`, which, unlike a read, leaves a watch even if there is no znode."""
         request, done = call.request, call.done
 
         def asked(stat: Any, error: BaseException | None) -> None:
@@ -249,7 +249,7 @@ class RequestQueue:
         wake_up(self._client, 1)
 
     def _read_singly(self, call: Call) -> None:
-        """Send each read of a batch by itself, to a server without batches."""
+        """Send each read of a batch by itself, because the server refuses batches."""
         reads = call.request.reads  # type: ignore[union-attr]
         if not reads:
             call.done([], None)
@@ -271,10 +271,10 @@ class RequestQueue:
             self._submit_or_fail(read, partial(take, index))
 
     def _submit_or_fail(self, request: Request, done: Done) -> None:
-        """As `submit`, but pass errors to `done`: nobody catches them on kazoo's thread."""
+        """Submit, but pass an error to `done`, because kazoo's thread would not catch it."""
         try:
             self.submit(request, done)
-        except ZkplanError as error:  # ended between two requests of one call
+        except ZkplanError as error:  # `end` came between two requests of one call
             done(None, error)
 
     def _send_waiting(self) -> None:
@@ -306,20 +306,20 @@ class RequestQueue:
 
 
 def _refused(request: Request, error: exceptions.ZookeeperError) -> ZooKeeperError:
-    """The error for an answer that would not change if the request were sent again."""
+    """Return the error for a refusal that would be the same if the request were sent again."""
     if isinstance(error, exceptions.AuthFailedError):
         return ZooKeeperError("ZooKeeper refused the credentials")
     if isinstance(error, exceptions.NoAuthError):
         path = error.args[0] if error.args else getattr(request, "path", "it")
         return AccessDenied(path, "read", f"an access list does not let this client read {path}")
-    # Not the request itself: it holds the payloads of tasks.
+    # Do not show the request itself, which holds the payloads of tasks.
     where = f" for {request.path}" if isinstance(request, ReadData | ReadChildren) else ""
     return ZooKeeperError(
         f"ZooKeeper answered {type(error).__name__} to a {type(request).__name__}{where}"
     )
 
 
-# ---- Wake kazoo's thread: as its `_call` does, but without blocking and without lost errors.
+# ---- Wake kazoo's thread, as kazoo's `_call` does, but without blocking and without lost errors.
 #
 # kazoo's thread takes one request from its queue for each byte on a socket pair, a wake-up. Too
 # many wake-ups are harmless; with too few, a request stays unsent.
@@ -329,7 +329,7 @@ _MANY = 4096
 
 
 def forget_wake_ups(client: KazooClient) -> None:
-    """Remove the wake-ups of failed requests, on kazoo's thread, after a loss of the connection.
+    """Remove the wake-ups of failed requests. Call this on kazoo's thread after a lost connection.
 
     kazoo fails the requests in its queue, but leaves their wake-ups. A few connections that are
     lost before anything was sent would fill the socket pair. Then the next wake-up would block its
@@ -340,35 +340,35 @@ def forget_wake_ups(client: KazooClient) -> None:
         return
     while client.handler.select([reader], [], [], 0)[0] and len(reader.recv(_MANY)) == _MANY:
         pass
-    # Other users of the client may have queued requests meanwhile. Count them only now: a request
-    # is in the queue before its wake-up is sent.
+    # Other users of the client may have queued requests meanwhile. Count these only now, because a
+    # request is in the queue before its wake-up is sent.
     wake_up(client, len(queue(client)))
 
 
 def wake_up(client: KazooClient, times: int) -> None:
-    """Make kazoo send that many requests from its queue. Never waits for room.
+    """Make kazoo send `times` requests from its queue. Never waits for room in the socket pair.
 
     kazoo's thread, which makes room, may be the caller, or wait for a lock of the caller. kazoo's
-    own `_call` has a bare `except`, which swallows what a signal handler raises, for example
-    KeyboardInterrupt, and leaves the request without an answer.
+    own `_call` has a bare `except`, which swallows the exception of a signal handler (for example
+    KeyboardInterrupt) and leaves the request without an answer.
     """
     wake_ups = wake_up_writer(client)
     if wake_ups is None:
         return  # stopped: all requests have failed
     try:
         if wake_ups.gettimeout() is not None:
-            # The program called socket.setdefaulttimeout: such a socket waits despite the flag.
+            # After socket.setdefaulttimeout in the program, sends would wait despite MSG_DONTWAIT.
             wake_ups.settimeout(None)
         for sent in range(times):  # noqa: B007 - read below
             wake_ups.send(b"\0", socket.MSG_DONTWAIT)
     except BlockingIOError:
-        # Full: other users of the client wait for room, too.
+        # The socket pair is full: other users of the client wait for room, too.
         waiting = threading.Thread(
             target=_wake_up_in_time, args=[wake_ups, times - sent], daemon=True
         )
         waiting.start()
     except OSError:
-        # The client was stopped, or a signal handler raised it: TimeoutError is an OSError.
+        # The client was stopped, or a signal handler raised (TimeoutError is an OSError).
         if wake_up_writer(client) is wake_ups:
             raise
 

@@ -1,4 +1,4 @@
-"""This process's clock, and an estimate of the server's by the times that it writes on znodes."""
+"""This process's clock, and an estimate of the server's clock from the times on znodes."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ CLOCK = Clock()
 class ServerClock:
     """An estimate of the server's wall clock: never ahead, and behind by less than one round trip.
 
-    The wall clocks of workers may differ by hours, those of servers may not. So points in time
+    The wall clocks of workers may differ by hours, those of servers may not. So all points in time
     refer to this clock. The server writes its time on each znode that it creates or changes, after
     the request was sent and before the answer came. Several such intervals narrow the difference
-    between its clock and the monotonic clock here. If an interval excludes the earlier ones, the
-    server's clock was set, or another server leads: then only the new one counts.
+    between the server's clock and the monotonic clock here. If a new interval contradicts the
+    earlier ones, the server's clock was set, or another server leads: only the new one counts then.
 
     A worker's registration gives the first interval; its znode is read only when the time is
-    needed. Thread-safe: what threads share is replaced as a whole.
+    needed. Thread-safe: values that threads share are replaced as a whole.
     """
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
         #: Bounds of the server's wall-clock seconds minus the monotonic seconds here.
         self._bounds: tuple[float, float] | None = None
-        #: The registration, made between two monotonic times, until its znode was read.
+        #: The registration and two monotonic times around it, until its znode was read.
         self._made: tuple[str, float, float] | None = None
 
     def now(self) -> float:
-        """Wall-clock seconds since 1970; by the clock here until something was measured."""
+        """The server's seconds since 1970; before the first measurement, this process's seconds."""
         bounds, clock = self._bounds, self._clock
         return clock.wall() if bounds is None else clock.monotonic() + bounds[0]
 
@@ -54,9 +54,9 @@ class ServerClock:
         return self._bounds is not None
 
     def ask(self, path: str) -> Step[None]:
-        """Write an existing znode without data, and read the time of that.
+        """Measure: write empty data to the existing znode `path`, and read the time of the write.
 
-        If the write is refused, nothing is measured.
+        Measures nothing if the server refuses the write.
         """
         before = self._clock.monotonic()
         answer = yield Multi([SetData(path)])
@@ -70,13 +70,13 @@ class ServerClock:
         self._made = path, before, after
 
     def measure(self) -> Step[None]:
-        """Read the time of the registration, if nothing was measured yet."""
+        """Read the time of the registration, unless the clock was measured before."""
         made = self._made
         if made is not None and not self.is_known:
             self.see_registration(made[0], (yield ReadData(made[0])))
 
     def see_registration(self, path: str, node: Node | None) -> None:
-        """Learn the time of the registration, whose znode was read."""
+        """Learn the time of the registration from `node`, its znode."""
         made = self._made
         if made is not None and made[0] == path and node is not None:
             self._made = None

@@ -1,4 +1,4 @@
-"""The transport: what the rest of zkplan asks of ZooKeeper, over one kazoo client."""
+"""The transport: runs requests and steps on one kazoo client."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """A queue into which any thread, and a signal handler, may put, and from which one thread gets.
+    """A queue: one thread gets; any thread, and any signal handler, may put.
 
-    Not queue.SimpleQueue: up to Python 3.12 its `get(timeout=…)` may wait for ever. It takes its
-    lock first, which is free in a new queue, and then waits for the rest of the time, for ever if
-    that is negative. So a worker that started on a busy machine never left its first wait. Nor
-    queue.Queue: a signal handler that puts while it interrupts a `put` of its thread waits for
-    itself.
+    Do not use queue.SimpleQueue instead: up to Python 3.12 its `get(timeout=…)` may wait for ever.
+    It first takes its lock, which is free in a new queue, then waits for the rest of the time, and
+    for ever if the rest is negative. So a worker that started on a busy machine never left its
+    first wait. Nor queue.Queue: a signal handler that interrupts a `put` and puts waits for itself.
     """
 
     __slots__ = ("_bell", "_items")
@@ -44,7 +43,7 @@ class Mailbox(Generic[T]):
         self._bell.acquire()
 
     def put(self, item: T) -> None:
-        self._items.append(item)  # before the bell: then the reader looks here
+        self._items.append(item)  # before the bell, upon which the reader looks here
         try:
             self._bell.release()
         except RuntimeError:
@@ -59,7 +58,7 @@ class Mailbox(Generic[T]):
             return self._items.popleft()
         until = None if timeout is None else time.monotonic() + timeout
         while not self._items:
-            # The bell may be from an item that was taken without a wait: look again.
+            # Look again: the bell may be from an item that was taken without a wait.
             if until is None:
                 self._bell.acquire()
             elif (left := until - time.monotonic()) <= 0:
@@ -75,7 +74,7 @@ class Mailbox(Generic[T]):
         return self._items.popleft()
 
 
-# ---- Run steps of the protocol: send each request that a step yields, and give it the answer.
+# ---- Run steps of the protocol: send each request that a step yields, and send back the answer.
 
 
 def run_step(step: Step[T], send: Callable[[Request], Any], wait: Callable[[Any], Any]) -> T:
@@ -108,7 +107,10 @@ def start_step(
     post: Callable[[Callable[[], None]], None],
     done: Callable[[T | None, BaseException | None], None],
 ) -> None:
-    """Run a step in the background of a loop: `post` lets the loop continue with each answer."""
+    """Run a step without blocking: `post` lets the loop continue the step after each answer.
+
+    `submit` sends a request; `done` gets the result of the step, or its error.
+    """
 
     def resume(answer: Any, error: BaseException | None) -> None:
         while True:
@@ -132,7 +134,7 @@ def start_step(
                     submit(request, later)
                     return None
             except ZkplanError as refused:
-                error = refused  # too large or closed: the step decides
+                error = refused  # too large, or closed: the step decides what follows
 
     def later(answer: Any, error: BaseException | None) -> None:
         post(lambda: resume(answer, error))
@@ -147,10 +149,10 @@ def start_step(
 
 @dataclass(slots=True, eq=False)
 class AwaitedAnswer:
-    """The answer to a request that a step has sent ahead. Only the loop's thread uses this."""
+    """The answer to a request that a step sent ahead. Used only on the loop's thread."""
 
     outcome: tuple[Any, BaseException | None] | None = None
-    #: Called with the answer, if the step waits for it.
+    #: Called with the answer; None unless the step waits for it.
     resume: Done | None = None
 
     def set(self, answer: Any, error: BaseException | None) -> None:
@@ -165,9 +167,9 @@ _Posted = tuple[Mailbox[Any], Call]
 class Transport:
     """Runs requests and steps on one kazoo client.
 
-    `run` waits at most `patience_s` seconds for one answer, then it raises ZooKeeperUnavailable;
-    None waits for ever. Thread-safe. A signal handler must not use it: it may have interrupted a
-    request of its own thread, which holds a lock. In a forked child it raises ClientClosed.
+    `run` waits at most `patience_s` seconds for each answer, then raises ZooKeeperUnavailable; with
+    None it waits for ever. Thread-safe. Do not use it in a signal handler, which may interrupt a
+    thread that holds its lock. In a forked child it raises ClientClosed.
     """
 
     def __init__(
@@ -180,14 +182,14 @@ class Transport:
         server: ServerAddress | None = None,
     ) -> None:
         self.client = client
-        #: Whether the client has a login. Then only that login may use what it creates.
+        #: Whether the client has a login. If so, only that login may use what the client creates.
         self.logs_in = logs_in
         self.patience_s = patience_s
-        #: With keys: seals the requests of each step, and opens its answers.
+        #: Seals the requests of each step, and opens the answers. None without keys.
         self.guard: Callable[[Step[Any]], Step[Any]] | None = None
         #: Adds events to each transaction of a step, for the history of its plan.
         self.recorder: Callable[[Step[Any]], Step[Any]] | None = None
-        #: An error in a callback on a thread of kazoo: some caller waits in vain. It ends a worker.
+        #: The error of a callback on kazoo's thread: some caller waits in vain. Ends a worker.
         self.broken: BaseException | None = None
         self._server = server
         self._owns = owns
@@ -201,46 +203,46 @@ class Transport:
 
     @property
     def last_answer(self) -> float:
-        """Monotonic time of the last answer. A worker stops claiming if it is too long ago."""
+        """Monotonic time of the last answer. Long after it, a worker stops claiming."""
         return self._requests.last_answer
 
     @property
     def has_ended(self) -> bool:
-        """Whether kazoo's thread has ended by itself, so that no request is ever answered."""
+        """Whether kazoo's thread has ended by itself: then no request gets an answer any more."""
         return kazoo_private.thread_has_ended(self.client)
 
     @property
     def why_silent(self) -> str:
-        """Why there is no connection, for the end of a message; empty if that is not known."""
+        """Why there is no connection, for the end of a message; empty if unknown."""
         return why(self.client)
 
     @property
     def session_timeout_s(self) -> float:
-        """The requested time-out in seconds. The server may have granted another one."""
+        """The requested session time-out in seconds. The server may have granted another one."""
         return kazoo_private.session_timeout_s(self.client)
 
     @property
     def hosts(self) -> str:
-        """Hosts in the form that `connect` takes. The server of a folder may change its port."""
+        """The hosts as `connect` takes them. They change if the server of a folder moves."""
         named = ((f"[{host}]" if ":" in host else host, port) for host, port in self.client.hosts)
         return ",".join(f"{host}:{port}" for host, port in named)
 
     @property
     def server_is_closed(self) -> bool:
-        """Whether the server is known to refuse clients without a login, because its login was
-        found on this machine. Then access lists need not keep outsiders away."""
+        """Whether a closed server of this user, found on this machine, refuses clients without a
+        login. Then access lists need not keep outsiders away."""
         return self._server is not None and self._server.is_closed()
 
     @property
     def reads_batches(self) -> bool:
-        """Whether the server accepts many reads in one request, as far as is known."""
+        """Whether to send many reads in one request: true until the server refuses one."""
         return self._requests.server_reads_batches
 
     # ---- watches
 
     def listen(self, listener: Callable[[str | None], None]) -> None:
-        """Call `listener(path)`, on a thread of kazoo, for each watch that fires; with None, if
-        the connection changed. It must not block."""
+        """Call `listener(path)` on a thread of kazoo for each watch that fires, and
+        `listener(None)` if the connection changed. `listener` must not block."""
         with self._listening:
             self._listeners.append(listener)
 
@@ -269,10 +271,10 @@ class Transport:
     # ---- asking
 
     def submit(self, request: Request, done: Done) -> Call:
-        """Send without waiting; `done(answer, error)` is called on kazoo's thread.
+        """Send a request without waiting. kazoo's thread calls `done(answer, error)`.
 
-        Keys do not apply: use it only for requests without data. Raises PayloadTooLarge before
-        anything is sent, ClientClosed after `close`, and ServerRolledBack.
+        Nothing is sealed: submit only requests without data. Raises PayloadTooLarge before anything
+        is sent, ClientClosed after `close`, and ServerRolledBack after `give_up`.
         """
         if self._is_closed or os.getpid() != self._pid:
             raise self._closed()
@@ -285,9 +287,9 @@ class Transport:
         return self._wait(self._post(request), self.patience_s)
 
     def run(self, step: Step[T], *, for_ever: bool = False) -> T:
-        """Run a step to its end in this thread. Errors are raised inside it, then here.
+        """Run a step to its end in this thread. Raises errors in the step, and here if uncaught.
 
-        `for_ever`: wait for ZooKeeper without a limit, as a task of a worker does.
+        With `for_ever`, wait for ZooKeeper without a limit, as a task of a worker does.
         """
         patience_s = None if for_ever else self.patience_s
         return run_step(
@@ -300,11 +302,11 @@ class Transport:
         post: Callable[[Callable[[], None]], None],
         done: Callable[[T | None, BaseException | None], None],
     ) -> None:
-        """See `start_step`."""
+        """Run a step without blocking: see `start_step`."""
         start_step(self._wrapped(step), self.submit, post, done)
 
     def _wrapped(self, step: Step[T]) -> Step[T]:
-        """The step, whose requests are recorded and then sealed."""
+        """Return the step with its requests recorded, then sealed."""
         if self.recorder is not None:
             step = self.recorder(step)
         return step if self.guard is None else self.guard(step)
@@ -323,8 +325,8 @@ class Transport:
             call.abandoned = True
             raise ZooKeeperUnavailable(
                 f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s (`patience`)"
-                f"{why(self.client)}; a write that was under way may or may not be applied; once "
-                "it answers, plans go on and can be asked again"
+                f"{why(self.client)}; a write under way may or may not be applied; once ZooKeeper "
+                "answers, plans go on and can be read again"
             ) from None
         if error is not None:
             raise error
@@ -333,7 +335,7 @@ class Transport:
     # ---- closing
 
     def give_up(self, why: str) -> None:
-        """End every request, now and later, with ServerRolledBack."""
+        """Let every request, under way or later, fail with ServerRolledBack."""
         self._requests.end(lambda: ServerRolledBack(why))
         self._stop_once()
 
@@ -343,13 +345,13 @@ class Transport:
             return
         self._is_closed = True
         if os.getpid() != self._pid:
-            return  # a thread of the parent may hold a lock, and the session is the parent's
+            return  # a thread of the parent may hold a lock, and the parent owns the session
         self._requests.end(self._closed)
         if self._owns:
             self._stop_once()
 
     def _stop_once(self) -> None:
-        with self._stopping:  # a second caller waits, and stops nothing
+        with self._stopping:  # a second caller waits here, then stops nothing
             if not self._is_stopped:
                 self._is_stopped = True
                 stop(self.client)
