@@ -291,10 +291,10 @@ def test_the_command_is_closed_by_default(tmp_path: Path) -> None:
     for words, told in (
         (["--listen", "0.0.0.0:0"], "give --tokens FILE"),
         (["--listen", "0.0.0.0:0", "--open"], "give --tokens FILE"),
-        (["--open", "--tokens", str(tmp_path / "t")], "of no use"),
+        (["--open", "--tokens", str(tmp_path / "t")], "no effect"),
         (["--tls-cert", str(tmp_path)], "belong together"),
         (["--listen", "0.0.0.0:0", "--tokens", str(tmp_path / "t")], "so it needs TLS"),
-        (["--proxy", "plans.example"], "is no address or network"),
+        (["--proxy", "plans.example"], "is not an address or network"),
     ):
         ran = zkplan_command("serve", "--hosts", "embedded:", *words)
         assert (ran.returncode, told in ran.stderr) == (2, True), ran
