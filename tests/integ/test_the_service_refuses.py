@@ -200,7 +200,7 @@ def test_wrong_tasks_are_refused_before_any_is_written(service: Service) -> None
     for wrong, told in (
         ({"function": "operator:add", "args": [deep]}, "too deeply"),
         ({"function": "operator:add", "args": [{"$task": "nobody"}]}, "no task 'nobody'"),
-        ({"function": "operator:add", "args": [{"$task": 1, "x": 2}]}, "stands alone"),
+        ({"function": "operator:add", "args": [{"$task": 1, "x": 2}]}, "must be alone"),
         ({"function": "operator:_private"}, "function"),
         ({"function": "os"}, "function"),
         ({"kind": "Resize!"}, "kind"),

@@ -17,7 +17,7 @@ from .answers import documented
 from .parameters import NUMBER_MAX, PlanOf, needs, number_text
 
 router = APIRouter(tags=["plans"], responses=documented(404, 422))
-#: The most tasks that each have a node.
+#: The most tasks that get a node each.
 SINGLE_MAX = 10_000
 #: Of larger plans this many tasks are read, spread evenly.
 SAMPLE = 10_000
@@ -97,7 +97,7 @@ def _grouped(graph: PlanGraph) -> GraphOut:
     return GraphOut(grouped=True, sampled=graph.scale != 1.0, nodes=nodes, edges=edges)
 
 
-OfTask = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="Only those of this task.")]
+OfTask = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="Only znodes of this task.")]
 #: The most children of a task that are shown.
 CHILDREN_MAX = 500
 

@@ -1,4 +1,4 @@
-// Tasks of all plans that are out of attempts: what failed, to be retried or skipped.
+// The dead tasks of all plans, to be retried or skipped.
 
 import { html, useState } from "../ui.js";
 import { act, ask, mayDo } from "../api.js";
