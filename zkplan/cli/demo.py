@@ -122,7 +122,7 @@ def _line_of(server: Provided) -> str:
 
 
 def wait_for_enter(purpose: str) -> None:
-    """Wait until somebody presses Enter, if there is a terminal."""
+    """Wait for Enter, if there is a terminal."""
     if sys.stdin is not None and sys.stdin.isatty():
         say(f"          {purpose}")
         sys.stdin.readline()

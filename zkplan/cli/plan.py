@@ -77,7 +77,7 @@ def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
 @plan.command("ls")
 @result_options
 def list_plans(output: str, settings: Settings) -> None:
-    """List all plans under the root, and name those that need attention on stderr."""
+    """List all plans under the root. On stderr, name the plans that need attention."""
     with open_client(settings) as client:
         found = [each.status() for each in client.plans()]
         print_rows([status_row(each, output) for each in found], output, _COLUMNS)

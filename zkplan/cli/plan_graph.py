@@ -18,7 +18,7 @@ from ..plan import Plan
 from ..views.graph import STATES, Box, PlanGraph
 from .common import open_client, plan_argument, print_facts, result_options
 
-#: A plan of LARGE tasks is first drawn from a SAMPLE of them, on a terminal.
+#: On a terminal, a plan with LARGE tasks or more is first drawn from a SAMPLE of its tasks.
 LARGE, SAMPLE = 2000, 500
 WIDTH = 80
 #: A text lists, and a picture draws, this many of the edges into a box: the strongest.
@@ -147,8 +147,8 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _drawn(found: PlanGraph) -> tuple[list[tuple[int, int, int]], str]:
-    """Return the edges of a picture, and a note on those that are left out: in a graph without
-    levels all edges would hide each other."""
+    """Return the edges of a picture, and a note on the edges left out: in a graph without levels
+    all edges would hide each other."""
     edges = [(source, target, number) for (source, target), number in found.edges.items()]
     if len(edges) <= EDGES_PER_BOX * len(found.boxes):
         return edges, ""

@@ -219,7 +219,7 @@ def _facts(report: RootAccess, output: str) -> dict[str, Any]:
             "unreadable": vars(report.unreadable),
         }
     known = "not known of all of it" if report.unreadable.znodes else f"no: {report.told}"
-    facts["open"] = "yes: whoever reaches ZooKeeper needs no login" if report.is_open else known
+    facts["open"] = "yes: anyone who reaches ZooKeeper needs no login" if report.is_open else known
     for deed, found in report.outsiders.items():
         examples = "\n".join(found.examples + ["…"] * (found.znodes > len(found.examples)))
         facts[f"outsider can {deed}"] = f"{found.znodes:,}\n{examples}".rstrip()

@@ -46,8 +46,8 @@ def schedule() -> None:
     "--overlap",
     type=click.Choice(OVERLAPS),
     default="skip",
-    help="If the plan before has not ended: skip this time, queue it behind that plan, cancel that "
-    "plan, or allow both.",
+    help="If the previous plan has not ended: skip this time, queue the new plan after it, cancel "
+    "the previous plan, or allow both.",
 )
 @click.option(
     "--catch-up",

@@ -108,8 +108,8 @@ def list_tasks(
     settings: Settings,
     **given: Any,
 ) -> None:
-    """List the unfinished tasks of a plan, oldest first, each with its state; with --all also those
-    that have ended.
+    """List the unfinished tasks of a plan, oldest first, each with its state; with --all also the
+    tasks that have ended.
 
     With --all-plans or a filter, `since` is when a task came into its state. The tree does not
     record what runs: the oldest claims of a worker, as many as it has slots, count as `running`,

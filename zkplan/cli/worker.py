@@ -37,8 +37,8 @@ _GIVEN = click.core.ParameterSource.COMMANDLINE
 #: ends it by then, SIGALRM does.
 _ENDS_WITHIN_S = 30
 _IN_MEMORY = (
-    "the server of this worker is in its memory, and all plans with it. Give the server a folder "
-    "(--hosts embedded:FOLDER), or start it by itself (`zkplan server`)"
+    "this worker has its server, and all plans, in its memory. Give the server a folder "
+    "(--hosts embedded:FOLDER), or run it on its own (`zkplan server`)"
 )
 
 logger = get_logger("zkplan.processes")

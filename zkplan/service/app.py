@@ -239,7 +239,7 @@ class Readiness:
         self._looked = 0.0
 
     async def check(self) -> None:
-        """Raises what the read raises."""
+        """Wait for the result of a read. Raises the errors of the read."""
         if self._look is None or (self._look.done() and time.monotonic() - self._looked > FRESH_S):
             self._look = asyncio.create_task(asyncio.to_thread(self._read))
         await asyncio.wait([self._look])

@@ -23,7 +23,7 @@ from typing import Any
 from ..basics.log import get_logger
 from .tokens import Caller
 
-#: The most connections, if the system allows the process so many.
+#: The most connections, if the system allows the process that many.
 CONNECTIONS_MAX = 4000
 #: Descriptors for other things: the connection to ZooKeeper, files, connections that are ending.
 OTHERS_MAX = 300

@@ -48,8 +48,8 @@ class Options:
     `body_max` is in bytes. `rate` is how many requests a second one token, or one address without a
     token, may send (0: any number), `burst` how many at once. The service looks for changes at most
     `looks` times a second. `host_names` are the hosts that a request may name (empty: any).
-    `proxies` are addresses and networks of proxies, which are believed when they name the client of
-    a request.
+    `proxies` are addresses and networks of proxies: the service believes them when they name the
+    client of a request.
     """
 
     body_max: int = 16 * 1024 * 1024

@@ -30,7 +30,7 @@ router = APIRouter(tags=["plans"], responses=documented(404, 409, 422))
 
 
 class EventOut(Out):
-    """What happened to a task, or to its plan (`task` null), in one transaction.
+    """An event of a task, or of its plan (`task` null), in one transaction.
 
     `position` is its place in ZooKeeper's order. `kind` is `claimed`, `committed` and so on. `by`
     names the actor: a worker, a person or a token. `worker` names the owner of the claim: a worker
@@ -146,7 +146,7 @@ class RowOut(BaseModel):
 
 
 class TimelineOut(BaseModel):
-    """What ran when, and where. The rows leave out `others` tasks.
+    """When and where tasks ran. The rows leave out `others` tasks.
 
     `path` is the critical path: the tasks that the end waited for, or the longest of them. It has
     `path_tasks` tasks and took `path_seconds`.
@@ -164,7 +164,7 @@ class TimelineOut(BaseModel):
 
 @router.get("/plans/{plan}/timeline", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_timeline(plan: PlanOf, tagged: Tagged) -> TimelineOut:
-    """What ran when, and the critical path. Many tasks are grouped by their names."""
+    """When and where tasks ran, and the critical path. Many tasks are grouped by their names."""
     state, history = read_state(plan.client.values, plan.path)
     found = lines(state)
     return tagged(

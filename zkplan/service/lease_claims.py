@@ -158,13 +158,13 @@ class Claimer:
         return [name for name in offer.names if (offer.plan, name[5:15]) not in self._avoided]
 
     def _avoid(self, ended: Ended) -> None:
-        """Leave a task alone for AVOIDED_S that would be handed back and claimed again at once."""
+        """Avoid a task that is handed back for AVOIDED_S: it would be claimed again at once."""
         if ended.cannot_run or ended.store_away or ended.server_full:
             claim = ended.job.claim
             self._avoided[claim.plan, claim.task] = time.monotonic() + AVOIDED_S
 
     def ready(self, job: Job) -> Ready | Ended:
-        """Prepare the task to run; or say how its attempt ends without a run."""
+        """Return what a run of the task needs, or how its attempt has ended without a run."""
         codec = self._values.codec
         try:
             return before_call(job, codec, self._registration.measured, lambda _: "")

@@ -71,8 +71,8 @@ Operation = Add | Complete | Decide
 @dataclass(frozen=True)
 class RefusalOut:
     """Why an operation does not fit. `index` is its place in `operations`; `task` is null for a
-    task to add. `expected` and `found` are versions of the task or its states, `why` says it for
-    people, `todo` what to do."""
+    task to add. `expected` and `found` are versions of the task or its states. `why` explains the
+    refusal, and `todo` says what to do."""
 
     index: int
     task: int | None

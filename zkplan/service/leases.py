@@ -44,8 +44,8 @@ LOG_BYTES_MAX = 64 * 1024
 class Leases:
     """Claims tasks of kinds for programs without a session, and settles them. Thread-safe.
 
-    A lease counts from the claim, and from each renewal; once it has lapsed, anybody may give its
-    tasks to others. No value is unpickled. Call `close` at the end, or use it as a context manager;
+    A lease counts from the claim, and from each renewal; once it has lapsed, its tasks may go to
+    others. No value is unpickled. Call `close` at the end, or use it as a context manager;
     the client stays open. The routes check the ranges of all numbers.
     """
 

@@ -28,8 +28,8 @@ NAMED_MAX = SAMPLE
 
 class NodeOut(BaseModel):
     """A task, or tasks of one function in one state. `level` counts the edges before it; it is null
-    if tasks of several levels share the node. `count` is how many tasks it stands for, `numbers`
-    has those that were read."""
+    if tasks of several levels share the node. `count` is the number of its tasks, `numbers` has the
+    tasks that were read."""
 
     id: int
     name: str | None

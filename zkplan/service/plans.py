@@ -139,7 +139,7 @@ class PlanDetails(PlanOut):
 
 
 class Changed(BaseModel):
-    """What a change did: `changed` is false if there was nothing to do."""
+    """The effect of a change: `changed` is false if there was nothing to do."""
 
     changed: bool
     count: int = 0

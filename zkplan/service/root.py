@@ -124,7 +124,7 @@ class Queues(BaseModel):
 
 @router.get("/queues", dependencies=[needs("read")])
 def list_queues(client: ClientOf) -> Queues:
-    """What waits in each queue, and which workers serve it."""
+    """The queues of active plans, with their tasks and the workers that serve them."""
     return Queues(items=[QueueOut.model_validate(each) for each in client.queues()])
 
 
@@ -316,7 +316,7 @@ class CallerOut(BaseModel):
 
 @caller_router.get("/caller", dependencies=[needs("read")])
 async def show_caller(request: Request, client: ClientOf) -> CallerOut:
-    """What the token of this request allows."""
+    """The name and the roles of the token of this request."""
     caller: Caller = request.state.caller
     roles = [role for role in ROLES if caller.may(role)]
     return CallerOut(name=caller.name, roles=roles, root=client.root)

@@ -141,7 +141,7 @@ class TaskDetails(BaseModel):
 
 
 class TaskChanged(BaseModel):
-    """What an action did: `changed` is false if there was nothing to do."""
+    """The effect of an action: `changed` is false if there was nothing to do."""
 
     plan: int
     number: int

@@ -156,7 +156,7 @@ def _read(file: Path) -> dict[str, _Known]:
 
 
 def _time(text: str | None) -> float | None:
-    """When a token expires, in seconds since 1970; None if the text is no time with a zone."""
+    """When a token expires, in seconds since 1970; None if the text is not a time with a zone."""
     if text is None:
         return float("inf")
     try:

@@ -194,7 +194,7 @@ def _refuse_lacking(caller: Caller | None, operations: list[OperationIn]) -> Non
 
 
 def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
-    """`specs` are those of the tasks to add, in order."""
+    """Convert an operation. `specs` yields the specs of the tasks to add, in order."""
     if isinstance(sent, AddIn):
         return Add(next(specs))
     given = given_in(sent)

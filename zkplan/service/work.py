@@ -102,7 +102,7 @@ class FailIn(Strict):
 
 
 class OutcomesOut(BaseModel):
-    """What became of each outcome, in the order of the request."""
+    """Whether each outcome counts, in the order of the request."""
 
     outcomes: list[ClaimOutcomeOut]
 
