@@ -197,9 +197,8 @@ class Claimer:
             shown = [_shown(value) for value in arguments]
             args, kwargs = values.load_call(claim.plan_path, found.record.arguments, shown)
         except StoredValueLost as error:
-            failure = describe(
-                error, job, values.codec
-            )  # the next attempt would not find it either
+            # The next attempt would not find the value either.
+            failure = describe(error, job, values.codec)
             return Ended(job, failure=failure, final=True, shown=str(error))
         except Exception as error:
             return ended_by(error, job, values.codec)
