@@ -237,7 +237,7 @@ def test_a_server_that_only_reads_is_reported(request: pytest.FixtureRequest) ->
             server.kill()
         wait_until(lambda: last.mode == "read-only", "it only reads", 60.0)
         found = problems(as_team(last.hosts))
-    assert "only reads: it has lost the other members of its ensemble" in found[0].told
+    assert "read-only: it has lost the other members of its ensemble" in found[0].told
     assert "start the other members" in found[0].todo
 
 

@@ -73,7 +73,7 @@ def test_sighup_makes_a_single_worker_finish_its_tasks_and_load_new_code(
         wait_until(Path(f"{gate}-reached").exists, "the other task runs")
         module.write(FIXED)
         process.process.send(signal.SIGHUP)
-        wait_until(lambda: process.said("starts anew"), "it takes the signal")
+        wait_until(lambda: process.said("then starts again"), "it takes the signal")
         assert broken.retry()
         gate.touch()
         assert running.result(30) == "open"
@@ -101,7 +101,7 @@ def test_reload_loads_a_changed_file_unless_it_cannot_be_compiled(
         wait_until(lambda: process.said("cannot be loaded: SyntaxError"), "the mistake is shown")
         assert {each.id for each in zkplan_client.workers()} == old
         module.write(FIXED)
-        wait_until(lambda: process.said("starts anew"), "the change is seen")
+        wait_until(lambda: process.said("then starts again"), "the change is seen")
         # With two processes, the other one has not imported it.
         wait_until(lambda: {each.id for each in zkplan_client.workers()} - old, "it has new code")
         assert task.retry()
@@ -115,7 +115,7 @@ def test_a_worker_that_starts_anew_still_ends_with_its_supervisor(
         process.wait_ready(2)
         first = zkplan_client.workers()[0]
         os.kill(first.pid, signal.SIGHUP)
-        wait_until(lambda: process.said("starts anew"), "it takes the signal")
+        wait_until(lambda: process.said("then starts again"), "it takes the signal")
         wait_until(
             lambda: first.pid in {w.pid for w in zkplan_client.workers() if w.id != first.id},
             "it is registered anew",

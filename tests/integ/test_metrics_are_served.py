@@ -364,11 +364,11 @@ def log_and_fail() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("metrics --listen 0.0.0.0:0", "allow it with --open"),
-        ("metrics --open", "--open is of no use without --listen"),
+        ("metrics --listen 0.0.0.0:0", "allow this address with --open"),
+        ("metrics --open", "--open has no effect without --listen"),
         ("metrics --listen 9470", "is not HOST:PORT"),
-        ("worker --metrics 0.0.0.0:0", "allow it with --metrics-open"),
-        ("server --metrics :: --listen 127.0.0.1:0", "allow it with --metrics-open"),
+        ("worker --metrics 0.0.0.0:0", "allow this address with --metrics-open"),
+        ("server --metrics :: --listen 127.0.0.1:0", "allow this address with --metrics-open"),
     ],
 )
 def test_an_address_that_others_reach_has_to_be_meant(words: str, says: str, run: Run) -> None:

@@ -125,7 +125,7 @@ def test_edges_that_would_hide_one_another_are_left_out_and_counted(
     assert drawn.count("after [1], [2], [3], [4], 4 other boxes") == 8
     dot = run("plan", "graph", made.number, "--format", "dot").out
     assert dot.count(" -> ") == 16
-    assert "the 2 strongest of its edges are drawn; 48 others are not" in dot
+    assert "only the 2 strongest are drawn; 48 others are left out" in dot
 
 
 def test_a_cycle_is_drawn_behind_all_else() -> None:

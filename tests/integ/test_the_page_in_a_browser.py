@@ -341,7 +341,7 @@ def test_what_a_task_prints_is_shown_once_it_is_asked_for_live_and_as_text(
     page.click("button", "Show\nits log")
     page.sees("No attempt has begun yet.")
     with working(*here, of_worker={"task_output": 16_384}):
-        page.sees("It runs: what it prints is told every 2 to 15 seconds.")
+        page.sees("It runs: its output appears every 2 to 15 seconds.")
         wait_until(lambda: page.browser.execute_script(SHOWN)[0], "what it prints to be shown")
         assert page.browser.execute_script(SHOWN) == [[f"begun {VISIBLE}\n"], []]
         gate.touch()

@@ -200,7 +200,7 @@ def test_wrong_tasks_are_refused_before_any_is_written(service: Service) -> None
     for wrong, told in (
         ({"function": "operator:add", "args": [deep]}, "too deeply"),
         ({"function": "operator:add", "args": [{"$task": "nobody"}]}, "no task 'nobody'"),
-        ({"function": "operator:add", "args": [{"$task": 1, "x": 2}]}, "stands alone"),
+        ({"function": "operator:add", "args": [{"$task": 1, "x": 2}]}, "must be alone"),
         ({"function": "operator:_private"}, "function"),
         ({"function": "os"}, "function"),
         ({"kind": "Resize!"}, "kind"),
@@ -291,10 +291,10 @@ def test_the_command_is_closed_by_default(tmp_path: Path) -> None:
     for words, told in (
         (["--listen", "0.0.0.0:0"], "give --tokens FILE"),
         (["--listen", "0.0.0.0:0", "--open"], "give --tokens FILE"),
-        (["--open", "--tokens", str(tmp_path / "t")], "of no use"),
+        (["--open", "--tokens", str(tmp_path / "t")], "no effect"),
         (["--tls-cert", str(tmp_path)], "belong together"),
         (["--listen", "0.0.0.0:0", "--tokens", str(tmp_path / "t")], "so it needs TLS"),
-        (["--proxy", "plans.example"], "is no address or network"),
+        (["--proxy", "plans.example"], "is not an address or network"),
     ):
         ran = zkplan_command("serve", "--hosts", "embedded:", *words)
         assert (ran.returncode, told in ran.stderr) == (2, True), ran

@@ -190,7 +190,7 @@ def test_every_refusal_is_reported_and_nothing_is_written(service: Service) -> N
         (4, other, "runnable.1", "runnable.0.0.5000"),
         (5, 9_999, "a task that has not ended, and is not dead", "unknown"),
         (6, 7, "a claim that stands", "lapsed"),
-        (7, None, "tasks whose results can be had", "unknown"),
+        (7, None, "tasks whose results are available", "unknown"),
     ]
     again = service.ask(
         "POST", "/v1/leases/complete", {"results": [{"id": mine["id"], "value": 1}]}

@@ -23,5 +23,5 @@ def test_a_moment_is_a_time_ago_or_of_the_day_or_a_date() -> None:
         assert moment(CONTEXT, OPTION, f"{meant:%H:%M:%S}") == meant.timestamp()
         assert moment(CONTEXT, OPTION, f"{meant:%H:%M}") == meant.timestamp() - 7
     for wrong in ("25:00", "03:61", "3:1", "yesterday"):
-        with pytest.raises(click.BadParameter, match="is no time"):
+        with pytest.raises(click.BadParameter, match="is not a time"):
             moment(CONTEXT, OPTION, wrong)

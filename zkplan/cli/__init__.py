@@ -82,9 +82,9 @@ def exit_code(error: ZkplanError) -> int:
 
 
 def end(message: str, code: int) -> NoReturn:
-    """Print why the command ends to stderr, and exit with this code."""
+    """Print `message` to stderr, and exit with `code`."""
     first, *more = message.split("\n")
-    # Part of a message may come from the tree, so no line of it may look like a new message.
+    # Parts of a message may come from the tree: no further line may look like a new message.
     rest = [continued("\n".join(more))] if more else []
     click.echo("\n".join([f"zkplan: {printable(first)}", *rest]), err=True)
     sys.exit(code)
@@ -92,7 +92,7 @@ def end(message: str, code: int) -> NoReturn:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line. An error becomes one line on stderr and an exit code."""
-    # Not click's standalone mode: there Ctrl-C ends with 1, which means that a plan failed.
+    # In click's standalone mode Ctrl-C would end with 1, which means that a plan failed.
     try:
         code = cli.main(args=args, prog_name="zkplan", standalone_mode=False)
     except ZkplanError as error:
@@ -103,7 +103,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         end("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader has closed stdout, as `head` does. Python would complain again at its end.
+        # The reader has closed stdout, as `head` does. Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)
@@ -115,7 +115,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 class PrintableFormatter(logging.Formatter):
     """Makes log lines printable and marks each further line of a record.
 
-    So neither tasks nor libraries can forge a line of zkplan's.
+    Otherwise tasks and libraries could forge log lines of zkplan.
     """
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
@@ -165,23 +165,23 @@ def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _time_of(record: logging.LogRecord) -> str:
-    """Date and time with the offset of the zone: people compare logs of several machines."""
+    """Return date and time with the zone's offset: people compare logs of several machines."""
     return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
 
 
 # ---- The garbage collector.
 
 
-#: How many new objects start a collection of the youngest. Python's own number is 700.
+#: Python collects its youngest objects after this many new ones. Its own default is 700.
 _THRESHOLD = 10_000
-#: The same for a command that reads much and ends soon.
+#: The same number for a command that reads much and ends soon.
 _THRESHOLD_OF_A_READER = 50_000
 
 
 @contextmanager
 def spared_imports() -> Iterator[None]:
-    """Around the imports of a command: no collection looks at what they make, now or later. Such
-    collections took an eighth of their time."""
+    """Exclude the objects that imports in this block make from garbage collection, now and later.
+    Collections took an eighth of the time of imports."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -193,14 +193,14 @@ def spared_imports() -> Iterator[None]:
 
 
 def spare_what_stays() -> None:
-    """Call it once all modules are imported. Classes and functions stay until the process ends:
-    collections that look at them took a tenth of a worker's time where tasks are small."""
+    """Exclude all present objects from garbage collection, once all modules are imported. Classes
+    and functions stay anyway: looking at them took a tenth of a worker's time with small tasks."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_THRESHOLD, *gc.get_threshold()[1:])
 
 
 def spare_a_reader() -> None:
-    """For a command that decodes much, keeps little, and ends: collections took as long as the
-    decoding."""
+    """Collect garbage less often, in a command that decodes much, keeps little, and ends soon:
+    collections took as long as the decoding."""
     gc.set_threshold(_THRESHOLD_OF_A_READER, *gc.get_threshold()[1:])

@@ -1,4 +1,4 @@
-"""What the commands share: options, times, questions, the client, tables, JSON and logs."""
+"""Shared parts of the commands: options, times, questions, the client, tables, JSON and logs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OF_DAY = re.compile(r"\d\d:\d\d(:\d\d)?")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 MOMENT = (
-    "A time ago (90s, 10m, 12h), the last time that the clock here showed it (03:12), or a date "
-    "and time (2026-11-25T03:12, also with a zone)."
+    "TIME is an age (90s, 10m, 12h), a time of day (03:12, the last one on the local clock), or a "
+    "date and time (2026-11-25T03:12, with or without a zone)."
 )
 
 
@@ -47,7 +47,9 @@ def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
         return None
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
     if found is None:
-        raise click.BadParameter(f"{value!r} is no time: write 90s, 30m, 12h, 7d or 2w", ctx, param)
+        raise click.BadParameter(
+            f"{value!r} is not a time: write 90s, 30m, 12h, 7d or 2w", ctx, param
+        )
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -76,7 +78,7 @@ task_argument = click.argument("task", metavar="TASK")
 def option(
     names: str, kind: Any, default: Any, text: str, prefix: str = "ZKPLAN_", **more: Any
 ) -> Callable[[F], F]:
-    """An option whose variable in the environment is its long name behind `prefix`."""
+    """Return an option. Its environment variable is `prefix` and the long name of the option."""
     long = next(name for name in names.split() if name.startswith("--"))
     variable = prefix + long[2:].replace("-", "_").upper()
     given = {"type": kind, "default": default, "envvar": variable, "show_envvar": True} | more
@@ -89,10 +91,10 @@ output_option = option(
 wait_timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0),
-    help="Maximum seconds to wait. The exit code is 4 if the plan can still go on then.",
+    help="Maximum seconds to wait. If the plan can still go on then, the exit code is 4.",
 )
 yes_option = click.option(
-    "--yes", is_flag=True, help="Do not ask. Required where there is no terminal."
+    "--yes", is_flag=True, help="Do not ask for confirmation. Required without a terminal."
 )
 _log_format = option(
     "--log-format",
@@ -109,46 +111,46 @@ _log_level = option(
 
 
 def log_options(function: F) -> F:
-    """The options of a command that runs until a signal stops it, and logs meanwhile."""
+    """Add the log options to a command that runs until a signal stops it."""
 
     @wraps(function)
-    def logging_so(*args: Any, log_format: str, log_level: str, **given: Any) -> Any:
+    def with_logging(*args: Any, log_format: str, log_level: str, **given: Any) -> Any:
         log_to_stderr(getattr(logging, log_level.upper()), log_format == "json")
         return function(*args, **given)
 
-    made: Any = _log_format(_log_level(logging_so))
+    made: Any = _log_format(_log_level(with_logging))
     given: F = made
     return given
 
 
 def connection_options(function: F) -> F:
-    """The options that say how to connect; the function gets `settings`, merged from all sources.
+    """Add the connection options; `function` gets `settings`, merged from all sources.
 
-    If a group runs a subcommand, the subcommand has the settings.
+    A group that runs a subcommand gets default settings: the subcommand reads its own options.
     """
     return _with_settings(function)
 
 
 def result_options(function: F) -> F:
-    """The connection options, and the format in which the command prints its result."""
+    """Add the connection options, and the format in which the command prints its result."""
     return output_option(connection_options(function))
 
 
 def optional_connection_options(function: F) -> F:
-    """The connection options of a command that starts its own server unless one is named.
+    """Add the connection options to a command that starts its own server unless one is named.
 
-    The default profile of a file does not count as named.
+    The default profile of a file does not name one.
     """
     return _with_settings(function, takes_default=False)
 
 
 def all_connection_options(function: F) -> F:
-    """The connection options; the help lists those for login and TLS as well."""
+    """Add the connection options; the help lists the options for login and TLS as well."""
     return _with_settings(function, lists_all=True)
 
 
 def connection_options_of_roots(function: F) -> F:
-    """The connection options with any number of --root; `settings` is a list, one for each root."""
+    """Add the connection options with a repeatable --root; `settings` is a list, one per root."""
     return _with_settings(function, many_roots=True)
 
 
@@ -161,7 +163,7 @@ def _with_settings(
     @wraps(function)
     def with_settings(*args: Any, profile: str | None, **given: Any) -> Any:
         roots = (given.pop("root") or [None]) if many_roots else []
-        # An option that may be repeated is an empty tuple where it is not given.
+        # click gives an empty tuple for a repeatable option that is not given.
         options = {name: given.pop(name) or None for name in BY_ATTRIBUTE if given.get(name) == ()}
         options |= {name: given.pop(name) for name in BY_ATTRIBUTE if name in given}
         ctx = click.get_current_context()
@@ -183,7 +185,7 @@ def _with_settings(
         if field.has_option:
             made = setting_option(
                 field.attribute,
-                # Each command lists what people use each day, and not the fields of tables.
+                # The help of most commands leaves out the fields of tables (login.…, tls.…).
                 hidden="." in field.name and not lists_all,
                 multiple=field.name == "secret-files" or (many_roots and field.name == "root"),
             )(made)
@@ -202,7 +204,7 @@ _profile_option = click.option(
 
 
 def setting_option(attribute: str, **more: Any) -> Callable[[F], F]:
-    """The option of a field of Settings, from the table of settings."""
+    """Return the option of a field of Settings, as the table of settings describes it."""
     field = BY_ATTRIBUTE[attribute]
     name, notes = field.option, [f"env var: {field.variable}"]
     if isinstance(field.default, bool):
@@ -216,7 +218,7 @@ def setting_option(attribute: str, **more: Any) -> Callable[[F], F]:
         attribute,
         default=None,
         help=f"{field.text} [{'; '.join(notes)}]",
-        # The settings read the environment by themselves, to know where a value comes from.
+        # `resolve` reads the environment itself, to know the origin of each value.
         show_envvar=False,
         **more,
     )
@@ -246,8 +248,8 @@ def open_client(
 
     Only a command that `creates` something may create the folder of an embedded server, and the
     root. For other commands a missing folder or root is most likely a typing error, so they raise
-    ZkplanError. A command that waits for the root does not need it (`needs_root`). Raises what
-    `connect` raises, too.
+    ZkplanError. A command that waits for the root passes needs_root=False. Also raises the errors
+    of `connect`.
     """
     log_to_stderr()
     if not creates:
@@ -266,7 +268,7 @@ def open_client(
 
 @contextmanager
 def _reported_if_slow(hosts: str) -> Iterator[None]:
-    """Print where the command connects to if that takes long: a silent server is waited for."""
+    """Print the address if connecting takes long: the command waits for a silent server."""
     timer = threading.Timer(_SILENT_S, click.echo, [f"connecting to {hosts} …"], {"err": True})
     timer.daemon = True
     timer.start()
@@ -276,17 +278,17 @@ def _reported_if_slow(hosts: str) -> Iterator[None]:
         timer.cancel()
 
 
-#: Seconds without an answer until a command prints what it connects to.
+#: Seconds without an answer until a command prints the address.
 _SILENT_S = 1.0
 
 
 def confirm(
     what: str, *, yes: bool, advice: str = "", show: Callable[[], Any] | None = None
 ) -> None:
-    """Ask whether to do `what`, which cannot be undone. Exits with 2 if the user does not want it.
+    """Ask whether to do `what`, which cannot be undone. Exits with 2 if the user declines.
 
-    `show` prints what it is about before the question. Raises UsageError without a terminal and
-    without `yes`.
+    `show` prints the affected items before the question. Raises UsageError if there is neither a
+    terminal nor `yes`.
     """
     if yes:
         return
@@ -327,9 +329,9 @@ def with_dates(row: dict[str, Any], output: str, *names: str) -> dict[str, Any]:
 
 
 def label_of(plan: Plan) -> str:
-    """Return path and name of a plan: the name shows a user who typed a wrong number.
+    """Return path and name of a plan: by the name, a user notices a mistyped number.
 
-    The text is printable and one line: others, who may write the tree, choose the name.
+    The text is printable and one line: anyone who may write the tree can choose the name.
     """
     try:
         return _cell(f"{plan.path} ({plan.name})" if plan.name else plan.path)
@@ -338,7 +340,7 @@ def label_of(plan: Plan) -> str:
 
 
 def print_rows(rows: Iterable[dict[str, Any]], output: str, columns: Sequence[str]) -> int:
-    """Print rows as they arrive, as an aligned table or a JSON array. Returns how many."""
+    """Print rows as they arrive, as an aligned table or a JSON array. Returns their number."""
     return (_print_json if output == "json" else _print_table)(iter(rows), columns)
 
 
@@ -368,8 +370,8 @@ def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
 
 
 def report_empty(what: str, client: Client, hosts: str) -> None:
-    """Print that a list is empty. Raises ZkplanError if this is no root of zkplan: a mistyped root
-    must not look like one that is in use."""
+    """Print that a list is empty. Raises ZkplanError if the root is not one of zkplan: a mistyped
+    root must not look like one in use."""
     hint = hint_at_root(client)
     message = f"no {what} under {client.root} of {hosts}{hint}"
     if hint:
@@ -384,7 +386,7 @@ def report_gaps(gaps: Iterable[str]) -> None:
 
 
 def print_rest(left_out: int, output: str) -> None:
-    """Print how many rows a limit has left out, if any; JSON output stays as it is."""
+    """Print how many rows a limit has left out, if any; with JSON output, to stderr."""
     if left_out > 0:
         click.echo(f"… and {left_out:,} more", err=output == "json")
 
@@ -403,7 +405,7 @@ def print_facts(facts: dict[str, Any], output: str) -> None:
 
 
 def print_why(found: Why, output: str) -> None:
-    """Print the causes: as JSON with all fields, or one line each and below it what to do."""
+    """Print the causes: as JSON with all fields, or one line each with the advice below it."""
     if output == "json":
         causes = [with_dates(cause._asdict(), output, "when") for cause in found.causes]
         print_facts(found._asdict() | {"causes": causes}, output)

@@ -28,10 +28,10 @@ from .common import (
 )
 from .doctor import Finding, note, ok, problem
 
-#: The check of the finding that no server can be used.
+#: The `check` of the finding that no server can be used.
 NONE = "servers"
 _EACH_S = 5.0
-#: The first version that reads several znodes in one request, and the first that keeps its members
+#: The first version that reads several znodes in one request, and the first whose members stay
 #: alike (see docs/operate/operating.md).
 _BATCHES, _SOUND = (3, 6), (3, 9, 4)
 
@@ -94,13 +94,13 @@ def _mode(server: Reached) -> Iterator[Finding]:
     if mode == "read-only":
         yield problem(
             "server",
-            f"{server.address} only reads: it has lost the other members of its ensemble",
+            f"{server.address} is read-only: it has lost the other members of its ensemble",
             "start the other members, or let it reach them; name all of them in `hosts`",
         )
     elif mode == "not serving":
         yield problem(
             "server",
-            f"{server.address} serves nobody: its ensemble has no majority",
+            f"{server.address} serves no client: its ensemble has no majority",
             "start the other members, or let it reach them",
         )
     else:
@@ -110,7 +110,7 @@ def _mode(server: Reached) -> Iterator[Finding]:
 
 
 def why_no_session(settings: Settings, error: ZkplanError) -> Finding:
-    """Servers are reached, but there is no session."""
+    """The finding for servers that can be reached, but open no session."""
     todo = "look into the log of the server"
     if settings.login_type.startswith("sasl"):
         what = "the ticket of kinit" if settings.login_type == SASL_GSSAPI else "user and password"
@@ -127,9 +127,9 @@ def why_no_session(settings: Settings, error: ZkplanError) -> Finding:
 
 
 def findings_of(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings. It ends at the first one that makes the next steps impossible.
+    """Yield the findings, up to the first one that makes the next steps impossible.
 
-    It creates one znode that ends with its session, and changes nothing else.
+    The check creates one znode that ends with its session, and changes nothing else.
     """
     try:
         settings = with_password(settings)
@@ -162,7 +162,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     elif not is_embedded(settings.hosts):
         yield note(
             "login",
-            "none: whoever reaches the servers may read and change every plan",
+            "none: anyone who reaches the servers may read and change every plan",
             "set login.user and login.file or login.command, or tls.certificate",
         )
     if settings.login_type == "digest" and not (
@@ -170,7 +170,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     ):
         yield note(
             "login",
-            "the password of a digest login crosses the network as it is",
+            "the password of a digest login crosses the network in clear text",
             "speak TLS: set tls.ca, and the port for TLS in `hosts`",
         )
     if settings.uses_tls and not settings.tls_check_host_name:
@@ -183,7 +183,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
 
 
 def _found(settings: Settings) -> ServerAddress | None:
-    """Return the server at an address of this machine, if it is known. It starts none."""
+    """Return your own server at this address, if one is known. Starts none."""
     if is_embedded(settings.hosts):
         return None
     try:
@@ -203,7 +203,7 @@ def _keys(settings: Settings, has_own: bool) -> Iterator[Finding]:
         runs = "code in workers, and in authors that read results"
         if settings.serializer == JSON:
             runs = "any function that a worker allows"
-        found = f"payloads are not signed: whoever may write the tree runs {runs}"
+        found = f"payloads are not signed: anyone who may write the tree can run {runs}"
         yield note("keys", found, "set secret-files")
 
 
@@ -224,10 +224,10 @@ def config() -> None:
 @output_option
 @all_connection_options
 def show(output: str, settings: Settings) -> None:
-    """Show the settings field by field, each with where it comes from. Secrets are masked.
+    """Show each setting with its origin. Secrets are masked.
 
     Profiles are in ~/.config/zkplan.toml and ./zkplan.toml, or in the file that ZKPLAN_CONFIG
-    names. ./zkplan.toml may set only what does no harm: its folder may come from anywhere. The
+    names. ./zkplan.toml may set only harmless fields: its folder may come from anyone. The
     variables ZKPLAN_… override a profile, and options override both.
     """
     rows = [
@@ -259,8 +259,8 @@ def _row(field: Field, settings: Settings, output: str) -> dict[str, Any]:
 def check(output: str, settings: Settings) -> None:
     """Check the connection: servers, TLS, login, rights, others' rights, clock, latency, limits.
 
-    Each finding says what to do. The command creates one znode, which ends with it, and changes
-    nothing else. The exit code is 1 if there is a problem, and 0 if there are only notes.
+    Each problem and note says what to do. The command creates one znode, which ends with the
+    command, and changes nothing else. The exit code is 1 if there is a problem, 0 otherwise.
     """
     log_to_stderr(logging.ERROR)
     has_problem = False

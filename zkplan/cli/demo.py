@@ -60,14 +60,14 @@ _SETTLE_S = 0.05
 @click.option(
     "--page/--no-page",
     default=False,
-    help="Print the address of a page that shows it. At a terminal the plan starts once you press "
-    "Enter, and the page ends once you press it again. It needs zkplan[service].",
+    help="Print the address of a page that shows the plan. On a terminal the plan starts when you "
+    "press Enter, and the page ends when you press Enter again. Needs zkplan[service].",
 )
 @optional_connection_options
 def demo(
     workers: int, threads: int, kill: bool, timeout: float, page: bool, settings: Settings
 ) -> None:
-    """See a plan run, and survive the death of a worker.
+    """Run a plan, and show that it survives the death of a worker.
 
     Without --hosts and --profile the command starts an embedded server on loopback.
 
@@ -100,19 +100,19 @@ def demo(
             served = PageProcess(theirs)
             stack.callback(served.close)
             say(f"Page      {served.address}")
-            # A graph leaves out finished tasks: it is worth opening before.
+            # The graph leaves out finished tasks, so the page is worth opening before the start.
             wait_for_enter("open it, and press Enter to start the plan")
         names = [f"{process.worker} (pid {process.pid})" for process in crew.processes]
         say(f"Workers   {len(names)} running: {', '.join(names)}")
         found, took_s = shown.follow(plan, tasks, crew)
-        crew.stop(_STOP_S)  # After that the whole history is here.
+        crew.stop(_STOP_S)  # from now on `shown` has the whole history
         shown.conclude(found, took_s, str(folder), chunks)
         if page:
             wait_for_enter("press Enter to end it, and to remove the plan")
 
 
 def say(line: str, **style: Any) -> None:
-    """Print one line to stdout. It goes through sys.stdout, so that a progress bar stays below."""
+    """Print one line to sys.stdout, which a progress bar replaces to stay below the line."""
     click.secho(line, **style)
 
 
@@ -122,7 +122,7 @@ def _line_of(server: Provided) -> str:
 
 
 def wait_for_enter(purpose: str) -> None:
-    """Wait until somebody presses Enter, if there is a terminal."""
+    """Wait for Enter, if there is a terminal."""
     if sys.stdin is not None and sys.stdin.isatty():
         say(f"          {purpose}")
         sys.stdin.readline()
@@ -167,7 +167,7 @@ class _Demonstration:
         self._taken_over: set[str] = set()
 
     def crew(self, workers: int, command: Sequence[str], connection: Settings) -> Crew:
-        """Return the workers, not started. None of them may end by itself."""
+        """Return the workers, not started. If one ends by itself, the crew raises ZkplanError."""
         environment = worker_environment()
 
         def note(line: str, _: str) -> None:
@@ -187,8 +187,8 @@ class _Demonstration:
     ) -> tuple[Summary, float]:
         """Mark the plan ready and follow it to its end. Returns its result and its seconds.
 
-        Raises ZkplanError if a worker ends by itself or nobody takes over the tasks of the killed
-        one, and WaitTimeout.
+        Raises ZkplanError if a worker ends by itself, or if no other one takes over the tasks of
+        the killed worker, and WaitTimeout.
         """
         plan.mark_ready()
         started = time.monotonic()
@@ -202,7 +202,7 @@ class _Demonstration:
                         "more time with --timeout"
                     )
                 if status.dead:
-                    plan.wait(timeout=left_s)  # Raises the error that says why.
+                    plan.wait(timeout=left_s)  # raises the error that says why
                 crew.tend()
                 done = len(tasks) - status.tasks
                 if show is not None:
@@ -215,7 +215,7 @@ class _Demonstration:
             took_s = time.monotonic() - started
             self._report_takeovers()
         if self._kills and not self._killed:
-            say("Killed    nobody: the plan was too quick for it", fg="yellow")
+            say("Killed    none: the plan ended too soon", fg="yellow")
         if self._killed and not self._taken_over:
             raise ZkplanError(f"no other worker ran {_some(self._killed.tasks)} after the kill")
         return found, took_s
@@ -223,10 +223,10 @@ class _Demonstration:
     def _kill_one(
         self, crew: Crew, client: Connection, tasks: list[zkplan.Task], done: int
     ) -> None:
-        """Kill a worker that runs tasks with SIGKILL; kill none if none runs a task just now.
+        """Send SIGKILL to a worker that runs tasks, if one does now.
 
-        The worker is stopped before its claims are read. Otherwise it could commit them before the
-        kill arrives.
+        The worker is stopped before its claims are read. Otherwise it could commit its tasks before
+        the kill arrives.
         """
         for process in crew.processes:
             process.pause()
@@ -300,8 +300,8 @@ class _Demonstration:
 def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> list[str]:
     """Return the names of the tasks that a stopped worker has claimed.
 
-    Commits that it sent before it was stopped may still be under way. ZooKeeper answers a later
-    write after them, so the claims that are left then will stay.
+    Commits that the worker sent before it was stopped may still be under way. ZooKeeper answers a
+    later write after those commits, so the claims that are left then will stay.
     """
     barrier = f"{client.root}/barrier"
     client.transport.ask(Multi([Create(barrier), Delete(barrier)]))
@@ -313,8 +313,8 @@ def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> li
 def taken_over(
     history: Sequence[Execution], held: set[str], pid: int, since: float
 ) -> list[Execution]:
-    """Return, of each task that process `pid` held when it was killed, the first execution by
-    another process."""
+    """Return the first execution by another process of each task in `held`, which process `pid`
+    held when it was killed at `since`."""
     first: dict[str, Execution] = {}
     for execution in sorted(history, key=lambda execution: execution.at):
         if execution.task in held and execution.pid != pid and execution.at >= since:
@@ -323,7 +323,7 @@ def taken_over(
 
 
 def how_often(history: Sequence[Execution]) -> str:
-    """Count how many tasks were executed how often.
+    """Say how many tasks were executed once, twice and so on.
 
     >>> runs = [Execution("a", 0, "w", 1, 0.0), Execution("b", 0, "w", 1, 0.0)]
     >>> how_often([*runs, Execution("b", 1, "w", 2, 9.0)])

@@ -1,7 +1,7 @@
 """The task functions of `zkplan demo`: facts about the source of Python's standard library.
 
 Their values do not depend on how the files are split into tasks, or on the order in which parts are
-merged. So the result of a plan can be compared with that of a single process.
+merged. The result of a plan can therefore be compared with that of a single process.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class Chunk(NamedTuple):
 
 
 def noted(function: Callable[..., T], *arguments: object) -> T:
-    """Call `function` inside a task, after printing who executes it.
+    """Call `function` inside a task, after printing which worker executes it.
 
-    So the demonstration can show that other workers executed the tasks of the killed one again.
-    One write: a kill leaves a whole line or none.
+    The line lets the demonstration show that other workers ran the tasks of the killed one again.
+    It is one write: a kill leaves a whole line or none.
     """
     context = zkplan.current()
     execution = context.name, context.attempt, context.worker, os.getpid(), time.monotonic()

@@ -43,7 +43,7 @@ _ANSWER_S = 10.0
 _SKEW_S = 5.0
 _SLOW_S = 0.1
 _SAMPLES = 11
-#: The largest request of zkplan, and the sizes that are tried where that does not fit.
+#: The size of zkplan's largest request, and the sizes to try if that request does not fit.
 _LARGEST = 1_000_000
 _SMALLER = (750_000, 500_000, 250_000, 120_000, 60_000, 30_000, 15_000, 4_000)
 _CLOSE = "`zkplan root lock` closes a root to all but its login"
@@ -65,7 +65,7 @@ def look(client: Client, settings: Settings) -> Iterator[Finding]:
             f"{client.root} may not be read with this login: {_identity(settings)} is not on its "
             "access list",
             "is it the right user and password (or certificate)? A server takes a digest login "
-            "with a wrong password as somebody else",
+            "with a wrong password for another user",
         )
         return
     if isinstance(children, Refusal) and children is not Refusal.NO_NODE:
@@ -137,7 +137,7 @@ def _login_refused() -> Finding:
 
 
 def _who_else(client: Client, probe: Probe) -> Iterator[Finding]:
-    """Yield what somebody without a login may do, by the rule of `zkplan root show`."""
+    """Yield what a client without a login may do, by the rules of `zkplan root show`."""
     root = client.root
     names = probe.children(root)
     known = [] if isinstance(names, Refusal) else sorted(names)[:50]
@@ -167,7 +167,7 @@ def _who_else(client: Client, probe: Probe) -> Iterator[Finding]:
 
 
 def _open_rights(client: Client, path: str) -> str:
-    """Return the rights of somebody without a login; empty if there are none."""
+    """Return the rights of a client without a login; empty if it has none."""
     return rights(open_rights(client.transport, path) or 0)
 
 

@@ -1,4 +1,4 @@
-"""Which functions a worker, `zkplan task replay` and `zkplan run` may run, and from where."""
+"""The functions that a worker, `zkplan task replay` and `zkplan run` may run, and their import."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ import_path_option = click.option(
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False),
     help="A folder to import functions from. Repeat the option for others. With serializer json "
-    "the current folder counts only if it is named so (--import-path .).",
+    "the current folder counts only if you name it (--import-path .).",
 )
 _allow_option = click.option(
     "--allow",
     multiple=True,
     metavar="MODULE:PATTERN",
-    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
-    "commands). Repeat the option for others.",
+    help="Functions that may run with --serializer json, such as 'mypkg.tasks:*'; zkplan:shell "
+    "allows commands. Repeat the option for others.",
 )
 _kinds_option = click.option(
     "--kinds",
     multiple=True,
     metavar="MODULE",
-    help="Import this module and run the kinds of tasks that it has functions for, with "
+    help="Import this module, and run the kinds of tasks for which it has a function with "
     "@zkplan.kind. Repeat the option for others.",
 )
 
 
 def function_options(function: F) -> F:
-    """The options that say which functions a command may run, and where to import them from."""
+    """Add the options for the functions that a command may run, and where to import them from."""
     return import_path_option(_allow_option(_kinds_option(function)))
 
 

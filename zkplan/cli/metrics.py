@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _OPEN = """\
 {host} can be reached from other machines, and the metrics need no login. Listen on 127.0.0.1, or
-allow it with {option}"""
+allow this address with {option}"""
 _OPEN_HELP = """\
-Allow an address that other machines can reach. There is no login: all who reach it can read the
-metrics."""
+Allow an address that other machines can reach. There is no login: anyone who reaches it can read
+the metrics."""
 
 
 def read_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
@@ -49,7 +49,7 @@ def _check_reach(place: ListenAddress | None, is_open: bool, option: str, needed
     if isinstance(place, tuple) and not is_open and not is_loopback(place[0]):
         raise click.UsageError(_OPEN.format(host=place[0], option=option))
     if place is None and is_open:
-        raise click.UsageError(f"{option} is of no use without {needed}")
+        raise click.UsageError(f"{option} has no effect without {needed}")
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,12 +62,12 @@ def _read_place(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> ListenAddress | None:
     if value is not None and value.startswith(_FOLDER):
-        return Path(value.removeprefix(_FOLDER))  # a supervisor collects what is served there
+        return Path(value.removeprefix(_FOLDER))  # a supervisor collects the metrics there
     return None if value is None else read_address(ctx, param, value)
 
 
 def metrics_options(function: F) -> F:
-    """The options that serve metrics and health; `metrics` is a ListenAddress or None."""
+    """Add the options that serve metrics and health; `metrics` is a ListenAddress or None."""
 
     @wraps(function)
     def checked(*args: Any, metrics: ListenAddress | None, metrics_open: bool, **given: Any) -> Any:
@@ -79,7 +79,8 @@ def metrics_options(function: F) -> F:
         "--metrics",
         callback=_read_place,
         metavar="HOST:PORT",
-        help="Serve /metrics for Prometheus, /healthz and /readyz there. Needs zkplan[metrics].",
+        help="Serve /metrics for Prometheus, /healthz and /readyz at this address. Needs "
+        "zkplan[metrics].",
     )
     made: Any = place(is_open(checked))
     given: F = made
@@ -87,15 +88,14 @@ def metrics_options(function: F) -> F:
 
 
 def end_unserved(option: str, place: ListenAddress, error: OSError) -> NoReturn:
-    """End the command, which cannot listen there, and say what to do, unlike the system's text."""
+    """End a command that cannot listen at `place`. Unlike the system's text, say what to do."""
     if isinstance(place, Path):
         end(f"{place}: {error}", EXIT_FAILED)
     host, port = place
     at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     known = {
         errno.EADDRINUSE: "the port is taken, perhaps by a server that runs already. Connect to "
-        f"it, or choose another port; a free one is found with {option} "
-        f"{at.removesuffix(str(port))}0",
+        f"it, or choose another port; {option} {at.removesuffix(str(port))}0 finds a free one",
         errno.EADDRNOTAVAIL: f"this machine has no address {host}; {option} 127.0.0.1:{port} "
         f"serves this machine alone, 0.0.0.0:{port} everyone who can reach it",
         errno.EACCES: "this user may not listen there; choose a port above 1023",
@@ -108,7 +108,7 @@ def end_unserved(option: str, place: ListenAddress, error: OSError) -> NoReturn:
 
 # ---- Serve the metrics and the health of a command, and trace it.
 #
-# prometheus_client and OpenTelemetry are imported in the functions: only who wants them loads them.
+# The functions import prometheus_client and OpenTelemetry: only commands that use them load them.
 
 
 def trace_tasks() -> None:
@@ -126,7 +126,7 @@ def trace_tasks() -> None:
 
 @contextmanager
 def watched_worker(worker: Worker, place: ListenAddress | None) -> Iterator[None]:
-    """Serve the metrics of this worker, which has not begun to run."""
+    """Serve the metrics of a worker. Enter the block before the worker runs."""
     if place is None:
         yield
         return
@@ -139,7 +139,7 @@ def watched_worker(worker: Worker, place: ListenAddress | None) -> Iterator[None
 
 @contextmanager
 def watched_server(statistics: Callable[[], Any], place: ListenAddress | None) -> Iterator[None]:
-    """Serve the metrics of a server, which has not begun to serve: see ServerCollector."""
+    """Serve the metrics of a server (see ServerCollector). Enter the block before it serves."""
     if place is None:
         yield
         return
@@ -154,7 +154,7 @@ def watched_server(statistics: Callable[[], Any], place: ListenAddress | None) -
 def watched_processes(
     place: ListenAddress | None, pids: Callable[[], Iterable[int]]
 ) -> Iterator[list[str]]:
-    """Serve the metrics of several processes at one place. Yields words for their commands."""
+    """Serve the metrics of several processes at one place. Yields arguments for their commands."""
     if place is None:
         yield []
         return
@@ -202,13 +202,13 @@ def _served(
 # ---- `zkplan metrics`: the metrics of a root, printed once or served to Prometheus.
 
 
-@click.command(short_help="The metrics of a root, for Prometheus.")
+@click.command(short_help="Print or serve the metrics of a root, for Prometheus.")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
     callback=lambda *given: None if given[2] is None else read_address(*given),
-    help="Serve /metrics, /healthz and /readyz there until a signal stops it, instead of printing "
-    "the metrics once. Port 0 takes a free port.",
+    help="Serve /metrics, /healthz and /readyz at this address until a signal arrives, instead of "
+    "printing the metrics once. Port 0 takes a free port.",
 )
 @click.option("--open", "is_open", is_flag=True, help=_OPEN_HELP)
 @log_options
@@ -217,8 +217,8 @@ def metrics(listen: tuple[str, int] | None, is_open: bool, settings: list[Settin
     """Print the metrics of a root in Prometheus' format, or serve them with --listen.
 
     Plans, tasks, queues, workers and schedules are counted for each scrape, with few requests: some
-    of the metrics say what a scrape costs. One such command is enough for a root, or for several:
-    give --root for each. It needs zkplan[metrics]. With --listen, /healthz says whether the command
+    of the metrics say what a scrape costs. One such command is enough for one root or for several:
+    repeat --root. It needs zkplan[metrics]. With --listen, /healthz says whether the command
     answers, and /readyz whether it can read its roots.
     """
     # Imported here: no other command needs it.

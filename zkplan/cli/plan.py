@@ -52,8 +52,8 @@ _COLUMNS = (
 
 @click.group()
 def plan() -> None:
-    """Look at plans and control them. PLAN is a path, a number, or a name. If several plans have
-    that name, the newest is meant."""
+    """Look at plans and control them. PLAN is a path, a number, key:KEY, or a name. If several
+    plans have that name, it means the newest."""
 
 
 for _command in (gc, graph, history, timeline):
@@ -64,7 +64,7 @@ for _command in (gc, graph, history, timeline):
 
 
 def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
-    # For people `tasks` would mean all of the plan's, finished ones too.
+    # People would take `tasks` for all tasks of the plan, finished ones included.
     row = {"unfinished" if name == "tasks" else name: v for name, v in found._asdict().items()}
     row |= {"number": found.path.rpartition("-")[2], "finished": found.finished}
     row = with_dates(row, output, "created", "not_before", "deadline", "ended")
@@ -77,7 +77,7 @@ def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
 @plan.command("ls")
 @result_options
 def list_plans(output: str, settings: Settings) -> None:
-    """List all plans under the root. Those that need attention are named on stderr."""
+    """List all plans under the root. On stderr, name the plans that need attention."""
     with open_client(settings) as client:
         found = [each.status() for each in client.plans()]
         print_rows([status_row(each, output) for each in found], output, _COLUMNS)
@@ -88,7 +88,7 @@ def list_plans(output: str, settings: Settings) -> None:
             for late in client.observer().look(0).late:
                 if late.code in UNATTENDED:
                     click.echo(f"needs attention: {late.text}", err=True)
-        # Refused last, so that the plans that may be read are listed.
+        # Raise for hidden plans last, after the readable ones are listed.
         client.transport.run(refuse_hidden(client.paths))
         if not found:
             report_empty("plan", client, settings.hosts)
@@ -149,7 +149,7 @@ def wait(
 @result_options
 def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
     """Check a whole plan against the invariants. The exit code is 1 if there are problems."""
-    # The report names also the record of the plan, which is read before it can be checked.
+    # The report also names a refused record of the plan, which is read before the check.
     with open_client(settings) as client, reported(path_given(client.paths, plan)):
         report = client.plan(plan).check(repair)
     lists = ("created", "published", "mended", "unreferenced", "deleted")
@@ -163,7 +163,7 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
                 del facts[name]
     print_facts(facts, output)
     if report.problems:
-        # A repair that an access list forbids is among them.
+        # A repair that an access list forbids is one of the problems.
         raise SystemExit(EXIT_USAGE if report.shut else EXIT_FAILED)
 
 
@@ -180,14 +180,14 @@ def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
     "--wait",
     type=click.FloatRange(0),
     default=0.0,
-    help="Seconds to wait for running tasks to end. The exit code is 4 if some have not.",
+    help="Seconds to wait for running tasks to end. The exit code is 4 if some still run then.",
 )
 @click.option("--remove", is_flag=True, help="Remove the plan once the file is written.")
 @result_options
 def export(
     plan: str, out: str, pause: bool, wait: float, remove: bool, output: str, settings: Settings
 ) -> None:
-    """Write a plan to a file, to move it to another server. It fails while tasks of the plan are
+    """Write a plan to a file, to move it to another server. This fails while tasks of the plan are
     claimed: see --pause and --wait."""
     with open_client(settings) as client:
         found = client.plan(plan)
@@ -209,7 +209,7 @@ def export(
 @click.option(
     "--resume",
     is_flag=True,
-    help="Let the plan run at once. Otherwise it is paused if it was paused.",
+    help="Let the plan run at once. By default it stays paused if it was paused.",
 )
 @click.option("--copy", is_flag=True, help="Import the plan even if it is under this root already.")
 @click.option(
@@ -218,7 +218,7 @@ def export(
     help="FILE names an archive in the store, as `plan archived` lists it.",
 )
 @click.option(
-    "--any-secret", is_flag=True, help="Import also what is not sealed with a key of this client."
+    "--any-secret", is_flag=True, help="Also import data that no key of this client has sealed."
 )
 @result_options
 def import_(
@@ -232,7 +232,7 @@ def import_(
     in_folder = is_embedded(settings.hosts) and folder_of(settings.hosts) is not None
     with open_client(settings, creates=in_folder, needs_root=False) as client:
         made = client.import_plan(file, archived=archived, **options)
-        found = client.plan(made.path)  # with its record, which the label needs afterwards
+        found = client.plan(made.path)  # reads the record, which the label needs later
         state = found.status().state
         if resume and state == "defining":
             found.mark_ready()
@@ -247,7 +247,7 @@ def import_(
 @plan.command()
 @result_options
 def archived(output: str, settings: Settings) -> None:
-    """List the archives of removed plans in the store, of all roots that share it."""
+    """List the archives of removed plans in the store, from all roots that share the store."""
     with open_client(settings) as client:
         found = client.archived_plans()
     rows = [with_dates(each._asdict(), output, "exported") for each in found]
@@ -269,7 +269,7 @@ def _resume(found: Plan) -> str:
 @plan_argument
 @connection_options
 def mark_ready(plan: str, settings: Settings) -> None:
-    """Mark a plan ready that its author has not. It must be complete, for it runs from then on."""
+    """Mark a plan ready in place of its author. The plan must be complete: it runs from then on."""
     with open_client(settings) as client:
         found = client.plan(plan)
         label = label_of(found)
@@ -305,12 +305,12 @@ _control("cancel", Plan.cancel, "Stop a plan for good, with its running tasks.",
 @click.option(
     "--weight",
     type=click.IntRange(1, WEIGHT_MAX),
-    help="Its share of the slots beside plans of the same priority.",
+    help="The plan's share of the slots, among plans of the same priority.",
 )
 @click.option(
     "--priority",
     type=click.IntRange(PRIORITY_MIN, PRIORITY_MAX),
-    help="A plan of higher priority goes first. All tasks of the plan move by the difference.",
+    help="Plans of higher priority go first. Each task's priority changes by the difference.",
 )
 @result_options
 def set_share(
@@ -343,10 +343,10 @@ def remove(plan: str, yes: bool, settings: Settings) -> None:
 @plan_argument
 @connection_options
 def retry(plan: str, settings: Settings) -> None:
-    """Run again what failed in a plan, with all attempts.
+    """Run the failed tasks of a plan again, with all their attempts.
 
-    A plan made with on_failure="cascade", as those of schedules are, is retried after its end: what
-    failed, and what failed by that, runs again with the results of the other tasks.
+    A plan made with on_failure="cascade", as schedules make them, is retried after its end: the
+    failed tasks, and those that failed because of them, run again with the results of the others.
     """
     with open_client(settings) as client:
         found = client.plan(plan)
@@ -360,7 +360,8 @@ def retry(plan: str, settings: Settings) -> None:
             return
         click.echo(
             f"{label}: none of its {count(dead, 'failed task')} can run again: they were cancelled "
-            "before all their arguments had come, or failed by such a task; create a new plan",
+            "before all their arguments arrived, or failed because of such a task; create a new "
+            "plan",
             err=True,
         )
         raise SystemExit(EXIT_FAILED)

@@ -18,10 +18,10 @@ from ..plan import Plan
 from ..views.graph import STATES, Box, PlanGraph
 from .common import open_client, plan_argument, print_facts, result_options
 
-#: A plan of LARGE tasks is first drawn from a SAMPLE of them, on a terminal.
+#: On a terminal, a plan with LARGE tasks or more is first drawn from a SAMPLE of its tasks.
 LARGE, SAMPLE = 2000, 500
 WIDTH = 80
-#: How many of the strongest edges into a box a text lists, and a picture draws.
+#: A text lists, and a picture draws, this many of the edges into a box: the strongest.
 LISTED, DRAWN = 4, 2
 #: A picture with more edges than this for each box draws only the strongest.
 EDGES_PER_BOX = 3
@@ -55,11 +55,10 @@ _COLOURS = {
 @result_options
 def graph(plan: str, form: str, sample: int | None, output: str, settings: Settings) -> None:
     """Draw the unfinished tasks of a plan. Tasks with the same function, state and level share a
-    box. With more than 50 boxes, the levels are merged, and then rare functions. Of many edges only
-    those that stand for the most dependencies are drawn; -o json has all.
+    box. With more than 50 boxes, the levels are merged, and then rare functions. If there are many
+    edges, only those that stand for the most dependencies are drawn; -o json has all.
 
-    On a terminal a large plan is first drawn from a sample, within a second, while the rest is
-    read.
+    On a terminal, a sample of a large plan is drawn first, within a second, while the rest is read.
     """
     with open_client(settings) as client:
         of = client.plan(plan)
@@ -80,7 +79,7 @@ def _first_look(plan: Plan) -> None:
     """Draw a large plan from a sample, on stderr: reading all of it takes some seconds."""
     tasks = plan.status().tasks
     if tasks >= LARGE:
-        head = f"a first look, from {SAMPLE} of {tasks:,} tasks; the whole graph follows it:"
+        head = f"a first look, from {SAMPLE} of {tasks:,} tasks; the whole graph follows:"
         click.echo("\n".join([head, *_text(plan.graph(SAMPLE)), ""]), err=True)
 
 
@@ -93,7 +92,7 @@ def _label(found: PlanGraph, box: Box) -> str:
 
 
 def _summary(found: PlanGraph) -> str:
-    """Count the tasks in each state, and those that have to run one after the other."""
+    """Return the number of tasks in each state, and the length of the longest chain, in words."""
     states: Counter[str] = Counter()
     for box in found.boxes:
         states[box.state] += found.tasks_of(box)
@@ -105,7 +104,7 @@ def _summary(found: PlanGraph) -> str:
 
 
 def _strongest(found: PlanGraph, most: int) -> dict[int, list[tuple[int, int]]]:
-    """For each box at most `most` boxes before it, with the most edges first, and how many."""
+    """Return for each box the `most` boxes with the most edges into it, and how many edges."""
     ways: dict[int, list[tuple[int, int]]] = {}
     for (source, target), number in found.edges.items():
         ways.setdefault(target, []).append((source, number))
@@ -143,13 +142,13 @@ def _text(found: PlanGraph) -> Iterator[str]:
 def _wrapped(line: str) -> list[str]:
     """Break a line for a terminal of 80 columns."""
     if len(line) <= WIDTH:
-        return [line]  # wrap would change its blanks
+        return [line]  # `wrap` would change the blanks
     return wrap(line, WIDTH, subsequent_indent="      ")
 
 
 def _drawn(found: PlanGraph) -> tuple[list[tuple[int, int, int]], str]:
-    """Return the edges of a picture, and a note on those that are left out: in a graph without
-    levels all edges would hide each other."""
+    """Return the edges of a picture, and a note on the edges left out: in a graph without levels
+    all edges would hide each other."""
     edges = [(source, target, number) for (source, target), number in found.edges.items()]
     if len(edges) <= EDGES_PER_BOX * len(found.boxes):
         return edges, ""
@@ -160,15 +159,15 @@ def _drawn(found: PlanGraph) -> tuple[list[tuple[int, int, int]], str]:
         (source, target, number) for target in sorted(strong) for source, number in strong[target]
     ]
     return drawn, (
-        f"into each box, the {DRAWN} strongest of its edges are drawn; {len(edges) - len(drawn):,} "
-        "others are not"
+        f"of the edges into each box, only the {DRAWN} strongest are drawn; "
+        f"{len(edges) - len(drawn):,} others are left out"
     )
 
 
 def _mermaid(found: PlanGraph) -> Iterator[str]:
     yield "flowchart TD"
     for index, box in enumerate(found.boxes):
-        # Mermaid has no backslashes; what has a meaning in it or in HTML is written as an entity.
+        # Mermaid has no backslash escapes: characters special to it or to HTML become entities.
         text = _label(found, box)
         for character, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
             text = text.replace(character, entity)
@@ -204,7 +203,9 @@ def _dot(found: PlanGraph) -> Iterator[str]:
 def _svg(dot: str) -> str:
     program = shutil.which("dot")
     if program is None:
-        raise ZkplanError("the program `dot` of Graphviz is not here: use --format dot or mermaid")
+        raise ZkplanError(
+            "the program `dot` of Graphviz is not installed: use --format dot or mermaid"
+        )
     ran = subprocess.run(
         [program, "-Tsvg"], input=dot, capture_output=True, text=True, check=False, timeout=60
     )

@@ -56,7 +56,9 @@ _COLUMNS = (
 )
 @click.option("--since", metavar="TIME", callback=moment, help=f"Only later events. {MOMENT}")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the plan has ended.")
-@click.option("--at", metavar="TIME", callback=moment, help=f"The state of the plan then. {MOMENT}")
+@click.option(
+    "--at", metavar="TIME", callback=moment, help=f"Show the plan's state at TIME. {MOMENT}"
+)
 @result_options
 def history(
     plan: str | None,
@@ -70,8 +72,8 @@ def history(
     settings: Settings,
 ) -> None:
     """List the events of a plan, in the order in which ZooKeeper applied them; with --all-plans
-    those of all plans, by the time of the server. With --follow and -o json, each event is one line
-    of JSON."""
+    the events of all plans, by server time. With --follow and -o json, each event is one line of
+    JSON."""
     if all_plans == (plan is not None):
         raise click.UsageError("give a PLAN, or --all-plans")
     if at is not None and (task or since or follow or kinds or all_plans):
@@ -93,10 +95,10 @@ def history(
             for event in filter(wanted.takes, follow_events(client.values, found.path)):
                 _print_live(event, output)
             return
-        events, read_so = read(client.values, found.path)
+        events, history = read(client.values, found.path)
         rows = (_row(each, output) for each in filter(wanted.takes, events))
         print_rows(rows, output, _COLUMNS)
-    report_gaps(missing(read_so))
+    report_gaps(missing(history))
 
 
 class _Wanted(NamedTuple):
@@ -124,7 +126,7 @@ def _show_all(client: Client, kinds: tuple[str, ...], since: float, output: str)
     print_rows(rows, output, ("plan", "plan_name", *_COLUMNS))
     for gap in across.gaps:
         click.echo(gap, err=True)
-    # Refused last, so that the plans that may be read are listed.
+    # Raise for hidden plans last, after the readable ones are listed.
     client.transport.run(refuse_hidden(client.paths))
 
 
@@ -174,16 +176,18 @@ def _facts(state: PlanState, at: float, output: str) -> dict[str, Any]:
 
 @click.command()
 @plan_argument
-@click.option("--width", type=click.IntRange(60, 400), help="Columns; by default the terminal's.")
+@click.option(
+    "--width", type=click.IntRange(60, 400), help="Columns. By default those of the terminal."
+)
 @connection_options
 def timeline(plan: str, width: int | None, settings: Settings) -> None:
-    """Draw which worker ran which task when (many tasks as one line for each name), and the
-    critical path: what the end waited for."""
+    """Draw when each worker ran each task, and the critical path: the tasks that the end waited
+    for. If there are many tasks, tasks with the same name share a line."""
     with open_client(settings) as client:
         found = client.plan(plan)
-        state, read_so = read_state(client.values, found.path)
+        state, history = read_state(client.values, found.path)
     columns = width or min(160, shutil.get_terminal_size((100, 24)).columns)
     for line in drawn(state, columns):
         text = printable(line.text)
         click.echo(click.style(text, fg="red", bold=True) if line.fails else text)
-    report_gaps(missing(read_so))
+    report_gaps(missing(history))

@@ -1,4 +1,4 @@
-"""`zkplan plan gc`, `zkplan root retention` and `zkplan root budget`: bound how long plans stay."""
+"""`zkplan plan gc`, `zkplan root retention` and `zkplan root budget`: bound what plans take."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from .common import (
 # ---- retention
 
 
-@click.group(short_help="How long finished plans stay, and whether they are archived.")
+@click.group(short_help="Set how long finished plans stay, and whether they are archived.")
 def retention() -> None:
-    """How long finished plans stay without a retention of their own, and if they are archived.
+    """Set how long finished plans without a retention of their own stay, and if they are archived.
 
     Workers remove a plan that is done or cancelled when its retention is over.
     """
@@ -46,15 +46,15 @@ def retention() -> None:
 @click.option(
     "--archive/--no-archive",
     default=None,
-    help="Archive each plan in the store before it is removed. Without it nothing changes.",
+    help="Archive each plan in the store before it is removed. By default this stays as it is.",
 )
 @yes_option
 @result_options
 def set_retention(
     time: float, archive: bool | None, yes: bool, output: str, settings: Settings
 ) -> None:
-    """Let finished plans stay for TIME (12h, 7d, 2w, forever) after their end. A shorter time than
-    before has to be confirmed: workers remove the plans that are older within minutes."""
+    """Keep finished plans for TIME (12h, 7d, 2w, forever) after their end. A shorter time than
+    before has to be confirmed: within minutes, workers remove the plans that are older."""
     with open_client(settings, creates=True) as client:
         before = client.bounds()
         if time < before.retention:
@@ -119,7 +119,7 @@ def budget() -> None:
 @click.option("--bytes", "bytes_", metavar="SIZE", help="Maximum size of the data: 500MB, 2GB.")
 @result_options
 def set_budget(znodes: int | None, bytes_: str | None, output: str, settings: Settings) -> None:
-    """Set the budget, in place of the one before, and count the plans."""
+    """Replace the budget, and count what the plans take."""
     if znodes is None and bytes_ is None:
         raise click.UsageError("give --znodes or --bytes, or both; `rm` removes the budget")
     with open_client(settings, creates=True) as client:
@@ -168,7 +168,7 @@ def _print_budget(found: Bounds, output: str) -> None:
     print_facts(facts, output)
 
 
-# ---- `zkplan plan gc`: remove finished plans, after it has listed them.
+# ---- `zkplan plan gc`: list finished plans, then remove them.
 
 
 _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
@@ -200,7 +200,7 @@ _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
 @click.option(
     "--archive",
     is_flag=True,
-    help="Archive each plan in the store first; one that cannot be archived stays.",
+    help="Archive each plan in the store first. A plan that cannot be archived stays.",
 )
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @yes_option
@@ -208,8 +208,8 @@ _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
 def gc(
     archive: bool, dry_run: bool, yes: bool, output: str, settings: Settings, **rules: Any
 ) -> None:
-    """Remove finished plans whose retention is over. With rules, remove also the finished plans
-    without a retention of their own that match each rule. A plan that runs is never removed."""
+    """Remove finished plans whose retention is over. Given rules, also remove the finished plans
+    without a retention of their own that match every rule. Running plans are never removed."""
     with open_client(settings) as client:
         found = client.gc(**rules, dry_run=True)
         if dry_run or not found:

@@ -1,4 +1,4 @@
-"""`zkplan root`: create a root, close it, manage its keys, see what an outsider could do there."""
+"""`zkplan root`: create a root, close it, manage its keys, see what outsiders can do there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PRIVATE = 0o600
 @click.option(
     "--add",
     is_flag=True,
-    help="Add it to the file as its last key, which only reads.",
+    help="Add the key to FILE as its last one, which only reads.",
 )
 @click.option(
     "--public",
@@ -82,15 +82,15 @@ def _write(file: Path, line: str, add: bool) -> None:
 
 
 @click.command("rotate-key")
-@click.option("--anyway", is_flag=True, help="Even if workers still seal with another key.")
+@click.option("--anyway", is_flag=True, help="Go on even if workers still seal with another key.")
 @result_options
 def rotate_key(anyway: bool, output: str, settings: Settings) -> None:
-    """Seal all data under the root anew with the first key of this client. Plans go on.
+    """Seal all data under the root again, with the first key of this client. Plans go on.
 
     Give the new key to all authors and workers first: as the last key, then, when all have it, as
-    the first. `zkplan worker ls` shows the keys of a worker; it seals with the first. After this
-    command you may remove the old key. Exit codes: 0 all is sealed with the first key, 1 something
-    is not.
+    the first. `zkplan worker ls` shows the keys of a worker; a worker seals with its first key.
+    After this command you may remove the old key. Exit codes: 0 all is sealed with the first key, 1
+    something is not.
     """
     with open_client(settings) as client:
         if client.guard is None:
@@ -102,8 +102,8 @@ def rotate_key(anyway: bool, output: str, settings: Settings) -> None:
         if others and not anyway:
             end(
                 f"{count(len(others), 'worker')} would still seal with another key than "
-                f"{first.name}: {', '.join(others[:5])}. Restart them with it as the first key, or "
-                "seal anew with --anyway, and once more later",
+                f"{first.name}: {', '.join(others[:5])}. Restart them with {first.name} as their "
+                "first key, or seal now with --anyway, and once more later",
                 EXIT_USAGE,
             )
         found = client.transport.run(reseal(client.guard, client.paths))
@@ -117,9 +117,9 @@ def rotate_key(anyway: bool, output: str, settings: Settings) -> None:
 
 @click.group(short_help="Set a root up, close it, bound it, make and rotate its keys.")
 def root() -> None:
-    """Set a root up, close it, make and rotate its keys, and see what an outsider could do there.
+    """Set a root up, close it, make and rotate its keys, and see what an outsider can do there.
 
-    An outsider is whoever reaches ZooKeeper and has no login.
+    An outsider is anyone who reaches ZooKeeper without a login.
     """
 
 
@@ -150,10 +150,10 @@ def init(settings: Settings) -> None:
 @root.command()
 @result_options
 def show(output: str, settings: Settings) -> None:
-    """Show what an outsider could list, read, write and delete.
+    """Show what an outsider can list, read, write and delete.
 
-    It looks at every znode of the root. Exit codes: 0 nothing, 1 something, or not all of the root
-    may be read.
+    The command looks at every znode of the root. Exit codes: 0 an outsider can do nothing, 1 an
+    outsider can do something, or not all of the root may be read.
     """
     with open_client(settings, needs_root=False) as client:
         report = root_access(client)
@@ -165,15 +165,15 @@ def show(output: str, settings: Settings) -> None:
 
 @root.command()
 @click.option(
-    "--anyway", is_flag=True, help="Even if workers without a login run: they lose access."
+    "--anyway", is_flag=True, help="Go on even if workers without a login run: they lose access."
 )
 @connection_options
 def lock(anyway: bool, settings: Settings) -> None:
     """Close every znode of the root to all but this login, while plans run.
 
-    Start the workers and authors with a login first: what they create then is closed already, and
-    they can go on. You may run the command again, also after it was interrupted. Znodes with lists
-    of other logins keep them. If a `zkplan server` without --open keeps others out, and you give no
+    Start the workers and authors with a login first: their new znodes are closed from the start,
+    and they can go on. You may run the command again, also after it was interrupted. Access lists
+    of other logins stay. If a `zkplan server` without --open keeps others out, and you give no
     login, nothing is changed. Exit codes: 0 nothing is open, 1 not all of the root may be read.
     """
     with open_client(settings, needs_root=False) as client:
@@ -197,7 +197,7 @@ def lock(anyway: bool, settings: Settings) -> None:
 
 
 def _require_all_read(unreadable: Open, before: str = "") -> None:
-    """End with 1 if some znodes cannot be read, so that they may be open."""
+    """End with exit code 1 if some znodes cannot be read: they may be open."""
     if not unreadable.znodes:
         return
     more = ", …" if unreadable.znodes > len(unreadable.examples) else ""
@@ -219,7 +219,7 @@ def _facts(report: RootAccess, output: str) -> dict[str, Any]:
             "unreadable": vars(report.unreadable),
         }
     known = "not known of all of it" if report.unreadable.znodes else f"no: {report.told}"
-    facts["open"] = "yes: whoever reaches ZooKeeper needs no login" if report.is_open else known
+    facts["open"] = "yes: anyone who reaches ZooKeeper needs no login" if report.is_open else known
     for deed, found in report.outsiders.items():
         examples = "\n".join(found.examples + ["…"] * (found.znodes > len(found.examples)))
         facts[f"outsider can {deed}"] = f"{found.znodes:,}\n{examples}".rstrip()

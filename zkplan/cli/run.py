@@ -42,13 +42,13 @@ else:
     "params",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Value of a parameter that [params] of the file has. Repeat the option for others.",
+    help="Value of a parameter in [params] of the file. Repeat the option for others.",
 )
 @click.option(
     "--wait/--no-wait",
     "waits",
     default=True,
-    help="Wait until the plan is done. Otherwise print the number of the plan.",
+    help="Wait until the plan is done, or print its number at once.",
 )
 @wait_timeout_option
 @click.option("--check", is_flag=True, help="Only read and check the file; write nothing.")
@@ -67,17 +67,17 @@ def run(
 ) -> None:
     """Create the plan that FILE describes, and start it. FILE is TOML with a table for each task.
 
-    The whole file is checked before anything is written; functions that it calls are imported, also
-    from the current folder (with --serializer json only if --import-path names it). Ctrl-C ends the
-    wait for the plan, and does not cancel the plan.
+    The whole file is checked before anything is written. The check imports the functions that the
+    file calls, also from the current folder (with --serializer json only if --import-path names
+    that folder). Ctrl-C ends the wait for the plan, and does not cancel the plan.
     """
     given = {}
     for param in params:
         key, separator, value = param.partition("=")
         if not separator:
-            raise click.UsageError("--param is NAME=VALUE, and one has no `=`")
+            raise click.UsageError("--param must be NAME=VALUE, and one has no `=`")
         given[key] = value
-    set_import_path(settings, import_path)  # as a worker
+    set_import_path(settings, import_path)  # as a worker does
     described = read_plan_file(file)
     tasks = tasks_of(described, given)
     if check:
@@ -99,10 +99,10 @@ def run(
 
 _Keys = dict[str, tuple[type, ...]]
 _NUMBER = (int, float)
-#: Options of a plan that are defaults of its tasks, and those of a task, with their types.
+#: The types of a plan's options that are defaults for its tasks, and of a task's options.
 _DEFAULTS: _Keys = {name: OPTIONS[name].values.toml for name in options_at(At.PLAN)}
 _TASK_OPTIONS: _Keys = {name: OPTIONS[name].values.toml for name in options_at(At.FILE)}
-#: Options of a plan that are no defaults of its tasks.
+#: The types of a plan's other options.
 _OF_PLAN: _Keys = {
     "on_failure": (str,), "weight": (int,), "max_running": (int,), "retention": _NUMBER,
 }  # fmt: skip
@@ -127,13 +127,13 @@ _KINDS = {
 
 
 def kind_of(value: Any) -> str:
-    """Name the kind of a value. An error shows no value: it may be an argument of a task."""
+    """Name the kind of a value, for errors: the value itself may be an argument of a task."""
     return _KINDS.get(type(value), "a time or a date")
 
 
 @dataclass
 class PlanFile:
-    """The content of a plan file. Its values have the right types; more is not checked yet."""
+    """The content of a plan file. Only the types of its values are checked yet."""
 
     path: str
     name: str | None
@@ -163,10 +163,10 @@ def read_plan_file(path: str | Path) -> PlanFile:
     file.name = file.options.pop("name", None)
     for name, value in file.params.items():
         if not isinstance(value, str | int | float | bool):
-            why = f"a default is a text, a number or true or false, not {kind_of(value)}"
+            why = f"a default must be a text, a number, true or false, not {kind_of(value)}"
             file.refuse(f"[params] {name}", why)
     if not file.tasks:
-        file.refuse("[tasks]", "there is no task: a plan file has a table [tasks.NAME] for each")
+        file.refuse("[tasks]", "there is no task: give each task a table [tasks.NAME]")
     for name, table in file.tasks.items():
         _check_task(file, f"[tasks.{name}]", table)
     return file
@@ -174,7 +174,7 @@ def read_plan_file(path: str | Path) -> PlanFile:
 
 def _check_task(file: PlanFile, where: str, table: Any) -> None:
     if not isinstance(table, dict):
-        file.refuse(where, f"a task is a table, not {kind_of(table)}")
+        file.refuse(where, f"a task must be a table, not {kind_of(table)}")
     if ("shell" in table) == ("call" in table):
         file.refuse(where, 'it needs either shell = "COMMAND" or call = "MODULE:FUNCTION"')
     own: _Keys = {"shell": (str, list)} | _SHELL_KEYS if "shell" in table else {"call": (str,)}
@@ -182,10 +182,10 @@ def _check_task(file: PlanFile, where: str, table: Any) -> None:
     for key, what in (("shell", "texts"), ("after", "names of tasks")):
         value = table.get(key)
         if isinstance(value, list) and not all(isinstance(each, str) for each in value):
-            file.refuse(f"{where} {key}", f"it is an array of {what}, and of nothing else")
+            file.refuse(f"{where} {key}", f"an array must hold only {what}")
     for gate in _gates(table):
         if not isinstance(gate, dict) or "path" not in gate:
-            file.refuse(f"{where} when", "it is a table with a path, or an array of such tables")
+            file.refuse(f"{where} when", "it must be a table with a path, or an array of these")
         _check_keys(file, f"{where} when", gate, _WHEN_KEYS)
 
 
@@ -203,7 +203,7 @@ def _check_keys(file: PlanFile, where: str, table: Mapping[str, Any], known: _Ke
         if type(value) not in known[key]:
             kinds = (float,) if float in known[key] else known[key]
             wanted = " or ".join(_KINDS[kind] for kind in kinds)
-            file.refuse(place, f"it is {wanted}, not {kind_of(value)}")
+            file.refuse(place, f"it must be {wanted}, not {kind_of(value)}")
 
 
 # ---- Make the tasks: check references, order and functions; write nothing.
@@ -213,7 +213,7 @@ _TRUTHS = {"true": True, "false": False}
 
 
 def tasks_of(file: PlanFile, given: Mapping[str, str]) -> list[TaskSpec]:
-    """Return the tasks, each behind those that it needs. `given` are values of parameters.
+    """Return the tasks, each after the tasks that it needs. `given` has values of parameters.
 
     Imports the modules of functions. Raises InvalidPlanFile.
     """
@@ -223,15 +223,15 @@ def tasks_of(file: PlanFile, given: Mapping[str, str]) -> list[TaskSpec]:
     try:
         order = list(TopologicalSorter(needs).static_order())
     except CycleError as error:
-        # It lists each task behind the one that needs it.
+        # The cycle lists each task before the one that needs it.
         file.refuse("[tasks]", f"tasks wait for one another: {' → '.join(error.args[1])}")
     return [making.make(name, file.tasks[name]) for name in order]
 
 
 def create(client: Client, file: PlanFile, tasks: list[TaskSpec], name: str | None = None) -> Plan:
-    """Create the plan of the file with these tasks, and start it. If that fails, nothing is left.
+    """Create the plan of the file with these tasks, and start it. A failure leaves nothing behind.
 
-    Raises as `Client.create_plan` and `Plan.add_tasks`.
+    Raises the errors of `Client.create_plan` and `Plan.add_tasks`.
     """
     with client.create_plan(name or file.name, **file.options) as plan:
         plan.add_tasks(tasks)
@@ -264,13 +264,13 @@ def _params(file: PlanFile, given: Mapping[str, str]) -> dict[str, Any]:
         try:
             values[name] = _TRUTHS[text] if kind is bool else kind(text)
         except (KeyError, ValueError):
-            why = f"it is {kind_of(values[name])}, as its default is: the given value is not"
+            why = f"the given value must be {kind_of(values[name])}, as the default is"
             file.refuse(f"[params] {name}", why)
     return values
 
 
 def _needed(file: PlanFile, name: str, table: dict[str, Any]) -> list[str]:
-    """Return the tasks whose results it takes, or that it comes after."""
+    """Return the tasks whose results the task `name` takes, or that it runs after."""
     found = [("after", each) for each in table.get("after", [])]
     for key in ("args", "kwargs"):
 
@@ -307,7 +307,7 @@ class _Making:
         self._gates: dict[str, When] = {}
 
     def make(self, name: str, table: dict[str, Any]) -> TaskSpec:
-        """Make one spec. Those that it needs are made already. Raises InvalidPlanFile."""
+        """Make the spec of one task, after the specs that it needs. Raises InvalidPlanFile."""
         where = f"[tasks.{name}]"
 
         def replace(kind: str, value: Any) -> Any:
@@ -357,7 +357,7 @@ class _Making:
 
 
 def _check_words(spec: TaskSpec, command: ShellCommand) -> None:
-    """Raises TypeError or ValueError for a value in the file that is no word of a command."""
+    """Raises TypeError or ValueError for a value that cannot be a word of a command."""
     bound = command.__signature__.bind(*spec.args, **(spec.kwargs or {}))
     for name, value in bound.arguments.items():
         for each in value if isinstance(value, list) else [value]:

@@ -32,8 +32,8 @@ _name = click.argument("name", metavar="NAME")
 
 @click.group()
 def schedule() -> None:
-    """Make a plan each time that a cron expression is due. NAME is that of the schedule. Any worker
-    fires it."""
+    """Make a plan each time a cron expression is due. NAME is the name of the schedule. Any worker
+    fires the schedule."""
 
 
 @schedule.command()
@@ -46,14 +46,14 @@ def schedule() -> None:
     "--overlap",
     type=click.Choice(OVERLAPS),
     default="skip",
-    help="If the plan before has not ended: skip this time, queue it behind that plan, cancel that "
-    "plan, or allow both.",
+    help="If the previous plan has not ended: skip this time, queue the new plan after it, cancel "
+    "the previous plan, or allow both.",
 )
 @click.option(
     "--catch-up",
     type=click.Choice(CATCH_UPS),
     default="latest",
-    help="Which of the due times to make up for that came while there was no worker.",
+    help="Which due times to make up for, of those that passed while there was no worker.",
 )
 @click.option("--jitter", type=click.FloatRange(0), default=0.0, help="Seconds of random delay.")
 @click.option(
@@ -75,7 +75,7 @@ def add(
     settings: Settings,
     **options: Any,
 ) -> None:
-    """Add a schedule, or change the one of that name.
+    """Add a schedule, or change the one with that name.
 
     CRON is minute, hour, day, month, weekday (or the second before them) in quotes: "30 6 * * *".
     BUILDER is MODULE:FUNCTION. It is imported here, also from the current folder, and by workers.
@@ -94,9 +94,9 @@ def _array(text: str) -> list[Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise click.BadParameter(f"--args is no JSON: {error}") from None
+        raise click.BadParameter(f"--args is not JSON: {error}") from None
     if not isinstance(found, list):
-        raise click.BadParameter("--args is no JSON array: write it as '[1, 2]'")
+        raise click.BadParameter("--args is not a JSON array: write it as '[1, 2]'")
     return found
 
 
@@ -115,7 +115,7 @@ def list_schedules(output: str, settings: Settings) -> None:
 @_name
 @result_options
 def show(name: str, output: str, settings: Settings) -> None:
-    """Show one schedule, and its last due times: which plan each started, and who fired it."""
+    """Show one schedule, and its last due times: the plan of each, and the worker that fired it."""
     with open_client(settings) as client:
         print_facts(_facts(client.find_schedule(name).info(), output), output)
 
@@ -135,7 +135,7 @@ def next_times(name: str, count: int, output: str, settings: Settings) -> None:
 @_name
 @result_options
 def trigger(name: str, output: str, settings: Settings) -> None:
-    """Make a plan now, whether it is due or not."""
+    """Make a plan of a schedule now, whether it is due or not."""
     with open_client(settings) as client:
         made = client.find_schedule(name).trigger()
         facts = {"number": made.number, "path": made.path, "key": made.record.key}
@@ -155,7 +155,9 @@ def _control(name: str, act: Callable[[Schedule], None], help_text: str, done: s
             click.echo(f"{name}: {done}")
 
 
-_control("pause", Schedule.pause, "Make no plans of a schedule until it is resumed.", "paused")
+_control(
+    "pause", Schedule.pause, "Pause a schedule: it makes no plans until it is resumed.", "paused"
+)
 _control("resume", Schedule.resume, "Resume a schedule with its next due time.", "resumed")
 _control("rm", Schedule.remove, "Delete a schedule. Its plans stay, and go on.", "removed")
 

@@ -40,13 +40,13 @@ def _networks(
         try:
             ipaddress.ip_network(each, strict=False)
         except ValueError:
-            message = f"{each!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/8"
+            message = f"{each!r} is not an address or network such as 10.0.0.7 or 10.0.0.0/8"
             raise click.BadParameter(message, ctx, param) from None
     return value
 
 
 def _loaded() -> Any:
-    """Load the service, here: other commands need neither it nor FastAPI."""
+    """Import the service only here: other commands need neither it nor FastAPI."""
     try:
         from .. import service
         from ..service import run
@@ -75,15 +75,16 @@ def _loaded() -> Any:
     "--open",
     "is_open",
     is_flag=True,
-    help="Ask for no token: for a laptop. Only where no other machine reaches it.",
+    help="Ask for no token, for example on a laptop. Not allowed where other machines can reach "
+    "the service.",
 )
 @click.option(
     "--host-name",
     "host_names",
     multiple=True,
     metavar="NAME",
-    help="A name under which clients reach the service, such as that of a proxy before it. Repeat "
-    "the option for others. By default any, but on a loopback address only that.",
+    help="A host name that clients use for the service, such as that of a proxy before it. Repeat "
+    "the option for others. By default any name, but on a loopback address only loopback names.",
 )
 @click.option("--tls-cert", type=_EXISTS, help="Serve over TLS with this certificate.")
 @click.option("--tls-cert-key", type=_EXISTS, help="The key of the certificate.")
@@ -93,9 +94,9 @@ def _loaded() -> Any:
     multiple=True,
     metavar="ADDRESS",
     callback=_networks,
-    help="The address, or network, of a proxy with TLS before the service. The service believes it "
-    "from whom a request comes (X-Forwarded-For), and needs no TLS of its own. Repeat the option "
-    "for others.",
+    help="The address, or network, of a proxy with TLS before the service. The service takes the "
+    "address of a client from this proxy (X-Forwarded-For), and needs no TLS of its own. Repeat "
+    "the option for others.",
 )
 @click.option(
     "--body-max",
@@ -107,7 +108,8 @@ def _loaded() -> Any:
     "--rate",
     type=click.FloatRange(0),
     default=100.0,
-    help="Maximum requests a second of each token; 0: any number. Four seconds' worth at once.",
+    help="Maximum requests a second of each token; 0 means no limit. A burst may have four "
+    "seconds' worth.",
 )
 @log_options
 @connection_options
@@ -135,12 +137,12 @@ def serve(
     if not is_loopback(host) and (is_open or tokens is None):
         raise click.UsageError(_CLOSED.format(host=host))
     if is_open and tokens is not None:
-        raise click.UsageError("--open asks for no token, so --tokens is of no use")
+        raise click.UsageError("--open asks for no token, so --tokens has no effect")
     if (tls_cert is None) is not (tls_cert_key is None):
         raise click.UsageError("--tls-cert and --tls-cert-key belong together")
     if not (is_loopback(host) or tls_cert or proxies):
         raise click.UsageError(_PLAIN.format(host=host))
-    take_secrets_away()  # they are read
+    take_secrets_away()  # the settings have them
     settings = with_password(settings)
     service, run = _loaded()
     known = None if is_open else service.Tokens(tokens)
@@ -176,7 +178,7 @@ def _connecting(settings: Settings) -> Callable[[], Client]:
 def _print_address(opened: socket.socket, is_tls: bool, token: str) -> None:
     host, port = opened.getsockname()[:2]
     place = f"http{'s' if is_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
-    # A browser sends nobody what is behind `#`.
+    # Browsers do not send the part after `#`.
     click.echo(f"serving at {place}{f'#token={token}' if token else ''}")
     if token:
         click.echo(f"token for this run: {token}")
@@ -187,7 +189,7 @@ def _print_address(opened: socket.socket, is_tls: bool, token: str) -> None:
     "--tokens",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to add it to; it is made if it is missing.",
+    help="The file to add the token to. A missing file is created.",
 )
 @click.option(
     "--role",
@@ -195,19 +197,21 @@ def _print_address(opened: socket.socket, is_tls: bool, token: str) -> None:
     multiple=True,
     required=True,
     type=click.Choice(_ROLES),
-    help="What it allows: to look; to pause, retry and the like; to create plans and tasks; to do "
-    "work. Repeat the option for others. The roles operate and author may look, too.",
+    help="What the token allows. read: look. operate: pause, retry and the like. author: create "
+    "plans and tasks. work: claim tasks. operate and author include read. Repeat the option for "
+    "others.",
 )
 @click.option(
     "--name",
     default="",
-    help="Its owner, for the log of the service. Tokens of one name share their claims.",
+    help="The owner of the token, for the log of the service. Tokens with one name share their "
+    "claims.",
 )
 @click.option(
     "--lasts",
     callback=seconds,
     metavar="TIME",
-    help="It expires after this time, such as 12h or 90d. By default it never does.",
+    help="The token expires after this time, such as 12h or 90d. By default never.",
 )
 def new_token(tokens: Path, roles: tuple[str, ...], name: str, lasts: float | None) -> None:
     """Make a token, and print it once. The file holds only its digest."""

@@ -89,7 +89,7 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     "--open",
     "is_open",
     is_flag=True,
-    help="Let everybody in who can reach the server. Without it clients have to log in, and a "
+    help="Let in everyone who can reach the server. Without --open clients have to log in, and a "
     "server that other machines can reach needs TLS.",
 )
 @click.option(
@@ -102,7 +102,7 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 @click.option(
     "--tls-client-ca",
     type=_FILE,
-    help="Take only clients with a certificate of this authority (PEM). They also log in.",
+    help="Accept only clients with a certificate of this authority (PEM). They must also log in.",
 )
 @click.option(
     "--max-connections", type=click.IntRange(1), help="Maximum number of open connections."
@@ -131,11 +131,11 @@ def server(
 
     When clients can connect, the command prints one line with the address. The server is one
     process on one disk, without replication. To move to an ensemble, change only the --hosts of
-    clients and workers. Your own zkplan programs on this machine log in by themselves; nobody else
-    is let in. Exit codes: 0 stopped, 1 the disk failed, the port is taken, or the folder
-    is damaged or in use.
+    clients and workers. Your own zkplan programs on this machine log in by themselves; others need
+    a login. Exit codes: 0 stopped, 1 the disk failed, the port is taken, or the folder is damaged
+    or in use.
     """
-    # Imported here: no other command needs a server to be loaded.
+    # Imported here: no other command needs the server.
     from ..embedded import EmbeddedServer, Limits
 
     logins = _logins(login_file)
@@ -144,7 +144,7 @@ def server(
     tls = _tls(tls_cert, tls_key, tls_client_ca)
     limits = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
     host, port = _address(listen, port)
-    # Before a folder is made and before the warning: a mistyped address leaves nothing behind.
+    # Before a folder is made and a warning printed: a mistyped address leaves nothing behind.
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         socket.create_server(address[:2], family=family).close()
@@ -241,11 +241,13 @@ def _tls(
     try:
         return server_tls(certificate, key, client_ca)
     except OSError as error:
-        raise click.UsageError(f"{', '.join(files)}: no certificate, key or CA: {error}") from None
+        raise click.UsageError(
+            f"{', '.join(files)}: not a certificate, key or CA: {error}"
+        ) from None
 
 
 def _where(data: Path | None, login_file: Path | None) -> str:
-    """Return the files with logins that a client of another kind may use."""
+    """Return the files with the logins that clients other than zkplan may use."""
     from ..embedded.login import LOGIN
 
     files = [str(data / LOGIN)] if data else []

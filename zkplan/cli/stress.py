@@ -41,12 +41,12 @@ from .common import option, optional_connection_options, output_option
 def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, Settings]]:
     """Yield the ZooKeeper of the settings, or an embedded server, and the settings to connect.
 
-    An error in the block ends the command with one line on stderr and an exit code. SIGTERM ends it
-    as Ctrl-C does, so that it cleans up.
+    An error in the block ends the command with one line on stderr and an exit code. SIGTERM ends
+    the command as Ctrl-C does, so that it cleans up.
     """
-    # SIGINT too: a shell without job control ignores it for commands in the background.
     if settings.serializer == JSON:
         end(f"zkplan {command} runs pickles: give --serializer pickle", EXIT_USAGE)
+    # SIGINT too: a shell without job control ignores it for commands in the background.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -66,7 +66,7 @@ def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, 
     except ServerDidNotStart as error:
         end(str(error), EXIT_UNREACHABLE)
     except ZkplanError as error:
-        # This is no usage error, so the run has failed, unless it was not allowed to begin.
+        # Nothing here is a usage error: the run has failed, unless it was not allowed to begin.
         code = exit_code(error)
         is_failed = code == EXIT_USAGE and not isinstance(error, AccessDenied)
         end(str(error), EXIT_FAILED if is_failed else code)
@@ -120,7 +120,7 @@ def print_report(report: Report, console: Console) -> None:
 def _kills(report: Report) -> str:
     if report.kills or not report.settings.kill_every_s:
         return str(report.kills)
-    return "none: it was over before the first kill; take more tasks, or a smaller --kill-every"
+    return "none: the run ended before the first kill; take more tasks, or a smaller --kill-every"
 
 
 def _takeovers(seconds: list[float]) -> str:

@@ -25,7 +25,7 @@ LOOK_S = 1.0
 
 
 class HangUp:
-    """Handles SIGHUP, which asks for new code, unless it comes from a terminal that closes."""
+    """Handles SIGHUP, which asks for new code unless a closing terminal has sent it."""
 
     def __init__(self) -> None:
         self._has_terminal = _has_terminal()
@@ -55,8 +55,8 @@ class HangUp:
 class Leaving:
     """How a worker process ends: for good, or to start again with new code.
 
-    `stop` drains the worker within the seconds that it gets. Signal handlers call this, so it takes
-    no lock: the code that they interrupt could hold it.
+    `stop` drains the worker within the given seconds. Signal handlers call these methods, so they
+    take no lock: the interrupted code could hold it.
     """
 
     def __init__(self, stop: Callable[[float], None], grace_s: float) -> None:
@@ -77,10 +77,10 @@ class Leaving:
         self._stop(0) if self._ends else self.leave()
 
     def renew(self) -> None:
-        """Drain, and start again; nothing where it ends already."""
+        """Drain, and start again; do nothing if the worker already ends or starts again."""
         if not (self._ends or self._renews):
             self._renews = True
-            logger.info("this worker drains, then it starts anew with new code")
+            logger.info("this worker drains, then starts again with new code")
             self._stop(self._grace_s)
 
 
@@ -162,16 +162,16 @@ def _has_terminal() -> bool:
 _POLL_S = 0.2
 #: How long a process may take after its grace to hand back and end, before it is killed.
 _LEAVE_S = 20.0
-#: How long it may take to sign off workers that died while the others drained.
+#: How long signing off the workers that died while the others drained may take.
 _SIGN_OFF_S = 5.0
 
 
 class Supervisor:
     """Runs `count` processes of this command until a signal arrives; a second signal hurries them.
 
-    SIGHUP replaces them, so that they load new code. They connect with `settings`, even if this
-    command has other options, and have the options `more` besides. When a process dies, its worker
-    is signed off, so that others take over its tasks at once.
+    SIGHUP replaces the processes, to load new code. They connect with `settings`, even if this
+    command has other options, and also get the options `more`. When a process dies, the supervisor
+    signs off its worker, so that others take over its tasks at once.
     """
 
     def __init__(
@@ -191,11 +191,11 @@ class Supervisor:
         self._proven = False
 
     def pids(self) -> list[int]:
-        """The processes that run now. Any thread may ask."""
+        """The IDs of the processes that run now. Any thread may call this."""
         return [process.pid for process in self._crew.processes]
 
     def run(self, words: Sequence[str] = ()) -> None:
-        """Run until a signal arrives. Raises SystemExit if all processes must fail alike.
+        """Run until a signal arrives. Raises SystemExit if every process would fail alike.
 
         `words` are appended to the command of each process.
         """

@@ -37,8 +37,8 @@ from .task_list import list_tasks
 
 @click.group()
 def task() -> None:
-    """Look at tasks and control them. PLAN is as in `zkplan plan`. TASK is a number, or the name of
-    a task that is unfinished or whose outcome is kept."""
+    """Look at tasks and control them. PLAN is as in `zkplan plan`. TASK is a number, a key, or the
+    name of a task that is unfinished or whose outcome is kept."""
 
 
 @task.command()
@@ -47,14 +47,14 @@ def task() -> None:
 @click.option(
     "--values",
     is_flag=True,
-    help="Decode the result and the progress notes, and print them as Python writes them. Decoding "
-    "runs code of the authors of these values, on this machine and with your rights.",
+    help="Decode the result and the progress notes, and print them as Python's repr. Decoding can "
+    "run code of the authors of these values, on this machine and with your rights.",
 )
 @result_options
 def show(plan: str, task: str, values: bool, output: str, settings: Settings) -> None:
     """Show one task: state, options, edges, log, outcome, and the traceback of its last failure."""
     if values:
-        set_import_path(settings, ())  # the classes of values are where a worker finds them
+        set_import_path(settings, ())  # find the classes of values as a worker does
     with open_client(settings) as client:
         found = client.plan(plan).task(task)
         facts = describe_task(client, found.path, people=output == "table", values=values)
@@ -92,17 +92,17 @@ for _command in (list_tasks, skip, cancel, retry, set_):
     "--attempt",
     type=click.IntRange(1),
     metavar="N",
-    help="Only the attempt with this number, counted from 1. Some numbers may be left out.",
+    help="Only the attempt with this number, counted from 1. Some numbers may not exist.",
 )
 @result_options
 def logs(
     plan: str, task: str, follow: bool, attempt: int | None, output: str, settings: Settings
 ) -> None:
-    """Print what the function of a task has printed and logged, attempt by attempt.
+    """Print the output and the log lines of a task's function, attempt by attempt.
 
-    A worker keeps the end of what each attempt prints (its --task-output), for as long as the
-    history of the plan reaches. The output of a running task appears after some seconds. The number
-    of the attempt, and how much is left out, goes to stderr. With --follow and -o json, each piece
+    A worker keeps the end of the output of each attempt (see its --task-output), as long as the
+    plan's history reaches back. The output of a running task appears after some seconds. The number
+    of each attempt, and the size of each gap, goes to stderr. With --follow and -o json, each piece
     is one line of JSON.
     """
     with open_client(settings) as client:
@@ -131,7 +131,8 @@ def logs(
 def _of_attempt(
     pieces: Iterator[TaskLog], attempt: int | None, seen: set[int]
 ) -> Iterator[TaskLog]:
-    """Yield the pieces of an attempt, counted from 1, or all. `seen` gets the numbers of all."""
+    """Yield the pieces of `attempt`, counted from 1, or of all. Adds the number of each piece's
+    attempt, counted from 0, to `seen`."""
     for piece in pieces:
         seen.add(piece.attempt)
         if attempt in (None, piece.attempt + 1):
@@ -139,7 +140,7 @@ def _of_attempt(
 
 
 def _print(pieces: Iterator[TaskLog], output: str) -> bool:
-    """Print the pieces as they come. Returns whether there was one."""
+    """Print the pieces as they arrive. Returns whether there was any."""
     last, at_line_start = -1, True
     for piece in pieces:
         if output == "json":
@@ -167,7 +168,7 @@ def _row(piece: TaskLog) -> dict[str, Any]:
     return asdict(piece) | {"when": when}
 
 
-# ---- `zkplan task replay`: run a task that still has its arguments here, in a debugger.
+# ---- `zkplan task replay`: run a task on this machine, with its recorded arguments.
 
 
 @task.command()
@@ -186,10 +187,10 @@ def replay(
     settings: Settings,
 ) -> None:
     """Call the function of a task here, with its recorded arguments, and print its result. A dead
-    task still has all of them; a finished task has none.
+    task still has all its arguments; a finished task has none.
 
-    Nothing is committed: its result, its logs and the tasks that it adds are only printed. Its side
-    effects are real. It runs code of the author of the task, with your rights.
+    Nothing is committed: the result and the logs are only printed, and added tasks are only
+    counted. Side effects are real. The code of the task's author runs with your rights.
 
     With --serializer json only functions that --allow and --kinds name run, as in a worker.
     """
@@ -211,7 +212,7 @@ def replay(
             raise SystemExit(EXIT_FAILED) from None
     click.echo(printable(repr(result)))
     if added:
-        click.echo(f"it would have added {count(added, 'task')}", err=True)
+        click.echo(f"the task would have added {count(added, 'task')}", err=True)
 
 
 def _print_log(value: Any) -> None:
@@ -222,13 +223,13 @@ def _in_debugger(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     try:
         return function(*args, **kwargs)
     except Exception:
-        import pdb  # here: the other commands of `zkplan task` have no use for it
+        import pdb  # imported here: no other command of `zkplan task` needs it
 
         pdb.post_mortem(sys.exc_info()[2])
         raise
 
 
 def _is_of_the_function(error: BaseException) -> bool:
-    """Whether the function raised it, and not zkplan before the call."""
+    """Whether the task's function raised `error`, rather than zkplan before the call."""
     frames = [frame for frame, _ in traceback.walk_tb(frames_of(error))]
     return not str(frames[-1].f_globals.get("__name__", "")).startswith("zkplan.")

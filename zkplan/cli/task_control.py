@@ -25,10 +25,10 @@ SHOWN = 20
 
 
 class Act(NamedTuple):
-    """What a command does with each task.
+    """The action of a command on each task.
 
-    `do` returns the state of the task before, or an empty text if there was nothing to do; then
-    `idle` says why. So it is with tasks in the states that it `leaves`.
+    `do` returns the state that the task had, or an empty text if there was nothing to do; `idle`
+    says why. There is nothing to do for tasks in the states `leaves`.
     """
 
     verb: str
@@ -55,7 +55,7 @@ class Choice(NamedTuple):
 
 
 def _command(function: F) -> F:
-    """The arguments and options that choose tasks; the function gets them as a Choice."""
+    """Add the arguments and options that choose tasks; `function` gets them as a Choice."""
 
     @wraps(function)
     def with_choice(**given: Any) -> Any:
@@ -64,16 +64,16 @@ def _command(function: F) -> F:
 
     made: Any = result_options(with_choice)
     for option in (
-        click.option("--yes", is_flag=True, help="Do not ask. Skip and cancel need it where there "
-                     "is no terminal."),
+        click.option("--yes", is_flag=True, help="Do not ask for confirmation. Skip and cancel "
+                     "need it without a terminal."),
         click.option("--dry-run", is_flag=True, help="Only list the tasks."),
         click.option("--name", metavar="GLOB", help="With --all-matching: tasks with this name."),
         click.option("--error", metavar="GLOB", help="With --all-matching: tasks whose last "
                      "exception has this type, such as TimeoutError."),
         click.option("--state", type=click.Choice(STATES), help="With --all-matching: tasks in "
                      "this state."),
-        click.option("--all-matching", is_flag=True, help="All unfinished tasks that match each "
-                     "filter given; one at least."),
+        click.option("--all-matching", is_flag=True, help="All unfinished tasks that match every "
+                     "given filter. At least one filter is needed."),
         click.argument("tasks", metavar="[TASK]...", nargs=-1),
         plan_argument,
     ):  # fmt: skip
@@ -107,7 +107,7 @@ def skip(choice: Choice, value: str) -> None:
 @click.command()
 @_command
 def cancel(choice: Choice) -> None:
-    """Let tasks fail for good, with TaskCancelled. A running task is asked to stop."""
+    """Cancel tasks: they fail for good, with TaskCancelled. A running task is asked to stop."""
 
     def do(decisions: Decisions, task: Task) -> str:
         return decisions.cancel(task.number, task.name)
@@ -153,7 +153,7 @@ def _run(choice: Choice, act: Act) -> None:
     if has_filter and not choice.all_matching:
         raise click.UsageError("--state, --error and --name need --all-matching")
     with open_client(choice.settings) as client:
-        # What cannot be undone never picks the newest of several plans by itself.
+        # An action that cannot be undone never picks the newest of several plans by itself.
         plan = client.plan(choice.plan, only=act.asks)
         if choice.all_matching:
             tasks = plan.select(**filters)
@@ -178,7 +178,7 @@ def _states(plan: Plan, tasks: list[Task]) -> Callable[[Task], str]:
 
 
 def _show(plan: Plan, act: Act, tasks: list[Task], output: str) -> None:
-    """List the tasks, and which of them would be left as they are."""
+    """List the tasks, and mark those that would stay as they are."""
     state_of = _states(plan, tasks)
     rows = [_row(task, state_of(task)) for task in tasks]
     left = [row for row in rows if row["state"] in act.leaves]
@@ -198,8 +198,8 @@ def _show_some(plan: Plan, tasks: list[Task]) -> None:
 
 
 def _act(plan: Plan, act: Act, tasks: list[Task], choice: Choice) -> None:
-    """Act on each task and list the outcomes. Raises the first error at the end, so that it stops
-    no other task."""
+    """Act on each task and list the outcomes. Raises the first error at the end: an error with one
+    task does not keep the others from their turn."""
     acted = idle = 0
     first_error: ZkplanError | None = None
 

@@ -40,7 +40,7 @@ _FACTOR = re.compile(r"\d{1,6}(\.\d{1,3})?x")
 
 
 class _Factor(NamedTuple):
-    """A multiple of the usual time."""
+    """A multiple of the usual run time."""
 
     times: float
 
@@ -60,37 +60,35 @@ def _longer(
 @click.option(
     "--state",
     type=click.Choice([*STATES, *ENDED]),
-    help=f"Tasks in this state; {', '.join(ENDED)} with --all.",
+    help=f"Only tasks in this state. {', '.join(ENDED)} need --all.",
 )
-@click.option(
-    "--worker", metavar="ID", help="Tasks that this worker holds, or ran; its ID may be cut."
-)
-@click.option("--name", metavar="GLOB", help="Tasks with this name, such as 'load-*'.")
+@click.option("--worker", metavar="ID", help="Only tasks of the worker whose ID begins with this.")
+@click.option("--name", metavar="GLOB", help="Only tasks with this name, such as 'load-*'.")
 @click.option(
     "--error",
     metavar="GLOB",
-    help="Tasks whose last exception has this type, such as TimeoutError.",
+    help="Only tasks whose last exception has this type, such as TimeoutError.",
 )
 @click.option(
     "--longer-than",
     metavar="TIME",
     callback=_longer,
-    help="Tasks that have been in their state for longer, or with --all have run for longer: 90s, "
-    "10m, 12h. With --all also a factor such as 3x: tasks that ran longer than 3 times the median "
-    "of all tasks with their name.",
+    help="Only tasks that have been in their state longer than TIME (90s, 10m, 12h), or with --all "
+    "have run longer. With --all, TIME may be a factor such as 3x: tasks that ran longer than 3 "
+    "times the median of all tasks with their name.",
 )
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of tasks; by default all.")
 @click.option(
     "--all",
     "with_ended",
     is_flag=True,
-    help="Also the tasks that have ended, as far as the histories reach.",
+    help="Also list the tasks that have ended, as far back as the histories reach.",
 )
 @click.option(
     "--since",
     metavar="TIME",
     callback=moment,
-    help=f"Of the tasks that have ended only those that ended later. {MOMENT}",
+    help=f"Leave out the tasks that ended before TIME. {MOMENT}",
 )
 @click.option(
     "--outcomes",
@@ -110,13 +108,13 @@ def list_tasks(
     settings: Settings,
     **given: Any,
 ) -> None:
-    """List the unfinished tasks of a plan, oldest first, each with its state; with --all also those
-    that have ended.
+    """List the unfinished tasks of a plan, oldest first, each with its state; with --all also the
+    tasks that have ended.
 
-    With --all-plans or a filter also since when a task has been in its state. The tree has no
-    record of what runs: of the tasks that a worker has claimed, the oldest are `running`, as many
-    as it has slots, and the others are `claimed ahead`. `since` is then when the task was claimed;
-    its function began then or later. Of a task that has ended, `since` is when it ended.
+    With --all-plans or a filter, `since` is when a task came into its state. The tree does not
+    record what runs: the oldest claims of a worker, as many as it has slots, count as `running`,
+    the others as `claimed ahead`. For both, `since` is when the task was claimed; its function
+    began then or later. For a task that has ended, `since` is when it ended.
     """
     times = longer_than.times if isinstance(longer_than, _Factor) else None
     wanted = Filter(**given, longer_than=None if isinstance(longer_than, _Factor) else longer_than)
@@ -140,7 +138,7 @@ def list_tasks(
         for gap in ended.gaps if ended is not None else ():
             click.echo(gap, err=True)
         if plan is None:
-            # Refused last, so that the tasks that may be read are listed.
+            # Raise for hidden plans last, after the readable tasks are listed.
             client.transport.run(refuse_hidden(client.paths))
         if shown != limit:
             return
@@ -151,7 +149,7 @@ def list_tasks(
 
 
 class _Listing(NamedTuple):
-    """`total` is None where it is not known before the end."""
+    """The rows to print. `total` is None if their number is not known before the end."""
 
     rows: Iterator[OutcomeSummary | FoundTask | EndedTask]
     columns: tuple[str, ...]
@@ -178,10 +176,10 @@ def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
 
 
 class _WithEnded:
-    """Tasks of one plan, or of all if `plan` is None, those that have ended too.
+    """The unfinished and the ended tasks of one plan, or of all plans if `plan` is None.
 
-    `times`: only tasks that ran, or run by now, this many times as long as tasks of their name
-    usually do. `gaps` lists what is missing in the histories, once the rows are listed.
+    `times` keeps only tasks that ran, or have been running, more than this many times as long as
+    is usual for their name. Once the rows are listed, `gaps` lists what the histories lack.
     """
 
     def __init__(
@@ -194,9 +192,9 @@ class _WithEnded:
         self._read: list[Across] = []
 
     def rows(self) -> Iterator[EndedTask | FoundTask]:
-        """Yield those that have ended, by plan and number, then the others.
+        """Yield the ended tasks, by plan and number, then the unfinished ones.
 
-        It reads the others first: what ends meanwhile is listed as ended, or as it was before.
+        The unfinished tasks are read first: a task that ends meanwhile is still listed once.
         """
         spare_a_reader()
         longest = self._longest()
@@ -224,8 +222,8 @@ class _WithEnded:
         times = self._times
         if self._wanted.state not in (None, RUNNING, *ENDED):
             raise click.UsageError(
-                f"no task that is {self._wanted.state} runs, so a factor such as 3x does not fit: "
-                "give --longer-than a time such as 90s"
+                f"tasks that are {self._wanted.state} do not run, so a factor such as 3x does not "
+                "fit: give --longer-than a time such as 90s"
             )
         known = usual(self._across(list(self._names)))
         self._paths = [path for path in self._paths if known.exceeded(path, times)]

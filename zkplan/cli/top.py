@@ -34,13 +34,13 @@ from .common import open_client, print_facts, result_options
 def top(once: bool, over: float, interval: float, output: str, settings: Settings) -> None:
     """Show what goes on under the root: plans, queues, workers, running tasks, and what is late.
 
-    A live view until Ctrl-C; with --once or -o json one look. It never writes. The clock is that of
-    this machine.
+    The view is live until Ctrl-C; with --once or -o json it is printed once. The command never
+    writes to ZooKeeper. Times are by the clock of this machine.
 
     RATE/S counts finished tasks over the last 30 seconds. ENDS IN assumes that this rate stays and
-    that all unfinished tasks will run; a plan with dead tasks has none. RUN are the oldest claims
-    of each worker, as many as it has slots; the others are claimed AHEAD. FOR is the time since the
-    claim: the function began then or later.
+    that all unfinished tasks will run; it is empty for a plan with dead tasks. RUN counts the
+    oldest claims of each worker, as many as it has slots, and AHEAD the others. FOR is the time
+    since the claim: the function began then or later.
     """
     if once or output == "json":
         with open_client(settings) as client:
@@ -75,7 +75,7 @@ def _place(client: Client) -> str:
 
 
 def _facts(seen: Overview) -> dict[str, Any]:
-    """Return all of it for programs: times in ISO 8601, one object for each plan, worker, task."""
+    """Return the overview for programs: times in ISO 8601, an object per plan, worker and task."""
 
     def at(seconds: float | None) -> str | None:
         if seconds is None:

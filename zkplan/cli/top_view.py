@@ -1,4 +1,4 @@
-"""What `zkplan top` draws: an overview as lines of text, and the live view that redraws them."""
+"""The picture of `zkplan top`: an overview as lines of text, and a live view that redraws them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..views.root_look import PlanNow
 
 #: The smallest picture that is drawn; a smaller terminal shows a part of it.
 WIDTH_MIN, HEIGHT_MIN = 60, 12
-#: From this width on plans have a column with how much of them has finished.
+#: From this width on, plans have the column DONE.
 WIDE = 100
 _PLAIN, _HEAD, _ALERT = "", "bold reverse", "bold red"
 
@@ -39,10 +39,10 @@ class Line(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """A part of the picture; it has as many rows as there is room.
+    """A part of the picture; it shows as many rows as there is room.
 
-    `columns` are the titles and their widths. Numbers, with a negative width, stand on the right;
-    the column of width 0 takes what is left. `total` counts also the rows that were not read.
+    `columns` are the titles and their widths. A negative width aligns numbers on the right; the
+    column of width 0 takes the remaining room. `total` also counts rows that were not read.
     """
 
     columns: dict[str, int]
@@ -125,7 +125,7 @@ def _sections(seen: Overview, is_wide: bool) -> Iterator[_Section]:
 
 
 def _first(plan: PlanNow) -> tuple[float, int, int, str]:
-    """Sort plans in which most happens first. Rates that differ little do not make them change
+    """Sort key: the busiest plans first. Rates are rounded, so that similar plans do not change
     places at each look."""
     seen = plan.status
     rate = float(f"{plan.rate or 0.0:.1g}")
@@ -164,7 +164,7 @@ def _rate(rate: float) -> str:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """Share lines equally among sections; what one does not need goes to the others.
+    """Share lines equally among sections; lines that one does not need go to the others.
 
     >>> _shared([1, 50, 50], 21), _shared([2, 2], 50)
     ([1, 10, 10], [2, 2])
@@ -191,8 +191,8 @@ def _drawn(section: _Section, room: int, width: int) -> Iterable[Line]:
 
 
 def _fit(text: str, width: int) -> str:
-    """Bring the text to this many cells of a terminal, on the right where the width is negative. A
-    cut is marked."""
+    """Pad or cut the text to `width` cells of a terminal; `…` marks a cut. A negative width aligns
+    the text on the right."""
     text, room = one_line(text), abs(width)
     wide = cell_len(text)
     if wide > room:
@@ -201,7 +201,7 @@ def _fit(text: str, width: int) -> str:
     return blanks + text if width < 0 else text + blanks
 
 
-# ---- The live view: one thread looks, this one draws, so that it can report a silent server.
+# ---- The live view: one thread reads, another draws and can so report a silent server.
 #
 # Signals, resizing and new looks wake the drawing thread through a pipe: a handler must not touch
 # locks.
@@ -245,14 +245,14 @@ class Live:
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         self._ended = False
-        #: What the other thread has seen last, and when by the monotonic clock.
+        #: The last overview of the other thread, and its time by the monotonic clock.
         self._seen: Overview | None = None
         self._seen_at = time.monotonic()
         self._silence = ""
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Draw until a signal ends it. Raises the error that ends the other thread."""
+        """Draw until a signal arrives. Raises the error that ends the other thread."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._end())
         signal.signal(signal.SIGWINCH, lambda *_: self._wake_up())
@@ -275,18 +275,18 @@ class Live:
             os.write(self._wake, b"x")
 
     def _look_on(self) -> None:
-        """Run the thread that looks."""
+        """Read overviews, in a thread of its own."""
         try:
             while not self._ended:
                 started = time.monotonic()
                 try:
-                    # More names than there are lines on most terminals are never drawn.
+                    # The picture has no room for more names than the terminal has lines.
                     self._seen = self._observer.look(names=self._console.size.height)
                     self._seen_at, self._silence, self._last.text = time.monotonic(), "", ""
                 except ServerRolledBack:
                     raise
                 except ZooKeeperUnavailable as error:
-                    self._silence = str(error)  # it may come back: ask again
+                    self._silence = str(error)  # the server may come back: ask again
                 self._wake_up()
                 time.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
         except BaseException as error:  # the terminal is restored before it is raised
@@ -314,4 +314,4 @@ class Live:
         since = datetime.fromtimestamp(time.time() - age_s).strftime("%H:%M:%S")
         hosts = self._transport.hosts
         last = f": {one_line(self._last.text)}" if self._last.text else ""
-        return f"NO ANSWER from {hosts} for {duration(age_s)}, this is of {since}{last}"
+        return f"NO ANSWER from {hosts} for {duration(age_s)}, this view is of {since}{last}"

@@ -37,8 +37,8 @@ _GIVEN = click.core.ParameterSource.COMMANDLINE
 #: ends it by then, SIGALRM does.
 _ENDS_WITHIN_S = 30
 _IN_MEMORY = (
-    "the server of this worker is in its memory, and all plans with it. Give the server a folder "
-    "(--hosts embedded:FOLDER), or start it by itself (`zkplan server`)"
+    "this worker has its server, and all plans, in its memory. Give the server a folder "
+    "(--hosts embedded:FOLDER), or run it on its own (`zkplan server`)"
 )
 
 logger = get_logger("zkplan.processes")
@@ -66,7 +66,7 @@ logger = get_logger("zkplan.processes")
     type=click.IntRange(1),
     help="End the worker when this many functions timed out or were cancelled and still hold a "
     "thread. By default one process has no limit, and goes on with fewer slots. With 2 or more "
-    "processes the default is that of --threads, and a process that ends is replaced.",
+    "processes the default is the value of --threads, and a process that ends is replaced.",
 )
 @click.option(
     "--grace",
@@ -78,21 +78,21 @@ logger = get_logger("zkplan.processes")
     "--reload",
     "reloads",
     is_flag=True,
-    help="For development: load new code, as with SIGHUP, when the file of a module changes that "
-    "tasks have imported.",
+    help="For development: load new code, as SIGHUP does, when the file of an imported module "
+    "changes.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(["thread", "process"]),
     default="thread",
-    help="Where tasks run that do not set `isolation`: in a thread of the worker, or each in a "
+    help="Where to run tasks that do not set `isolation`: in a thread of the worker, or each in a "
     "process of its own (Linux), whose death costs only one attempt of that task.",
 )
 @click.option(
     "--memory-limit",
     metavar="SIZE",
-    help="The memory of each task in a process of its own, such as 2GB. By default a share of "
-    "this machine's.",
+    help="Most memory of each task in a process of its own, such as 2GB. By default a share of "
+    "this machine's memory.",
 )
 @click.option(
     "--tasks-per-child",
@@ -103,12 +103,12 @@ logger = get_logger("zkplan.processes")
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Log only warnings of zkplan itself. Tasks log as before.",
+    help="Of zkplan's own log, write only warnings and errors. Tasks log as usual.",
 )
 @click.option(
     "--log-messages",
     is_flag=True,
-    help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
+    help="Log the messages of exceptions that tasks raise, not only their types. Messages may hold "
     "arguments.",
 )
 @log_options
@@ -116,8 +116,8 @@ logger = get_logger("zkplan.processes")
 @click.option(
     "--traces",
     is_flag=True,
-    help="Trace tasks with OpenTelemetry: a span for each attempt, sent to where the variables "
-    "OTEL_… say. Needs zkplan[opentelemetry].",
+    help="Trace tasks with OpenTelemetry: a span for each attempt. The OTEL_… variables say where "
+    "spans go. Needs zkplan[opentelemetry].",
 )
 @function_options
 def worker(
@@ -138,15 +138,16 @@ def worker(
     traces: bool,
     settings: Settings,
 ) -> None:
-    """Run a worker. It claims and runs the tasks of all ready plans that are in its queues.
+    """Run a worker, which claims and runs the tasks of its queues in all ready plans.
 
-    SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
-    seconds to end. The worker hands back the tasks that do not. At a second signal it hands them
+    SIGTERM and SIGINT drain the worker: it claims nothing more, its running tasks have --grace
+    seconds to end, and it hands back those that still run then. At a second signal it hands them
     back at once. SIGHUP loads new code: the worker drains, and starts again under the same process
     ID. With --processes new processes start, and the old ones drain one by one. Tasks can import
     the modules in the current folder.
 
-    With --serializer json nothing is unpickled, and only what --allow and --kinds name runs.
+    With --serializer json nothing is unpickled, and only functions that --allow and --kinds name
+    run.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -159,7 +160,7 @@ def worker(
         logging.getLogger("zkplan").setLevel(logging.WARNING)
     if log_messages:
         MESSAGES.setLevel(logging.INFO)
-    take_secrets_away()  # they are read, and tasks see the environment of their worker
+    take_secrets_away()  # the settings have them, and tasks see their worker's environment
     check_isolation(isolation)
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
@@ -228,15 +229,15 @@ def _work(
 
 
 def _leave_threads(code: int) -> NoReturn:
-    """A function that never returned holds its thread; the interpreter would wait for it."""
+    """Exit at once: the interpreter would wait for the threads of functions that never return."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _end_in_any_case(within_s: int) -> None:
-    """Let SIGALRM end the process, even if its threads left a lock that is never released. It needs
-    neither a thread nor memory."""
+    """Let SIGALRM end the process after `within_s`, even if its threads left a lock that is never
+    released. SIGALRM needs neither a thread nor memory."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(within_s)
 

@@ -1,4 +1,4 @@
-"""`zkplan worker ls|drain|pause|resume`, `zkplan queue`, `zkplan limit`: who works, on what."""
+"""`zkplan worker ls|drain|pause|resume`, `zkplan queue` and `zkplan limit`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _COLUMNS_LISTED = (*_RECORD, "format", "busy", "abandoned", "ahead", "since", "r
 def list_workers(output: str, settings: Settings) -> None:
     """List the living workers, and what each runs: PLAN/TASK, its name, and for how long.
 
-    The tree has no record of what runs: the oldest claims of a worker count, as many as it has
-    slots (`busy`). The others are claimed `ahead`. `abandoned` functions timed out or were
-    cancelled, and still hold a thread each. A worker runs only plans of its `format`. `since` is
-    when it claimed the task that it holds longest; the function began then or later.
+    The tree does not record what runs: the oldest claims of a worker, as many as it has slots,
+    count as running (`busy`), the others as claimed `ahead`. `abandoned` functions timed out or
+    were cancelled, and still hold a thread each. A worker runs only plans of its `format`. `since`
+    is when it claimed the oldest task that it runs; the function began then or later.
     """
     with open_client(settings) as client:
         found = client.transport.run(held_tasks(client.paths))
@@ -98,7 +98,7 @@ def _which(function: F) -> F:
 
 @click.command()
 @_which
-@click.option("--wait", is_flag=True, help="Wait until they have signed off.")
+@click.option("--wait", is_flag=True, help="Wait until the workers have signed off.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0),
@@ -113,10 +113,10 @@ def drain(
     output: str,
     settings: Settings,
 ) -> None:
-    """Have a worker finish what it runs, hand back the rest, and end with exit code 0.
+    """Have a worker finish its running tasks, hand back the rest, and end with exit code 0.
 
-    ID is its ID in `zkplan worker ls`, or the beginning of it. Running tasks have as long as they
-    take. Its supervisor (`--processes`) does not replace it, and ends with the last one.
+    ID is its ID in `zkplan worker ls`, or the beginning of that ID. Running tasks have no time
+    limit. A supervisor (`--processes`) does not replace the worker, and ends with its last worker.
     """
     drained = _order(worker, host, "draining", output, settings)
     if wait or timeout is not None:
@@ -136,7 +136,7 @@ def drain(
 @click.command()
 @_which
 def pause(worker: str | None, host: str | None, output: str, settings: Settings) -> None:
-    """Have a worker claim nothing more until it is resumed. What it runs goes on."""
+    """Have a worker claim nothing more until it is resumed. Its running tasks go on."""
     _order(worker, host, "paused", output, settings)
 
 
@@ -200,7 +200,7 @@ def limit() -> None:
 )
 @connection_options
 def set_limit(name: str, size: int, per: Per | None, settings: Settings) -> None:
-    """Make the limit NAME, or change its size. A lower size stops no task that runs."""
+    """Create the limit NAME, or change its size. A lower size stops no running task."""
     with open_client(settings, creates=True) as client:
         client.set_limit(name, size, per=per)
         when = "run at the same time" if per is None else f"start within a {per}"

@@ -1,4 +1,4 @@
-"""What all answers have in common: problems, entity tags, and pages of lists."""
+"""Common parts of answers: problems, entity tags, and pages of lists."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class Problem(HTTPException):
 #: The status, kind and advice for each class of errors. The first class that fits decides.
 _KINDS: tuple[tuple[type[errors.ZkplanError], int, str, str], ...] = (
     (errors.PlanNotFound, 404, "plan-not-found", "List the plans: GET /v1/plans."),
-    (errors.ScheduleNotFound, 404, "schedule-not-found", "List them: GET /v1/schedules."),
+    (errors.ScheduleNotFound, 404, "schedule-not-found", "List the schedules: GET /v1/schedules."),
     (errors.WorkerNotFound, 404, "worker-not-found", "List the workers: GET /v1/workers."),
-    (errors.PlanExists, 409, "plan-exists", "Take the plan that has the key."),
+    (errors.PlanExists, 409, "plan-exists", "Use the plan that has the key."),
     (errors.PlanDrained, 409, "plan-done", "Create another plan: this one has ended."),
     (errors.PlanCancelled, 409, "plan-cancelled", "Create another plan: this one has ended."),
-    (errors.HistoryNotKept, 409, "history-not-kept", "Create plans with their history."),
+    (errors.HistoryNotKept, 409, "history-not-kept", "Create the plan with history=true."),
     (errors.PlanError, 409, "plan-state", "Look at the state of the plan."),
     (errors.ResultNotKept, 404, "result-not-kept", "Add the task with keep=true."),
     (errors.InvalidTask, 422, "invalid-task", "Change what the detail names."),
@@ -97,9 +97,9 @@ _KINDS: tuple[tuple[type[errors.ZkplanError], int, str, str], ...] = (
     (errors.TaskError, 409, "task-state", "Look at the state of the task."),
     (errors.NotSerialisable, 422, "not-json", "Change what the detail names."),
     (errors.PayloadTooLarge, 413, "too-large", "Give the service a store (--store)."),
-    (errors.UpdateTooLarge, 413, "too-large", "Do it in several updates."),
+    (errors.UpdateTooLarge, 413, "too-large", "Split it into several updates."),
     (errors.StoredValueLost, 410, "value-lost", "Run the task again, if its value is needed."),
-    (errors.PayloadError, 409, "undecodable", "Read it with a client that has its keys."),
+    (errors.PayloadError, 409, "undecodable", "Read the value with a client that has its keys."),
     (errors.BudgetSpent, 409, "budget-spent", "Remove plans that have ended."),
     (errors.StoreUnavailable, 503, "store-unavailable", "Ask again."),
     (errors.ZooKeeperUnavailable, 503, "zookeeper-unavailable", "Ask again."),
@@ -144,13 +144,13 @@ def documented(*codes: int) -> Responses:
     }
 
 
-# ---- Entity tags: what has not changed is not sent again, and is not changed by a caller who has
-# seen an older state.
+# ---- Entity tags: an unchanged answer is not sent again, and a caller who has seen an older state
+# changes nothing.
 
 
 ShownModel = TypeVar("ShownModel", bound=BaseModel)
 #: For the contract of routes whose answers have tags.
-NOT_MODIFIED: Responses = {304: {"description": "If-None-Match has its present tag."}}
+NOT_MODIFIED: Responses = {304: {"description": "If-None-Match has the current tag."}}
 
 
 class NotModified(Exception):
@@ -183,7 +183,7 @@ class Tagger:
 Tagged: TypeAlias = Annotated[Tagger, Depends(Tagger)]
 IfMatch: TypeAlias = Annotated[
     str | None,
-    Header(max_length=2000, description="Change it only if it has one of these tags now."),
+    Header(max_length=2000, description="Make the change only if the current tag is one of these."),
 ]
 
 
@@ -196,7 +196,7 @@ def demand(if_match: str | None, shown: BaseModel | None) -> None:
         raise Problem(
             412,
             "changed-meanwhile",
-            "it has changed: If-Match does not have its present tag",
+            "the resource has changed: If-Match does not have its current tag",
             "Read it again, and repeat with its new ETag.",
         )
 
@@ -245,7 +245,7 @@ def cursor_of(*parts: str | int) -> str:
 
 
 def parts_of(cursor: str, *kinds: type) -> list[str | int]:
-    """The parts of a cursor. Raises Problem for a cursor that is none of this list."""
+    """The parts of a cursor. Raises Problem if they are not of these kinds."""
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
         parts = json.loads(text)
@@ -255,7 +255,7 @@ def parts_of(cursor: str, *kinds: type) -> list[str | int]:
         raise Problem(
             400,
             "wrong-cursor",
-            "the cursor is none that a page of this list has as `next`",
+            "the cursor is not the `next` of a page of this list",
             "Leave the cursor out, to begin with the first page.",
         )
     return parts

@@ -69,7 +69,7 @@ fractions. Errors are `application/problem+json`: `detail` says what happened, `
 
 
 def create_app(link: Link, tokens: Tokens | None, options: Options | None = None) -> FastAPI:
-    """The application of a service. Without `tokens` anybody who reaches it may do everything."""
+    """The application of a service. Without `tokens` anyone who reaches it may do everything."""
     options = options or Options()
     watcher = Watcher(link, options.looks)
 
@@ -143,7 +143,7 @@ def _http_problem(error: Exception) -> Problem:
 
 
 def _input_problem(found: Any) -> Problem:
-    """What is wrong with a request, place by place, without the values that were sent."""
+    """The problem for an invalid request: its faults, place by place, without the sent values."""
     places = [
         f"{'.'.join(str(part)[:60] for part in each['loc'][:8])}: {each['msg'][:200]}"
         for each in found[:10]
@@ -159,7 +159,7 @@ def _input_problem(found: Any) -> Problem:
 
 
 class Contract:
-    """The OpenAPI document of an application, and what it says of the paths."""
+    """The OpenAPI document of an application, with the methods and query names of its paths."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
@@ -230,8 +230,8 @@ async def healthz() -> PlainTextResponse:
 
 
 class Readiness:
-    """Whether the root can be read. All requests within a second share one read, so that frequent
-    requests cost ZooKeeper nothing. It uses none of the threads that requests wait for."""
+    """Checks whether the root can be read. All requests within a second share one read, so that
+    frequent requests cost ZooKeeper nothing. The read uses no thread that requests wait for."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -239,7 +239,7 @@ class Readiness:
         self._looked = 0.0
 
     async def check(self) -> None:
-        """Raises what the read raises."""
+        """Wait for the result of a read. Raises the errors of the read."""
         if self._look is None or (self._look.done() and time.monotonic() - self._looked > FRESH_S):
             self._look = asyncio.create_task(asyncio.to_thread(self._read))
         await asyncio.wait([self._look])
@@ -268,7 +268,7 @@ def metrics(request: Request, client: ClientOf) -> PlainTextResponse:
         from ..integrations.prometheus import RootCollector
     except ZkplanError as error:
         raise Problem(404, "no-metrics", str(error), "Install it where the service runs.") from None
-    # It is kept, since it remembers which plans have ended.
+    # The collector is kept, since it remembers which plans have ended.
     state = request.app.state
     if getattr(state, "collects_for", None) is not client:
         state.collector, state.collects_for = RootCollector(client), client

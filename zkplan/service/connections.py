@@ -23,7 +23,7 @@ from typing import Any
 from ..basics.log import get_logger
 from .tokens import Caller
 
-#: The most connections, if the system allows the process so many.
+#: The most connections, if the system allows the process that many.
 CONNECTIONS_MAX = 4000
 #: Descriptors for other things: the connection to ZooKeeper, files, connections that are ending.
 OTHERS_MAX = 300
@@ -31,12 +31,12 @@ OTHERS_MAX = 300
 STRANGERS_MAX, STRANGERS_OF_ADDRESS = 1500, 500
 #: The most connections of one token.
 OF_TOKEN_MAX = 800
-#: Seconds from the start of a connection to the end of the head of a request, with the handshake
-#: of TLS; and from an answer to the next head, in which the client also accepts the rest of it.
+#: Seconds from the start of a connection to the end of a request's head, with the TLS handshake;
+#: and from an answer to the next head, in which the client must also accept the rest of the answer.
 HEAD_S, NEXT_S = 10.0, 30.0
 SWEEP_S = 1.0
-#: How many connections are accepted in one turn of the loop, so that those that they replace are
-#: closed before many others come; and how many wait in the system to be accepted.
+#: The most connections accepted in one turn of the loop, so that the connections they replace are
+#: closed before many others come; and the most that wait in the system to be accepted.
 AT_ONCE, QUEUE = 32, 1024
 _NEVER = float("inf")
 _FULL = (errno.EMFILE, errno.ENFILE)
@@ -45,7 +45,7 @@ Peer = tuple[str, int]
 
 
 def origin_of(address: str) -> str:
-    """The address, or of IPv6 the network, in which one client may have many addresses.
+    """The address; for IPv6 its network, in which one client may have many addresses.
 
     >>> origin_of("192.0.2.7"), origin_of("2001:db8:0:1:2:3:4:5"), origin_of("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8:0:1::/64', '192.0.2.7')
@@ -73,7 +73,7 @@ class Connection(socket.socket):
         self.key = ""
         self.caller: Caller | None = None
         self._requests = 0
-        #: The deadlines for what it must send, and for what it must accept.
+        #: The deadlines for the client to send a request, and to accept an answer.
         self.reads_by, self.writes_by = time.monotonic() + HEAD_S, _NEVER
 
     @property
@@ -86,22 +86,22 @@ class Connection(socket.socket):
         return self._home.give(self, key, caller)
 
     def begin(self) -> None:
-        """The head of a request has arrived."""
+        """Note that the head of a request has arrived."""
         self._requests += 1
         self.reads_by = _NEVER
         self._home.renew(self)
 
     def finish(self) -> None:
-        """A request was answered. The next one may have begun: clients may send several at once."""
+        """Note that a request was answered. Clients may send several: the next may have begun."""
         self._requests -= 1
         if not self._requests:
             self.reads_by, self.writes_by = time.monotonic() + NEXT_S, _NEVER
 
     def end(self) -> None:
-        """End it at once, without sending the rest. Whoever reads it gets its end."""
+        """End the connection at once, without sending the rest. A reader sees its end."""
         self._home.forget(self)
         with suppress(OSError):  # it has ended by itself
-            # Let the system drop what was not accepted.
+            # Let the system drop the data that the client has not accepted.
             self.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.shutdown(socket.SHUT_RDWR)
 
@@ -114,7 +114,7 @@ class Connections:
     """All connections of one service. Used by one event loop."""
 
     def __init__(self, most: int, proxies: Callable[[str], bool]) -> None:
-        """At most `most`. `proxies` says whether an address is a proxy, used by many clients."""
+        """Allow `most` connections. `proxies` tells whether many clients share an address."""
         self._proxies = proxies
         self._strangers_max = min(STRANGERS_MAX, most // 3)
         self._of_address_max = min(STRANGERS_OF_ADDRESS, self._strangers_max // 3)
@@ -122,12 +122,12 @@ class Connections:
         self._of_token_max = min(OF_TOKEN_MAX, self._held_max // 3)
         self._all: dict[Peer, Connection] = {}
         self._strangers: set[Connection] = set()
-        #: By origin, in the order in which they became strangers.
+        #: Strangers by origin, in the order in which they became strangers.
         self._strangers_of: dict[str, dict[Connection, None]] = {}
         self._held: Counter[str] = Counter()
         self._sweeping: asyncio.TimerHandle | None = None
         self.seldom = Seldom()
-        #: Whether what a token allowed is still allowed.
+        #: Whether the token of a caller is still valid.
         self.stands: Callable[[Caller], bool] = lambda _: True
 
     def __len__(self) -> int:
@@ -138,7 +138,7 @@ class Connections:
         return None if peer is None else self._all.get(peer)
 
     def come(self, connection: Connection) -> None:
-        """A connection was accepted."""
+        """Count an accepted connection. If there are too many strangers, end the oldest."""
         same = self._strangers_of.get(connection.origin, {})
         if len(same) >= self._of_address_max and not self._proxies(connection.peer[0]):
             self._push_out(same)
@@ -156,8 +156,8 @@ class Connections:
         oldest.end()
 
     def give(self, connection: Connection, key: str, caller: Caller | None) -> bool:
-        """The connection has sent a request of this caller; an empty `key` is a stranger's. Returns
-        False, and counts it as a stranger's, if the caller, or all, have too many connections."""
+        """Count the connection for the caller of its request; an empty `key` means a stranger.
+        Returns False, and counts it for a stranger, if the caller, or all, have too many."""
         if connection.key == key:
             connection.caller = caller
             return True
@@ -178,13 +178,13 @@ class Connections:
         self._strangers_of.setdefault(connection.origin, {})[connection] = None
 
     def renew(self, connection: Connection) -> None:
-        """Count a stranger as new, so that others are closed before it gets its answer."""
+        """Count a stranger as the newest, so that others are closed before it gets its answer."""
         if connection in self._strangers:
             self.forget(connection)
             self._add_stranger(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Count it for nobody any more, though it may still be open."""
+        """Stop counting the connection for its caller, though it may still be open."""
         self._strangers.discard(connection)
         same = self._strangers_of.get(connection.origin, {})
         same.pop(connection, None)
@@ -197,13 +197,13 @@ class Connections:
         connection.key, connection.caller = "", None
 
     def left(self, connection: Connection) -> None:
-        """The connection was closed."""
+        """Forget a closed connection."""
         self.forget(connection)
         if self._all.get(connection.peer) is connection:
             del self._all[connection.peer]
 
     def _sweep(self) -> None:
-        """End those that missed a deadline, and those whose token is no longer valid."""
+        """End the connections that missed a deadline, or whose token is no longer valid."""
         now, stands = time.monotonic(), dict[Caller, bool]()
         for each in list(self._all.values()):
             caller = each.caller
@@ -217,10 +217,10 @@ class Connections:
 
 
 class Door(socket.socket):
-    """A listening socket that counts what it accepts, also before a handshake of TLS.
+    """A listening socket that counts its connections, also before their TLS handshake.
 
     asyncio accepts with it. When the process is out of descriptors, asyncio would log a traceback
-    for each waiting connection, again and again; this socket turns them away.
+    for each waiting connection, again and again; this socket turns these connections away.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Door(socket.socket):
         try:
             super().accept()[0].close()
         except OSError:
-            pass  # somebody else was faster, or it has gone
+            pass  # another process was faster, or the client has gone
         finally:
             self._spare = os.open(os.devnull, os.O_RDONLY)
 

@@ -20,7 +20,7 @@ from .tokens import ANYBODY, Caller, Tokens, time_text
 
 #: Health checks: answered to everybody, under any host name, at any rate.
 _HEALTH = ("/healthz", "/readyz")
-#: What needs a token, and the exception to it.
+#: The paths that need a token, and the exception.
 _GUARDED, _FREE = ("/v1/", "/metrics"), "/v1/openapi.json"
 _TOO_MANY = "too-many-requests"
 #: The delay of an answer that refuses a request beyond the rate.
@@ -48,8 +48,8 @@ class Options:
     `body_max` is in bytes. `rate` is how many requests a second one token, or one address without a
     token, may send (0: any number), `burst` how many at once. The service looks for changes at most
     `looks` times a second. `host_names` are the hosts that a request may name (empty: any).
-    `proxies` are addresses and networks of proxies, which are believed when they name the client of
-    a request.
+    `proxies` are addresses and networks of proxies: the service believes them when they name the
+    client of a request.
     """
 
     body_max: int = 16 * 1024 * 1024
@@ -64,7 +64,7 @@ class Options:
 class Entrance:
     """Refuses requests, or passes them on with the caller in `scope["state"]["caller"]`.
 
-    Without `tokens` anybody has every role.
+    Without `tokens` every caller has every role.
     """
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, options: Options) -> None:
@@ -86,11 +86,11 @@ class Entrance:
                 acting.set(_in_histories(caller))
         except Problem as problem:
             if problem.kind == _TOO_MANY:
-                # A caller that goes on at once gets one answer a second on each connection:
-                # refusing costs time, too, for which callers within the rate would wait.
+                # A caller that goes on at once gets one refusal a second on each connection:
+                # refusals take time, for which callers within the rate would wait.
                 await asyncio.sleep(REFUSAL_S)
             if scope["method"] not in ("GET", "HEAD"):
-                # Its body is not read, so the connection cannot be used again.
+                # The body of the request is not read, so the connection cannot be used again.
                 problem.headers = {**(problem.headers or {}), "Connection": "close"}
             await problem.response()(scope, receive, answer)
         else:
@@ -110,7 +110,7 @@ class Entrance:
             await problem.response()(scope, receive, answer)
 
     def _caller(self, scope: Scope) -> Caller | None:
-        """Raises Problem."""
+        """The caller of a request; None for a stranger. Raises Problem to refuse the request."""
         headers = Headers(scope=scope)
         self._check_host(headers)
         path: str = scope["path"]
@@ -196,7 +196,7 @@ class Entrance:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether urlsplit accepts it: unpaired brackets, for example, raise ValueError."""
+    """Whether urlsplit accepts the text: unpaired brackets, for example, raise ValueError."""
     try:
         urlsplit(f"//{text.rpartition('//')[2]}").hostname  # noqa: B018
     except ValueError:
@@ -232,15 +232,15 @@ CALLERS_MAX = 10_000
 
 
 class Rates:
-    """A token bucket for each caller: `rate` requests a second, `burst` at once. Rate 0: any."""
+    """A token bucket for each caller: `rate` requests a second (0: no limit), `burst` at once."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, max(1.0, burst)
-        #: How many requests each caller has left, and when that was.
+        #: How many requests each caller had left, and at which time.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str, now: float | None = None) -> float:
-        """Take one request. Returns 0, or after how many seconds there is one."""
+        """Take one request. Returns 0, or the seconds until a request may be taken."""
         if self._rate <= 0:
             return 0.0
         now = time.monotonic() if now is None else now
@@ -253,7 +253,7 @@ class Rates:
         return 0.0 if taken else (1 - left) / self._rate
 
 
-#: At most this many times the largest body is in memory: in all, and of one token.
+#: Bodies in memory may be this many times the largest body: in all, and of one token.
 AT_ONCE, OF_TOKEN = 16, 4
 
 

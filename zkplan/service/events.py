@@ -71,7 +71,7 @@ class Listener:
             self._events.put_nowait(event)
 
     def end(self) -> None:
-        """No event follows."""
+        """End the events."""
         self.is_cut = True
         self._events.put_nowait(None)
 
@@ -91,17 +91,17 @@ class Watcher:
         self._of_caller: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        #: What was sent last of each plan, and of the root.
+        #: The last state of each plan, and of the root, that was sent.
         self._sent: dict[str, Any] = {}
         self._looks = _Looks(link)
         self._overview: tuple[float, Overview] | None = None
-        #: Somebody listens to a plan, or the root, that had no listener.
+        #: Set when a plan, or the root, gets its first listener.
         self._is_new = asyncio.Event()
         self._overlooking = asyncio.Lock()
 
     @property
     def listeners(self) -> int:
-        """How many listen."""
+        """The number of listeners."""
         return sum(map(len, self._listeners.values()))
 
     @asynccontextmanager
@@ -112,7 +112,7 @@ class Watcher:
                 429,
                 "too-many-streams",
                 f"this token has {LISTENERS_OF_TOKEN} open streams of events, which is the maximum",
-                "Close some: one stream of /v1/events is for all plans.",
+                "Close some: one stream of /v1/events covers all plans.",
                 headers={"Retry-After": "10"},
             )
         if self._is_closed or self.listeners >= LISTENERS_MAX:
@@ -151,7 +151,7 @@ class Watcher:
             self._sent.pop(key, None)
 
     async def overview(self) -> Overview:
-        """An overview of the root. It is read at most once in FRESH_S."""
+        """An overview of the root, read at most once in FRESH_S seconds."""
         async with self._overlooking:
             now = time.monotonic()
             if self._overview is None or now - self._overview[0] > FRESH_S:
@@ -183,12 +183,12 @@ class Watcher:
                 self._send_all(Event("problem", problem_of(error).body()))
                 self._sent.clear()  # the next events are whole
             except Exception:
-                # Nobody waits for this task: it must not end while there are listeners.
+                # Nothing awaits this task, and it must not end while there are listeners.
                 logger.exception("an unexpected error in the watcher")
             await self._rest(max(self._pause_s, REST * self._looks.took_s))
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait for the next look; less for a new listener: a person waits for the page."""
+        """Wait for the next look, but not long for a new listener: a person waits for the page."""
         await asyncio.sleep(PAUSE_MIN_S)
         try:
             await asyncio.wait_for(self._is_new.wait(), rest_s - PAUSE_MIN_S)
@@ -266,7 +266,7 @@ class _Looks:
 
 
 def _of_plan(plan: str, seen: PlanSeen, before: PlanSeen | None) -> Event:
-    """The numbers of a plan, and its tasks that have changed; `whole` if all may have."""
+    """The numbers of a plan, and its tasks that have changed; `whole` means that all may have."""
     changed = {} if before is None else seen.changed_since(before)
     some = sorted(changed.items())[:TASKS_MAX]
     status = seen.status
@@ -323,7 +323,7 @@ def _sums(seen: Overview) -> dict[str, int]:
 
 
 router = APIRouter(tags=["events"], responses=documented(404, 422))
-#: Seconds between two events, if only to show that the service lives.
+#: The most seconds between two events: a beat shows that the service lives.
 BEAT_S = 10.0
 _TEXT = """Server-sent events. The first event of a plan is whole, and so is the one after a
 `problem`. `plan`: numbers of the plan, `counts` of its tasks by state, and the `tasks` whose state

@@ -30,12 +30,12 @@ router = APIRouter(tags=["plans"], responses=documented(404, 409, 422))
 
 
 class EventOut(Out):
-    """What happened to a task, or to its plan (`task` null), in one transaction.
+    """An event of a task, or of its plan (`task` null), in one transaction.
 
     `position` is its place in ZooKeeper's order. `kind` is `claimed`, `committed` and so on. `by`
-    is who did it: a worker, a person or a token. `worker` is who has the claim: a worker or a
-    lease. `attempt` is the number of a claim. The function ran for `seconds`. `size` is that of the
-    outcome in bytes.
+    names the actor: a worker, a person or a token. `worker` names the owner of the claim: a worker
+    or a lease. `attempt` is the number of a claim. The function ran for `seconds`. `size` is the
+    size of the outcome in bytes.
     """
 
     position: int
@@ -71,7 +71,7 @@ def show_history(
     task: Annotated[int | None, Query(ge=0, le=NUMBER_MAX)] = None,
     since: Annotated[float | None, Query(ge=0, le=1e11, description="Only later events.")] = None,
 ) -> HistoryPage:
-    """What happened to a plan, in the order in which ZooKeeper applied it."""
+    """The events of a plan, in the order in which ZooKeeper applied them."""
     events, found = read(plan.client.values, plan.path)
     start = 0 if cursor is None else _behind(events, *parts_of(cursor, int, int))
     wanted = (
@@ -105,7 +105,7 @@ def _cursor(events: list[Event], at: int) -> str:
 
 
 def _behind(events: list[Event], position: str | int, count: str | int) -> int:
-    """Where the events after a cursor begin, also if earlier ones were dropped since."""
+    """The index of the first event after a cursor, even if earlier events were dropped since."""
     at = next((at for at, each in enumerate(events) if each.position >= int(position)), len(events))
     passed = 0
     while at < len(events) and events[at].position == position and passed < int(count):
@@ -123,9 +123,9 @@ class RanOut(BaseModel):
 class RowOut(BaseModel):
     """One task, or `count` tasks of one name (`number` null). Unknown times are null.
 
-    `ran` is how many seconds they ran together. `running` counts the running tasks of a name in
-    equal intervals of the whole time. `earlier` has the attempts of a single task before its last
-    one, the latest 20.
+    `ran` is their total run time in seconds. `running` counts the running tasks of a name in equal
+    intervals of the whole time. `earlier` has the attempts of a single task before its last one, at
+    most 20.
     """
 
     name: str
@@ -146,7 +146,7 @@ class RowOut(BaseModel):
 
 
 class TimelineOut(BaseModel):
-    """What ran when, and where. The rows leave out `others` tasks.
+    """When and where tasks ran. The rows leave out `others` tasks.
 
     `path` is the critical path: the tasks that the end waited for, or the longest of them. It has
     `path_tasks` tasks and took `path_seconds`.
@@ -164,8 +164,8 @@ class TimelineOut(BaseModel):
 
 @router.get("/plans/{plan}/timeline", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_timeline(plan: PlanOf, tagged: Tagged) -> TimelineOut:
-    """What ran when, and the critical path. Many tasks are grouped by their names."""
-    state, read_so = read_state(plan.client.values, plan.path)
+    """When and where tasks ran, and the critical path. Many tasks are grouped by their names."""
+    state, history = read_state(plan.client.values, plan.path)
     found = lines(state)
     return tagged(
         TimelineOut(
@@ -176,7 +176,7 @@ def show_timeline(plan: PlanOf, tagged: Tagged) -> TimelineOut:
             path=[_row(each) for each in found.path],
             path_tasks=found.path_tasks,
             path_seconds=found.path_ms / 1000,
-            missing=missing(read_so),
+            missing=missing(history),
         )
     )
 
@@ -208,11 +208,11 @@ Attempt = Annotated[int, Field(ge=0, le=NUMBER_MAX)] | Literal["last"]
 
 
 class PrintedOut(Out):
-    """A part of what an attempt has printed and logged: `text` is as it was printed.
+    """A part of the output and log lines of an attempt: `text` is as it was printed.
 
-    `attempt` is the number of a claim, `worker` had this claim. `position` counts the bytes (of
-    UTF-8) that the attempt had printed before, `cut` those of them that are missing just before
-    this text. `when`: it was recorded at this time.
+    `attempt` is the number of a claim, `worker` the owner of this claim. `position` counts the
+    bytes (of UTF-8) that the attempt had printed before, `cut` those that are missing just before
+    `text`. `when` is the time of the record.
     """
 
     attempt: int
@@ -226,7 +226,7 @@ class PrintedOut(Out):
 class AttemptOut(Out):
     """An attempt, also one that has printed nothing. `printed` counts the known bytes.
 
-    `claimed` is null if the history does not reach back to it.
+    `claimed` is null if the history does not reach back to the claim.
     """
 
     attempt: int
@@ -236,7 +236,7 @@ class AttemptOut(Out):
 
 
 class LogsPage(Page[PrintedOut]):
-    """What was printed, by attempt and in order. `behind` is the cursor for later output.
+    """The output of a task, by attempt and in order. `behind` is the cursor for later output.
 
     `attempts` has the attempts in the history, the latest 500. `missing` says what the history
     leaves out; it is empty if the history is whole.
@@ -262,7 +262,7 @@ def show_logs(
         int | None, Query(ge=1, le=PAGE_BYTES, description="Only this many of the last bytes.")
     ] = None,
 ) -> LogsPage:
-    """What a task has printed and logged, also a finished one: the last part of each attempt.
+    """The output and log lines of a task, also a finished one: the last part of each attempt.
 
     The text is as the task wrote it, with any control characters. The events of the plan say when
     there is more.

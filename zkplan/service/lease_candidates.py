@@ -17,13 +17,13 @@ from ..protocol.layout import Paths, kind_in, parse_entry, parse_plan, queue_pat
 from ..protocol.records import PlanRecord
 from ..transport import Transport
 
-#: A listing that may be outdated is read again after this time, since urgent tasks go first. So is
-#: one whose remaining entries wait for something that no watch reports.
+#: Seconds until a listing that may be outdated is read again, since urgent tasks go first, and one
+#: whose remaining entries wait for something that no watch reports.
 REFRESH_S = 1.0
 
 
 class Offer(NamedTuple):
-    """Entries of one queue of one plan, to be claimed while its `ready` has this version."""
+    """Entries of one queue of one plan, to be claimed while the plan's `ready` has `version`."""
 
     plan: str
     record: PlanRecord
@@ -34,12 +34,12 @@ class Offer(NamedTuple):
 
 @dataclass
 class _Listing:
-    """The entries of one queue of a plan, by kind, when they were listed last."""
+    """The entries of one queue of a plan, by kind, as they were listed last."""
 
     version: int = -1
     fresh: bool = False
     listed_at: float = float("-inf")
-    #: Entries were left out that wait for a permit.
+    #: Entries that wait for a permit were left out.
     limited: bool = False
     by_kind: dict[str, deque[str]] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class _Listing:
 
 
 class Candidates:
-    """The active plans, and those of their entries that have a kind. Thread-safe."""
+    """The active plans, and their entries that have a kind. Thread-safe."""
 
     def __init__(self, transport: Transport, paths: Paths, now_s: Callable[[], float]) -> None:
         """`now_s` is the wall clock of the server."""
@@ -86,7 +86,7 @@ class Candidates:
         #: longest goes first.
         self._served: dict[str, int] = {}
         self._turns = count(1)
-        #: Something waits that no watch reports: take again after REFRESH_S.
+        #: Entries wait for something that no watch reports: call `take` again after REFRESH_S.
         self.must_look_again = False
         #: Called on a thread of kazoo after each change.
         self.listeners: list[Callable[[], None]] = []
@@ -157,14 +157,14 @@ class Candidates:
         return True
 
     def put_aside(self, offer: Offer) -> None:
-        """Some of its entries wait for a permit: list them again after REFRESH_S."""
+        """List a queue again after REFRESH_S: some entries of `offer` wait for a permit."""
         with self._lock:
             listing = self._listings.get((offer.plan, offer.queue))
             if listing is not None:
                 listing.limited = True
 
     def outdated(self, offer: Offer) -> None:
-        """Some of its entries are gone, or its plan has changed."""
+        """List a queue again: entries of `offer` are gone, or its plan has changed."""
         with self._lock:
             listing = self._listings.get((offer.plan, offer.queue))
             if listing is not None:
@@ -172,7 +172,7 @@ class Candidates:
                 listing.fresh = False
 
     def _mark_outdated(self) -> None:
-        """Mark what the watches that fired have reported."""
+        """Mark the listings whose watches have fired."""
         while self._fired:
             path = self._fired.popleft()
             if path is None or path == self._paths.active:
@@ -189,7 +189,7 @@ class Candidates:
         for plan, queue in [key for key in self._listings if key[0] not in active]:
             del self._listings[plan, queue]
             path = self._paths.plan(plan)
-            # Otherwise its watches would stay.
+            # The watches of the queue would stay otherwise.
             self._transport.unwatch((f"{path}/ready", queue_path(path, queue)))
         for plan in self._records.keys() - active:
             del self._records[plan]

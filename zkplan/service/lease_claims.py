@@ -25,14 +25,14 @@ from .lease_candidates import Candidates, Offer
 from .lease_records import HeldJobs, LeasedOut, holder_digits
 from .lease_settlement import ServiceRegistration, Settler, id_of
 
-#: For how many seconds a task is left alone that cannot be given out here.
+#: Seconds for which a task that cannot be given out here is left alone.
 AVOIDED_S = 30.0
 
 
 def choose(
     paths: Paths, plan: str, names: Sequence[str], server_ms: Callable[[], Step[float]]
 ) -> Step[tuple[list[str], Permits]]:
-    """Those of these entries whose limits have room, and the permits that they take."""
+    """The entries `names` whose limits have room, and the permits that they take."""
     limits: dict[str, Limit | None] = {}
     free: dict[str, list[int]] = {}
     starts: dict[str, int] = {}
@@ -74,7 +74,7 @@ class Claimer:
         self._paths, self._run, self._values = connection.paths, connection.transport.run, values
         self._registration, self._candidates = registration, candidates
         self._held, self._settler = held, settler
-        #: Until when tasks are left alone that could not be given out, by plan and number.
+        #: Tasks that could not be given out, by plan and number, and until when to avoid them.
         self._avoided: dict[tuple[str, str], float] = {}
 
     def claim(
@@ -85,7 +85,7 @@ class Claimer:
         lease_ms: int,
         holder: str,
     ) -> list[LeasedOut]:
-        """Claim what is there now."""
+        """Claim up to `most` tasks that are there now."""
         while (offer := self._candidates.take(queues, kinds, most)) and offer.names:
             if given := self._claim(offer, lease_ms, holder):
                 return given
@@ -127,8 +127,8 @@ class Claimer:
             found: Ready | Ended | LeasedOut = self.ready(job)
             if isinstance(found, Ready):
                 if is_last_attempt(job):
-                    # The loss of the lease would use up the last attempt of each of them,
-                    # whichever of them is to blame.
+                    # The loss of the lease would use up the last attempt of each such task,
+                    # whichever is to blame. So a lease has at most one.
                     if has_last:
                         back.append(job.claim)
                         continue
@@ -158,13 +158,13 @@ class Claimer:
         return [name for name in offer.names if (offer.plan, name[5:15]) not in self._avoided]
 
     def _avoid(self, ended: Ended) -> None:
-        """A task that is handed back would be claimed again at once."""
+        """Avoid a task that is handed back for AVOIDED_S: it would be claimed again at once."""
         if ended.cannot_run or ended.store_away or ended.server_full:
             claim = ended.job.claim
             self._avoided[claim.plan, claim.task] = time.monotonic() + AVOIDED_S
 
     def ready(self, job: Job) -> Ready | Ended:
-        """Whether the task is to run, or how this attempt has ended."""
+        """Return what a run of the task needs, or how its attempt has ended without a run."""
         codec = self._values.codec
         try:
             return before_call(job, codec, self._registration.measured, lambda _: "")
@@ -172,8 +172,8 @@ class Claimer:
             return ended_by(error, job, codec)
 
     def again(self, claim: Claim) -> Job | Ended | None:
-        """Load a claim that another process made, or that this one has dropped; None if it, or its
-        plan, is gone."""
+        """Load a claim that another process made, or whose job this one has dropped; None if the
+        claim or its plan no longer exists."""
         try:
             record = self._run(plan_record(claim.plan_path))
         except ZkplanError:
@@ -185,7 +185,7 @@ class Claimer:
         return None
 
     def server_ms(self) -> Step[float]:
-        """The server's clock in milliseconds; a time long ago if it is not known."""
+        """The server's clock in milliseconds; minus infinity if it is not known."""
         clock = self._registration.clock
         yield from clock.measure()
         return 1000 * clock.now() if clock.is_known else float("-inf")
@@ -197,9 +197,8 @@ class Claimer:
             shown = [_shown(value) for value in arguments]
             args, kwargs = values.load_call(claim.plan_path, found.record.arguments, shown)
         except StoredValueLost as error:
-            failure = describe(
-                error, job, values.codec
-            )  # the next attempt would not find it either
+            # The next attempt would not find the value either.
+            failure = describe(error, job, values.codec)
             return Ended(job, failure=failure, final=True, shown=str(error))
         except Exception as error:
             return ended_by(error, job, values.codec)
@@ -229,7 +228,7 @@ class Claimer:
 
 
 def _shown(value: Any) -> Any:
-    """A failure that came down an edge, as JSON."""
+    """An argument as JSON: a failure that came down an edge becomes an object."""
     if not isinstance(value, Failure):
         return value
     return {"failed": {"kind": value.type, "message": value.message}}

@@ -30,17 +30,17 @@ from ..values.connection import Connection
 from .lease_claims import Claimer, choose
 from .lease_settlement import ServiceRegistration, Settler
 
-#: How many entries of one queue are looked at, from the first on, and promoted in one step.
+#: The most entries of one queue to look at, from the first on, and the most to promote in one step.
 LOOKED_AT = PROMOTED_MAX = 200
-#: How often it looks while there is something to wait for, and the head start of workers.
+#: Seconds between two looks while there is something to wait for, and the head start of workers.
 PERIOD_S, HEAD_START_S = 1.0, 2.0
-#: How often it looks without anything to wait for, since a watch can be lost.
+#: Seconds between two looks without anything to wait for, since a watch can be lost.
 IDLE_S = 60.0
 logger = get_logger("zkplan.leases")
 
 
 class _Found(NamedTuple):
-    """How many entries of a queue are decided and can still be delivered, and those claimed now."""
+    """The number of decided entries in a queue that can be delivered, and the claims made now."""
 
     record: PlanRecord
     decided: int
@@ -50,9 +50,9 @@ class _Found(NamedTuple):
 class DecisionDelivery:
     """Delivers what operators decide about tasks under leases.
 
-    A decision takes the claim of the task, and leaves the name of the claim on the lease. Of
-    several decisions the lease has the last name. That is enough: all claims of a lease are of one
-    queue of one plan, and what is decided there is settled together.
+    A decision takes the claim of the task, and leaves the name of the claim on the lease as a mark.
+    After several decisions the lease has the last name. That is enough: all claims of a lease are
+    of one queue of one plan, and the decided tasks of a queue are settled together.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class DecisionDelivery:
         self._registration, self._claimer, self._settler = registration, claimer, settler
         #: The mark that each lease had when it was read last.
         self._seen: dict[str, str] = {}
-        #: Plans and tasks of marks: not all decisions there are delivered.
+        #: The plans and tasks of marks near which some decision is not delivered.
         self._waiting: set[tuple[str, str]] = set()
 
     def deliver(self, leases: Sequence[str]) -> bool:
-        """Read the marks of these leases, which are all that stand. Returns whether a decision
-        waits, because its plan is paused or it needs a permit."""
+        """Read the marks of `leases`, which must be all leases there are. Returns whether a
+        decision waits, because its plan is paused or its task needs a permit."""
         self._seen = {lease: mark for lease, mark in self._seen.items() if lease in set(leases)}
         reads = [ReadData(self._paths.claims_of(lease)) for lease in leases]
         for lease, node in zip(leases, self._run(read_all(reads, strict=False)), strict=True):
@@ -86,8 +86,8 @@ class DecisionDelivery:
         return bool(self._waiting)
 
     def _deliver(self, plan: str, task: str) -> bool:
-        """Settle what is decided in the queue of this task, and hand back the rest unused. Returns
-        whether none of it waits."""
+        """Settle the decided tasks in the queue of `task`, and hand back the others unused. Returns
+        whether no decision there waits."""
         found = self._run(or_error(self._claim(plan, task)))
         if not isinstance(found, _Found):
             logger.warning(
@@ -132,7 +132,7 @@ class DecisionDelivery:
 
 
 class Maintenance:
-    """A thread that looks when a watch fires, and once a second while leases or delays stand."""
+    """A thread that looks when a watch fires, and each second while there are leases or delays."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Maintenance:
             except ZkplanError as error:
                 logger.warning("leases cannot be maintained now: %s", error)
                 busy = True
-            # The watches of claims fire often: they may not make this look all the time.
+            # The watches of claims fire often: without a rest, this thread would look all the time.
             self._is_over.wait(PERIOD_S)
 
     def _look(self) -> bool:
@@ -202,7 +202,8 @@ class Maintenance:
         return bool(waits or seen.leases or seen.vacant or are_delayed or self._written)
 
     def _promote(self, alone: bool) -> Step[bool]:
-        """Promote what is due; workers do it where some live. Returns whether entries are left."""
+        """Promote due entries, if workers live after a head start for them. Returns whether there
+        are delayed entries."""
         names = (yield ReadChildren(self._paths.delayed, watch=True)) or ()
         late_ms = 0 if alone else 1000 * HEAD_START_S
         now_ms = 1000 * self._registration.clock.now() - late_ms

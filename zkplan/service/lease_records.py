@@ -1,4 +1,4 @@
-"""Records of leases: what programs get, the IDs of claims, and why a claim no longer stands.
+"""Records of leases: leased tasks, outcomes, the IDs of claims, and why a claim no longer stands.
 
 The dataclasses are answers of the contract as well: their fields and docstrings are part of it.
 """
@@ -17,7 +17,7 @@ from ..protocol.layout import ClaimName, Paths, parse_claim, parse_lease
 from ..protocol.requests import Node, ReadData, Step
 from ..runtime.job import Job
 
-#: Why something was refused: the lease has lapsed (or an operator has decided about the task), the
+#: Why a claim is refused: the lease has lapsed (or an operator has decided about the task), the
 #: task has ended, its plan was removed, the value is not accepted, or ZooKeeper has no room now.
 Refusal = Literal["", "lapsed", "ended", "removed", "invalid", "full"]
 #: How many tasks one call claims, settles or renews.
@@ -58,8 +58,8 @@ class RenewalOut:
 
 @dataclass(frozen=True)
 class ClaimOutcomeOut:
-    """`ok`: it counts. Otherwise `refused` and `why` say why not. The claim then stands only if
-    `refused` is `invalid` or `full`."""
+    """`ok`: the outcome counts. Otherwise `refused` and `why` say why not. The claim then stands
+    only if `refused` is `invalid` or `full`."""
 
     id: str
     ok: bool
@@ -68,20 +68,20 @@ class ClaimOutcomeOut:
 
 
 def accepted(text: str) -> ClaimOutcomeOut:
-    """The outcome of what counts."""
+    """The answer for an outcome that counts."""
     return ClaimOutcomeOut(text, True, "", "")
 
 
 def refused(text: str, refusal: Refusal, why: str) -> ClaimOutcomeOut:
-    """The outcome of what does not count."""
+    """The answer for an outcome that does not count."""
     return ClaimOutcomeOut(text, False, refusal, why)
 
 
 class Failed(NamedTuple):
     """How an attempt failed, as its program reports it.
 
-    `kind` names the sort of failure, as the type of an exception does. `retry` False: no further
-    attempt can change it.
+    `kind` names the sort of failure, as the type of an exception does. With `retry` False no
+    further attempt is made.
     """
 
     id: str
@@ -113,10 +113,10 @@ def holder_digits(holder: str) -> str:
 
 
 def is_held_by(text: str, holder: str) -> bool:
-    """Whether that holder got the claim with this ID. True for what is no ID.
+    """Whether `holder` got the claim with the ID `text`. True if `text` is not an ID.
 
-    The name of the lease says it, so a service also knows the holders of claims that another
-    service made.
+    The name of the lease has the digits of its holder, so a service also knows the holders of
+    claims that another service made.
 
     >>> is_held_by("lease-30000.7f/0000000004-0000000007.0.0", "name resizer")
     False
@@ -142,9 +142,9 @@ def lease_of(text: str) -> str:
 
 
 class HeldJobs:
-    """What was read of the tasks that this process has given out, by the IDs of their claims.
+    """The loaded tasks that this process has given out, by the IDs of their claims.
 
-    It is a cache: what it has dropped is read again. It drops first what was given out first.
+    This is a cache: dropped tasks are read again. It drops the tasks that were given out first.
     Thread-safe.
     """
 
@@ -178,7 +178,7 @@ class HeldJobs:
         return job
 
     def emptied(self, ids: Iterable[str]) -> list[str]:
-        """Those leases of these claims of which no job is held any more."""
+        """The leases of the claims `ids` of which no job is held any more."""
         with self._lock:
             return sorted({lease_of(text) for text in ids} - self._of_lease.keys())
 
@@ -194,7 +194,7 @@ class HeldJobs:
         return job
 
 
-UNKNOWN = "it is no ID of a claim: such an ID is what a claim call has answered"
+UNKNOWN = "this is not the ID of a claim: send the `id` that a claim call has answered"
 
 
 def why_lost(paths: Paths, ids: Iterable[str]) -> Step[dict[str, ClaimOutcomeOut]]:
@@ -226,7 +226,7 @@ def _why_lost(claim: ClaimId, nodes: Sequence[Node | None]) -> tuple[Refusal, st
     if plan is None:
         return "removed", f"plan {number} was removed"
     if task is None:
-        why = "has ended: this claim has completed it before, or another claim or an operator has"
+        why = "has ended: this claim completed it before, or another claim or an operator did"
         return "ended", f"{named} {why}"
     if result is not None:
         return "ended", f"an operator has decided the outcome of {named}"

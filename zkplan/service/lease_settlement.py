@@ -56,7 +56,7 @@ class ServiceRegistration:
         self._name = f"{SERVICE}{host}-{os.getpid()}"
 
     def me(self) -> Registration:
-        """Raises ZooKeeperUnavailable, TransactionRejected."""
+        """Register if needed. Raises ZooKeeperUnavailable, TransactionRejected."""
         with self._lock:
             for _ in range(TRIES_MAX):
                 if self._me is not None:
@@ -68,7 +68,7 @@ class ServiceRegistration:
         record = WorkerRecord(
             name, socket.gethostname(), os.getpid(), 0, time.time(), version=__version__
         )
-        uids = map("{:x}".format, itertools.count())  # several threads take from it
+        uids = map("{:x}".format, itertools.count())  # several threads use it
         before = time.monotonic()
         me = self._transport.run(register(self._paths, name, record.to_bytes(), uids))
         if me is not None:
@@ -83,7 +83,7 @@ class ServiceRegistration:
         return self.clock
 
     def lost(self, me: Registration) -> None:
-        """The registration is gone: whoever clears its claims node does what it owed."""
+        """Forget a registration that is gone: whoever clears its claims node does what it owed."""
         with self._lock:
             if self._me is me:
                 self._me = None
@@ -92,7 +92,7 @@ class ServiceRegistration:
         with self._lock:
             me, self._me = self._me, None
         if me is not None:
-            # Where ZooKeeper is away, the session ends, and others clear the claims node.
+            # If ZooKeeper is away, the session ends, and others clear the claims node.
             with suppress(ZooKeeperUnavailable, ClientClosed):
                 self._transport.run(unregister(me))
 
@@ -106,7 +106,7 @@ class Settler:
         self._sweeper, self._codec, self._registration = connection.sweeper, codec, registration
         self._run, self._paths = connection.transport.run, connection.paths
         self._lock = threading.Lock()
-        #: Pending records that named nothing complete; the next commit deletes them.
+        #: Pending records that named no complete task; the next commit deletes them.
         self._old_pending: list[str] = []
 
     def settle(self, ended: Iterable[Ended], emptied: Sequence[str]) -> list[ClaimOutcomeOut]:
@@ -147,7 +147,7 @@ class Settler:
             count = first_group(part for part, _ in waiting)
             group, waiting = waiting[:count], waiting[count:]
             if group[0][0].fits:
-                # A lease goes with its last claims; refused, because others stand, it is left out.
+                # A lease is deleted with its last claims; if others stand, its delete is left out.
                 again = self._commit(group, [] if waiting else leases, done)
             else:
                 again = self._deliver_wide(*group[0], done)
@@ -161,7 +161,7 @@ class Settler:
         me, jobs = self._registration.me(), {id(part): job for part, job in group}
         with self._lock:
             old_pending, self._old_pending = self._old_pending, []
-        # Those of an earlier registration are deleted, too, or gone with its claims node.
+        # Pending records of an earlier registration are deleted too, or gone with its claims node.
         parts = [part for part, _ in group]
         report: Committed = self._run(commit(me, parts, [*old_pending, *leases], NO_ALLOWANCE))
         with self._lock:
@@ -216,7 +216,7 @@ class Settler:
         try:
             ended = self._run(step)
         except WorkerGone:
-            # Whoever has cleared its claims node has published what it owed.
+            # Whoever has cleared the claims node has published what the registration owed.
             self._registration.lost(me)
             return [(part, job)]
         except ServerFull as error:

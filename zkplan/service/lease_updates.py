@@ -55,7 +55,7 @@ class Complete:
 class Decide:
     """Skip (with `value`), cancel, retry or move (to `priority`) a task, or only check it.
 
-    `expect` is a version of the task, or the beginning of one, which it must have.
+    `expect` is the version that the task must have, or the beginning of that version.
     """
 
     task: int
@@ -71,8 +71,8 @@ Operation = Add | Complete | Decide
 @dataclass(frozen=True)
 class RefusalOut:
     """Why an operation does not fit. `index` is its place in `operations`; `task` is null for a
-    task to add. `expected` and `found` are versions of the task or its states, `why` says it for
-    people, `todo` what to do."""
+    task to add. `expected` and `found` are versions of the task or its states. `why` explains the
+    refusal, and `todo` says what to do."""
 
     index: int
     task: int | None
@@ -103,7 +103,7 @@ _TODO = {
     UNKNOWN: "Name a task that was added.",
     UNDEFINED: "Wait until its author has defined it.",
     FINISHED: "Leave this operation out: the task has ended.",
-    DECIDED: "Leave this operation out: its outcome is fixed.",
+    DECIDED: "Leave this operation out: the outcome of the task is fixed.",
 }
 
 
@@ -111,7 +111,7 @@ def _refused_decision(index: int, wanted: Decide, found: str, why: str) -> Refus
     """Why a decision, a retry, a move or a check does not fit."""
     expected = wanted.expect or _EXPECTED[wanted.verb]
     why = why or f"task {wanted.task} was found as {found}"
-    todo = _TODO.get(found, "Read the task again, and decide anew.")
+    todo = _TODO.get(found, "Read the task again, and decide again.")
     return RefusalOut(index, wanted.task, expected, found, why, todo)
 
 
@@ -164,7 +164,7 @@ class Updater:
         return Updated(numbers, [task.existed for task in wanted.adds], False)
 
     def before(self, plan: Plan, key: str | None, body: str) -> Updated | None:
-        """What an earlier request with that key has done. Raises InvalidTask if it was another."""
+        """The effect of an earlier request with `key`. Raises InvalidTask if its body differs."""
         if key is None:
             return None
         found = self._run(find_mark(Mark(update_mark(plan.path, key), "", body)))
@@ -220,8 +220,8 @@ class Updater:
                 case Decide():
                     found.append(_refused_decision(index, operation, each.found, each.why))
                 case Add():
-                    todo = "Add the task that it takes with keep=true, or leave this one out."
-                    expected = "tasks whose results can be had"
+                    todo = "Add the task that it needs with keep=true, or leave this one out."
+                    expected = "tasks whose results are available"
                     found.append(RefusalOut(index, None, expected, each.found, each.why, todo))
         return found
 
@@ -280,7 +280,7 @@ class _Wanted:
             raise InvalidTask("", f"operations[{index}]: {why}")
         part = updater.part(end)
         if part is None:
-            why = "the task has ended without it, or its deadline has passed"
+            why = "the task has ended without this result, or its deadline has passed"
             self.refused.append(_late(index, refused(text, "ended", why)))
         else:
             self._change(index, Change(claim.task, "complete", part=part))
@@ -292,8 +292,8 @@ class _Wanted:
         named += [(f"key {new.key}", i) for new, i in zip(self.adds, self.add_of, strict=True)]
         for name, index in named:
             if name != "key " and name in seen:
-                why = f"it is about the task of operations[{seen[name]}] again"
-                raise InvalidTask("", f"operations[{index}]: {why}: one update does one thing")
+                why = f"it names the task of operations[{seen[name]}] again"
+                raise InvalidTask("", f"operations[{index}]: {why}: name each task once")
             seen[name] = index
 
 

@@ -1,4 +1,4 @@
-"""Leases: claims for programs without a session, as calls of Python."""
+"""Leases: claims for programs without a session, as Python calls."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ LOG_BYTES_MAX = 64 * 1024
 class Leases:
     """Claims tasks of kinds for programs without a session, and settles them. Thread-safe.
 
-    A lease counts from the claim, and from each renewal; once it has lapsed, anybody may give its
-    tasks to others. No value is unpickled. Call `close` at the end, or use it as a context manager;
+    A lease counts from the claim, and from each renewal; once it has lapsed, its tasks may go to
+    others. No value is unpickled. Call `close` at the end, or use it as a context manager;
     the client stays open. The routes check the ranges of all numbers.
     """
 
@@ -73,7 +73,7 @@ class Leases:
         self._maintenance.start()
 
     def close(self) -> None:
-        """Leases that were given out stay: another service may settle their claims."""
+        """Stop. The leases that were given out stay: another service may settle their claims."""
         self._maintenance.stop()
         self.candidates.close()
         self._registration.leave()
@@ -94,9 +94,9 @@ class Leases:
     ) -> list[LeasedOut]:
         """Claim up to `count` tasks of one plan and queue that are there now, under one lease.
 
-        It serves the first of `queues` that has any tasks of `kinds`. None claims tasks of any
-        kind; tasks without one are Python functions, and for workers. The lease is for `holder`:
-        a service lets nobody else settle it (`is_held_by`). Raises InvalidTask for a name that no
+        The tasks come from the first of `queues` that has any of `kinds` (None: of any kind). Tasks
+        without a kind are Python functions, and for workers. The lease is for `holder`: a service
+        lets no one else settle its claims (`is_held_by`). Raises InvalidTask for a name that no
         queue or kind may have, ZooKeeperUnavailable, ServerFull.
         """
         for names, rule in ((queues, f"a queue: {QUEUE_NAMES}"), (kinds or (), KIND_NAMES)):
@@ -125,7 +125,7 @@ class Leases:
         ]
 
     def complete(self, results: Sequence[tuple[str, Any]]) -> list[ClaimOutcomeOut]:
-        """Commit the results, JSON values, of these claims: together where they fit."""
+        """Commit results, which are JSON values: together where they fit in one transaction."""
         return self._settle(results, self._completed)
 
     def fail(self, failures: Sequence[Failed]) -> list[ClaimOutcomeOut]:
@@ -139,16 +139,16 @@ class Leases:
     def update(
         self, plan: Plan, operations: Sequence[Operation], key: str | None = None, body: str = ""
     ) -> Updated:
-        """Do all of this to tasks of `plan`, in one transaction, or nothing.
+        """Apply all `operations` to tasks of `plan` in one transaction, or none of them.
 
-        With a `key`, an update is applied once: a repeat gets the answer of the first time. `body`
-        is a digest of the request, so that another update with the same key is refused. Raises
-        UpdateRefused with everything that does not fit, UpdateTooLarge, InvalidTask, and what
-        adding tasks raises.
+        With a `key`, an update is applied once: a repeat gets the first answer. `body` is a digest
+        of the request, so that another update with the same key is refused. Raises UpdateRefused
+        with every operation that does not fit, UpdateTooLarge, InvalidTask, and the errors of
+        adding tasks.
         """
         given = {each.id: each.value for each in operations if isinstance(each, Complete)}
         if len(given) < sum(isinstance(each, Complete) for each in operations):
-            raise InvalidTask("", "an update completes each claim once")
+            raise InvalidTask("", "an update may complete each claim only once")
         before = self._updater.before(plan, key, body)
         if before is not None:
             return before
@@ -200,7 +200,7 @@ class Leases:
         return accepted(text)
 
     def _jobs(self, ids: Iterable[str], *, take: bool) -> dict[str, Job | Ended]:
-        """The claims among these that stand, as far as this process knows or can read."""
+        """The jobs of those claims that stand, as far as this process knows or can read."""
         find = self._held.take if take else self._held.find
         found: dict[str, Job | Ended] = {}
         unread = []
@@ -239,7 +239,7 @@ class Leases:
             if each.refused == "lapsed":
                 continue
             if isinstance(jobs[each.id], Ended):  # it had ended before the program said anything
-                why = "the task has ended without it: see its outcome"
+                why = "the task had ended before: see its outcome"
                 each = refused(each.id, "ended", why)
             outcomes[each.id] = each
         lost = given.keys() - outcomes.keys()

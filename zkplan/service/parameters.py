@@ -102,7 +102,7 @@ PlanOf: TypeAlias = Annotated[Plan, Depends(plan_of)]
 
 
 def record_of(plan: Plan) -> PlanRecord | None:
-    """Its record; None if it is damaged, of another format, or sealed with another key."""
+    """The record of a plan; None if damaged, of another format, or sealed with another key."""
     try:
         return plan.record
     except PayloadUndecodable:
@@ -169,7 +169,7 @@ Priority = Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 def _as_date(value: Any) -> Any:
     """Read a text as a date: pydantic alone would also take the text of a number."""
     if not isinstance(value, str):
-        raise ValueError("a number of seconds, or a date and time with its zone")
+        raise ValueError("must be a number of seconds, or a date and time with its zone")
     return datetime.fromisoformat(value.upper().replace("Z", "+00:00"))
 
 
@@ -230,11 +230,11 @@ class WhyOut(Out):
 
 
 class Link:
-    """The client for all requests. It is replaced when its server was restored."""
+    """The client for all requests. It is replaced after its server was restored."""
 
     def __init__(self, connect: Callable[[], Client]) -> None:
-        """`connect` makes a client that decodes only JSON. Raises what it raises, and ValueError
-        for a client that would unpickle."""
+        """`connect` must make a client that decodes only JSON. Raises the errors of `connect`, and
+        ValueError for a client that would unpickle."""
         self._connect = connect
         self._lock = threading.Lock()
         self._is_lost = self._is_closed = False
@@ -244,7 +244,7 @@ class Link:
         client = self._connect()
         if not client.codec.is_json_only:
             client.close()
-            raise ValueError("the client of a service has serializer json: it never unpickles")
+            raise ValueError("the client of a service must have serializer json: no unpickling")
         client.authors.lease_ms = LEASE_MS  # its authors have no session
         return client
 
@@ -259,7 +259,7 @@ class Link:
             self._is_lost = True
 
     def renewed(self) -> Client:
-        """A client that can be used. Raises what `connect` raises, and ClientClosed."""
+        """A client that can be used. Raises the errors of `connect`, and ClientClosed."""
         with self._lock:
             if self._is_closed:
                 raise ClientClosed("the service stops")

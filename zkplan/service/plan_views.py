@@ -17,7 +17,7 @@ from .answers import documented
 from .parameters import NUMBER_MAX, PlanOf, needs, number_text
 
 router = APIRouter(tags=["plans"], responses=documented(404, 422))
-#: The most tasks that each have a node.
+#: The most tasks that get a node each.
 SINGLE_MAX = 10_000
 #: Of larger plans this many tasks are read, spread evenly.
 SAMPLE = 10_000
@@ -28,8 +28,8 @@ NAMED_MAX = SAMPLE
 
 class NodeOut(BaseModel):
     """A task, or tasks of one function in one state. `level` counts the edges before it; it is null
-    if tasks of several levels share the node. `count` is how many tasks it stands for, `numbers`
-    has those that were read."""
+    if tasks of several levels share the node. `count` is the number of its tasks, `numbers` has the
+    tasks that were read."""
 
     id: int
     name: str | None
@@ -97,7 +97,7 @@ def _grouped(graph: PlanGraph) -> GraphOut:
     return GraphOut(grouped=True, sampled=graph.scale != 1.0, nodes=nodes, edges=edges)
 
 
-OfTask = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="Only those of this task.")]
+OfTask = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="Only znodes of this task.")]
 #: The most children of a task that are shown.
 CHILDREN_MAX = 500
 

@@ -70,7 +70,7 @@ class PlanIn(TaskOptionsIn):
 
 
 class PlanShareIn(Strict):
-    """What may be changed of a plan. What is left out stays."""
+    """The share of a plan to set. Fields that are left out stay."""
 
     weight: Weight | None = None
     priority: Priority | None = None
@@ -139,7 +139,7 @@ class PlanDetails(PlanOut):
 
 
 class Changed(BaseModel):
-    """What a change did: `changed` is false if there was nothing to do."""
+    """The effect of a change: `changed` is false if there was nothing to do."""
 
     changed: bool
     count: int = 0
@@ -168,7 +168,7 @@ def list_plans(
     limit: Limit = 50,
     cursor: Cursor = None,
     state: PlanState | None = None,
-    name: Annotated[str | None, Query(max_length=200, description="A pattern, as load-*.")] = None,
+    name: Annotated[str | None, Query(max_length=200, description="A pattern: load-*.")] = None,
     key: Annotated[str | None, Query(max_length=200)] = None,
     sort: Sort = "-number",
 ) -> Page[PlanOut]:
@@ -179,7 +179,7 @@ def list_plans(
         if (name is None or fnmatchcase(record.name if record else "", name))
         and (key is None or (record is not None and record.key == key))
     ]
-    if state == "failed":  # few of those that have ended, and there are lists of them
+    if state == "failed":  # few ended plans have failed, and an index lists them
         run, paths = client.transport.run, client.paths
         numbers = {*run(list_failed(paths)), *run(list_active(paths))}
         found = [each for each in found if number_of(each[0]) in numbers]
@@ -215,7 +215,7 @@ def _page(
 
 
 def _statuses(client: Client, paths: list[str]) -> list[PlanStatus | None]:
-    """Read them together. Whether a plan has failed takes a proof, which needs reads of its own."""
+    """Read the statuses together. The proof that a plan has failed needs reads of its own."""
     found: list[PlanStatus | None] = []
     for seen in client.transport.run(together([status(path) for path in paths])):
         if isinstance(seen, ZkplanError):
@@ -234,7 +234,7 @@ def _statuses(client: Client, paths: list[str]) -> list[PlanStatus | None]:
     "/plans",
     status_code=201,
     dependencies=[needs("author")],
-    responses={200: {"model": PlanOut, "description": "It existed."}, **documented(409)},
+    responses={200: {"model": PlanOut, "description": "The plan existed."}, **documented(409)},
 )
 def create_plan(
     client: ClientOf,
@@ -243,7 +243,7 @@ def create_plan(
     idempotency_key: Annotated[
         str | None,
         idempotency_key_header(
-            "Becomes the key of the plan: a repeat returns the plan of the first time.",
+            "Becomes the key of the plan: a repeat returns the same plan.",
             max_length=200,
         ),
     ] = None,
@@ -255,7 +255,7 @@ def create_plan(
             raise Problem(
                 422,
                 "two-keys",
-                "the request has a key, and another one as Idempotency-Key",
+                "the body has a key, and Idempotency-Key is another one",
                 "Send one of them.",
             )
         options["key"] = idempotency_key
@@ -274,13 +274,13 @@ def show_plan(plan: PlanOf, tagged: Tagged) -> PlanDetails:
 
 @router.get("/plans/{plan}/why", dependencies=[needs("read")])
 def why_plan(plan: PlanOf) -> WhyOut:
-    """Why it has not ended: exact causes, with what to do."""
+    """Why a plan has not ended: exact causes, with advice."""
     return WhyOut.model_validate(plan.why())
 
 
 @router.delete("/plans/{plan}", dependencies=[needs("operate")])
 def remove_plan(plan: PlanOf) -> Changed:
-    """Cancel the plan, and delete all that belongs to it. `count`: how many tasks were left."""
+    """Cancel the plan, and delete all of it. `count` is the number of its unfinished tasks."""
     return Changed(changed=True, count=plan.remove())
 
 
@@ -308,10 +308,10 @@ def _action(role: Any, name: str, text: str, act: Callable[[Plan], object]) -> N
     )
 
 
-_action("author", "ready", "Let it run. Tasks may be added before and after.", Plan.mark_ready)
-_action("operate", "pause", "Claim none of its tasks. Running ones go on.", Plan.pause)
+_action("author", "ready", "Let a plan run. Tasks may be added before and after.", Plan.mark_ready)
+_action("operate", "pause", "Stop claiming its tasks. Running ones go on.", Plan.pause)
 _action("operate", "resume", "Let a paused plan run again.", Plan.resume)
-_action("operate", "cancel", "Stop it for good.", Plan.cancel)
+_action("operate", "cancel", "Stop a plan for good.", Plan.cancel)
 
 
 @actions_router.post("/plans/{plan}/retry", dependencies=[needs("operate")])
@@ -323,7 +323,7 @@ def retry_plan(plan: PlanOf) -> Changed:
 
 @actions_router.get("/plans/{plan}/share", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_share(plan: PlanOf, tagged: Tagged) -> PlanShareOut:
-    """Its weight and its priority."""
+    """The weight and the priority of a plan."""
     return tagged(PlanShareOut.model_validate(plan.status()))
 
 
@@ -331,7 +331,7 @@ def show_share(plan: PlanOf, tagged: Tagged) -> PlanShareOut:
     "/plans/{plan}/set", dependencies=[needs("operate")], responses=documented(412)
 )
 def set_plan(plan: PlanOf, wanted: PlanShareIn, if_match: IfMatch = None) -> PlanOut:
-    """Change its weight or its priority. The tag for If-Match is that of its share."""
+    """Change the weight or the priority of a plan. If-Match takes the tag of its share."""
     demand(if_match, PlanShareOut.model_validate(plan.status()))
     plan.set(**given_in(wanted))
     return _now(plan)

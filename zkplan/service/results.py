@@ -76,7 +76,7 @@ def show_result(task: TaskOf) -> Response:
         raise task.problem(
             404,
             "no-result",
-            f"{task.path} has no kept result: it has not finished, or only others took its result",
+            f"{task.path} has no kept result: it has not finished, or only tasks took its result",
             "Look at the task; add tasks with keep=true if their results are to be kept.",
         )
     kind, body = client.codec.open(VALUE + FAILURE, node.data)

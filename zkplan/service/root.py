@@ -68,7 +68,8 @@ class QueueNowOut(Out):
 
 class OverviewOut(BaseModel):
     """A whole root at a glance. `others` counts plans that are not active, `failed` those of them
-    that ended with failed tasks, or at their deadline. `late` names the latest of these."""
+    that ended with failed tasks, or at their deadline. `late` names what needs attention,
+    failed plans first."""
 
     root: str
     when: float
@@ -123,7 +124,7 @@ class Queues(BaseModel):
 
 @router.get("/queues", dependencies=[needs("read")])
 def list_queues(client: ClientOf) -> Queues:
-    """What waits in each queue, and which workers serve it."""
+    """The queues of active plans, with their tasks and the workers that serve them."""
     return Queues(items=[QueueOut.model_validate(each) for each in client.queues()])
 
 
@@ -151,7 +152,7 @@ class LimitOut(Out):
 
 
 class LimitSetting(BaseModel):
-    """What a limit is set to. Its tag is the one for If-Match."""
+    """The setting of a limit. If-Match takes its tag."""
 
     name: str
     size: int
@@ -187,7 +188,7 @@ def list_limits(client: ClientOf) -> Limits:
 
 @router.get("/limits/{name}", dependencies=[needs("read")], responses=NOT_MODIFIED)
 def show_limit(client: ClientOf, name: LimitName, tagged: Tagged) -> LimitSetting:
-    """What one limit is set to."""
+    """The setting of one limit."""
     found = _setting(client, name)
     if found is None:
         raise Problem(404, "limit-not-found", f"there is no limit {name}", "Set it with PUT.")
@@ -198,7 +199,7 @@ def show_limit(client: ClientOf, name: LimitName, tagged: Tagged) -> LimitSettin
 def set_limit(
     client: ClientOf, name: LimitName, wanted: LimitIn, if_match: IfMatch = None
 ) -> LimitSetting:
-    """Make the limit, or change its size. Running tasks go on."""
+    """Create the limit, or change its size. Running tasks go on."""
     if if_match is not None:
         demand(if_match, _setting(client, name))
     client.set_limit(name, wanted.size, per=wanted.per)
@@ -215,7 +216,7 @@ def remove_limit(client: ClientOf, name: LimitName, if_match: IfMatch = None) ->
 
 workers_router = APIRouter(tags=["workers"], responses=documented(404, 409, 422))
 WorkerId = Annotated[
-    str, Path(min_length=1, max_length=200, description="Its ID, or the beginning.")
+    str, Path(min_length=1, max_length=200, description="The worker's ID, or its beginning.")
 ]
 
 
@@ -282,13 +283,13 @@ def show_worker(client: ClientOf, worker: WorkerId) -> WorkerDetails:
 
 @workers_router.post("/workers/{worker}/drain", dependencies=[needs("operate")])
 def drain_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
-    """Let it finish its running tasks, hand back the rest, and end. It begins within seconds."""
+    """Let a worker finish its running tasks, hand back the rest, and end, starting in seconds."""
     return _ordered(client, worker, "draining")
 
 
 @workers_router.post("/workers/{worker}/pause", dependencies=[needs("operate")])
 def pause_worker(client: ClientOf, worker: WorkerId) -> WorkerOut:
-    """Let it claim nothing until it is resumed."""
+    """Let a worker claim nothing until it is resumed."""
     return _ordered(client, worker, "paused")
 
 
@@ -315,7 +316,7 @@ class CallerOut(BaseModel):
 
 @caller_router.get("/caller", dependencies=[needs("read")])
 async def show_caller(request: Request, client: ClientOf) -> CallerOut:
-    """What the token of this request allows."""
+    """The name and the roles of the token of this request."""
     caller: Caller = request.state.caller
     roles = [role for role in ROLES if caller.may(role)]
     return CallerOut(name=caller.name, roles=roles, root=client.root)

@@ -91,7 +91,7 @@ def configured(
         # Anybody may name another address in a header: the options say whom to believe.
         proxy_headers=False,
         log_config=None,
-        # It would write a warning for each wrong request of a stranger.
+        # uvicorn would write a warning for each wrong request of a stranger.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -112,7 +112,7 @@ def serve(
         app.state.lease_calls.end()
 
     server = _Server(configured(app, opened, certificate, key), end)
-    # Ctrl-C has stopped it as SIGTERM does.
+    # Ctrl-C has stopped the server, as SIGTERM does.
     with contextlib.suppress(KeyboardInterrupt):
         server.run([opened])
 
@@ -122,13 +122,14 @@ def serve(
 
 #: How many seconds the service waits for a body, and how many bytes add another second.
 BODY_S, BODY_RATE = 20.0, 4096
-#: In how many seconds the client must accept a piece of an answer, so that the next one fits into
-#: the buffers, and the most bytes of a piece.
+#: Seconds in which the client must accept so much that the next piece of an answer fits into the
+#: buffers, and the most bytes of a piece.
 SEND_S, PIECE = 20.0, 64 * 1024
 
 
 class Patience:
-    """The outermost middleware. It puts the connection of a request into `scope["state"]`."""
+    """The outermost middleware. It sets deadlines for the connection of a request, and puts it into
+    `scope["state"]`."""
 
     def __init__(self, app: ASGIApp, connections: Connections) -> None:
         self._app, self._connections = app, connections

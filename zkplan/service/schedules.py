@@ -26,7 +26,7 @@ CatchUp = Literal["latest", "all", "none"]
 
 
 class ScheduleIn(Strict):
-    """A schedule. The builder is MODULE:FUNCTION; it adds the tasks of each plan."""
+    """A schedule. `builder` is MODULE:FUNCTION; this function adds the tasks of each plan."""
 
     cron: Annotated[str, Field(min_length=1, max_length=200)]
     builder: Annotated[str, FunctionTaskIn.model_fields["function"]]
@@ -121,7 +121,7 @@ def _act(act: Callable[[Schedule], object], client: Client, name: str) -> Schedu
 
 @router.post("/schedules/{name}/pause", dependencies=[needs("operate")])
 def pause_schedule(client: ClientOf, name: ScheduleName) -> ScheduleOut:
-    """Skip its due times until it is resumed. Its plans go on."""
+    """Skip the due times of a schedule until it is resumed. Its plans go on."""
     return _act(Schedule.pause, client, name)
 
 

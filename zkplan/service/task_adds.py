@@ -36,17 +36,17 @@ TaskRef = Annotated[int, Field(ge=0, le=NUMBER_MAX)] | LocalId
 
 
 class _TaskIn(TaskOptionsIn):
-    id: Annotated[LocalId | None, Field(description="How later tasks of this request name it.")] = (
+    id: Annotated[LocalId | None, Field(description="Later tasks of this request may name it.")] = (
         None
     )
     args: Annotated[
         list[Any],
-        Field(description='Anywhere in it, {"$task": REF} stands for the result of that task.'),
+        Field(description='Anywhere in args, {"$task": REF} stands for the result of that task.'),
     ] = Field(default_factory=list)
     kwargs: dict[str, Any] = Field(default_factory=dict)
     name: Label | None = None
     key: Annotated[
-        Label | None, Field(description="The plan has one task of a key: a repeat adds nothing.")
+        Label | None, Field(description="A plan has one task for each key: a repeat adds nothing.")
     ] = None
     after: Annotated[list[TaskRef], Field(max_length=1000)] = Field(default_factory=list)
     not_before: MomentIn | None = None
@@ -158,7 +158,7 @@ def specs_of(
         )
         if each.id is not None:
             if each.id in by_id:
-                raise InvalidTask("", f"{where}: the id {each.id!r} is that of a task before it")
+                raise InvalidTask("", f"{where}: a task before it has the id {each.id!r}")
             by_id[each.id] = spec
         specs.append(spec)
     return specs
@@ -207,7 +207,7 @@ class _Refs:
         if isinstance(value, dict):
             if TASK in value:
                 if len(value) > 1:
-                    raise self._wrong(f"{TASK} stands alone in its object: {_REF}")
+                    raise self._wrong(f"{TASK} must be alone in its object: {_REF}")
                 return self.task(value[TASK])
             return {key: self.replaced(each, depth + 1) for key, each in value.items()}
         return value

@@ -94,12 +94,13 @@ class OutcomeOut(BaseModel):
 
 
 class TaskDetails(BaseModel):
-    """One task. Of a finished task, what neither its kept outcome nor the history of its plan says
-    is null. `doubt` says why it may never have been a task, and is empty if that is certain.
+    """One task. For a finished task, facts that neither its kept outcome nor the history of its
+    plan has are null. `doubt` says why there may never have been such a task; it is empty if there
+    was one for certain.
 
     `attempts` is how often it may run, `attempts_used` how many of these are used up, `attempt` the
-    number of the running one. `version` changes with every move of the task, for updates that
-    depend on it. `waits_for` and `feeds` name 20 neighbours; the counts are of all.
+    number of the running one. `version` changes with every move of the task: an update can demand
+    one. `waits_for` and `feeds` name 20 neighbours; the counts are of all.
     """
 
     plan: int
@@ -140,7 +141,7 @@ class TaskDetails(BaseModel):
 
 
 class TaskChanged(BaseModel):
-    """What an action did: `changed` is false if there was nothing to do."""
+    """The effect of an action: `changed` is false if there was nothing to do."""
 
     plan: int
     number: int
@@ -148,20 +149,20 @@ class TaskChanged(BaseModel):
 
 
 class SkipIn(Strict):
-    """The value for those that take the result of the task."""
+    """The value for the tasks that take the result of this task."""
 
     value: Any = None
 
 
 class TaskSetIn(Strict):
-    """What may be changed of a task that does not run yet."""
+    """The priority to set for a task that does not run yet."""
 
     priority: Annotated[int, Field(ge=-4999, le=5000)]
 
 
 router = APIRouter(tags=["tasks"], responses=documented(404, 409, 422))
 TaskState = Literal[STATES]  # type: ignore[valid-type]
-Pattern = Annotated[str | None, Query(max_length=200, description="A pattern, as load-*.")]
+Pattern = Annotated[str | None, Query(max_length=200, description="A pattern: load-*.")]
 
 
 def _cursor(found: FoundTask) -> str:
@@ -187,7 +188,7 @@ def list_tasks(
     error: Pattern = None,
     worker: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Page[TaskOut]:
-    """The unfinished tasks of a plan, the oldest first. Finished ones are under its results."""
+    """The unfinished tasks of a plan, the oldest first. For finished ones see its results."""
     wanted = Filter(state, worker, name, error)
     found = find_tasks(plan.client, wanted, [plan.number], _after(cursor))
     chosen = (each for each in found if queue in (None, each.queue))
@@ -202,7 +203,7 @@ def list_dead_letters(
     name: Pattern = None,
     error: Pattern = None,
 ) -> Page[TaskOut]:
-    """The tasks of all plans that are out of attempts, by plan and number."""
+    """The dead tasks of all plans, by plan and number."""
     found = find_tasks(client, Filter("dead", None, name, error), None, _after(cursor))
     return page_of(found, limit, TaskOut.model_validate, _cursor)
 
@@ -231,7 +232,7 @@ def retry_task(task: TaskOf) -> TaskChanged:
 
 @router.post("/plans/{plan}/tasks/{task}/skip", dependencies=[needs("operate")])
 def skip_task(task: TaskOf, wanted: SkipIn | None = None) -> TaskChanged:
-    """Do not run the task: those that take its result get the value, null by default."""
+    """Skip the task: it does not run, and tasks that take its result get `value` (or null)."""
     value = wanted.value if wanted is not None else None
     return _changed(task, Decisions(existing(task).plan).skip(task.number, value))
 

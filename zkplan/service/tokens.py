@@ -53,7 +53,7 @@ class Caller(NamedTuple):
         return time.time() >= self.expires
 
     def may(self, role: Role) -> bool:
-        """Whether it has the role. The roles operate and author include read."""
+        """Whether the caller has the role. The roles operate and author include read."""
         return role in self.roles or (role == "read" and bool(_READERS & self.roles))
 
 
@@ -145,9 +145,9 @@ def _read(file: Path) -> dict[str, _Known]:
         expires = _time(match[4]) if match else None
         if match is None or expires is None or not set(roles) <= set(ROLES):
             raise InvalidSettings(
-                f"{file}:{number}: a line is ID ROLES DIGEST NAME, as `zkplan serve new-token` "
-                f"writes it, with roles of {', '.join(ROLES)}; before NAME may stand when the "
-                f"token expires, such as {_UNTIL}2026-12-31T00:00:00Z"
+                f"{file}:{number}: a line must be ID ROLES DIGEST NAME, as `zkplan serve "
+                f"new-token` writes it, with roles of {', '.join(ROLES)}; the expiry time may come "
+                f"before NAME, such as {_UNTIL}2026-12-31T00:00:00Z"
             )
         known: list[Role] = [role for role in ROLES if role in roles]
         caller = Caller(match[1], match[5] or "", frozenset(known), expires)
@@ -156,7 +156,7 @@ def _read(file: Path) -> dict[str, _Known]:
 
 
 def _time(text: str | None) -> float | None:
-    """When a token expires, in seconds since 1970; None if the text is no time with a zone."""
+    """When a token expires, in seconds since 1970; None if the text is not a time with a zone."""
     if text is None:
         return float("inf")
     try:
@@ -177,14 +177,14 @@ def time_text(expires: float) -> str:
 
 
 def new_token(file: Path, name: str, roles: Collection[Role], lasts: float | None = None) -> str:
-    """Add a token to the file, which is made if it is missing, and return the token. The file does
-    not hold it. It expires after `lasts` seconds, or never.
+    """Add a token to `file`, which is created if it is missing, and return the token. The file
+    holds only its digest. The token expires after `lasts` seconds, or never.
 
     Raises InvalidSettings if the file cannot be used, if others can read it, or if it is full.
     """
     if not name.isprintable() or len(name) > 100 or name.startswith(_UNTIL):
         raise InvalidSettings(
-            "the name of a token has at most 100 printable characters, and does not begin with "
+            "the name of a token must have at most 100 printable characters, and not begin with "
             f"{_UNTIL}: {name!r}"
         )
     if file.exists():
@@ -194,7 +194,7 @@ def new_token(file: Path, name: str, roles: Collection[Role], lasts: float | Non
     until = ""
     if lasts is not None:
         if not 0 < lasts <= LASTS_MAX_S:
-            raise InvalidSettings("a token lasts more than 0 seconds, and at most 100 years")
+            raise InvalidSettings("a token must last more than 0 seconds, and at most 100 years")
         until = f" {_UNTIL}{time_text(time.time() + lasts)}"
     line = f"{known.caller.id} {listed} {known.digest.hex()}{until} {name}".rstrip()
     if file.exists() and file.stat().st_size + len(line.encode()) >= BYTES_MAX:

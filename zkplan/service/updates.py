@@ -59,7 +59,7 @@ class _OfTask(Strict):
 
 
 class UpdateSkipIn(_OfTask):
-    """Do not run the task: those that take its result get the value."""
+    """Skip the task: it does not run, and the tasks that take its result get `value`."""
 
     do: Literal["skip"]
     value: Any = None
@@ -105,8 +105,8 @@ class UpdateIn(Strict):
 
 
 class UpdatedOut(BaseModel):
-    """The tasks that were added, in order. `repeated`: an earlier request with the same key did
-    it."""
+    """The tasks that were added, in order. `repeated`: an earlier request with the same key has
+    applied the update."""
 
     tasks: list[AddedTask]
     repeated: bool
@@ -137,7 +137,7 @@ def update_tasks(
     wanted: UpdateIn,
     idempotency_key: Annotated[
         str | None,
-        idempotency_key_header("The update is applied once: a repeat answers as the first time."),
+        idempotency_key_header("The update is applied once: a repeat gets the first answer."),
     ] = None,
 ) -> UpdatedOut:
     """Add, complete, skip, cancel, retry, move and check tasks in one transaction, or do nothing.
@@ -189,12 +189,12 @@ def _refuse_lacking(caller: Caller | None, operations: list[OperationIn]) -> Non
             for role, places in lacking.items()
         )
         roles = " ".join(f"--role {role}" for role in lacking)
-        todo = f"Use a token that has them, too: `zkplan serve new-token {roles}`."
+        todo = f"Use a token that also has these roles: `zkplan serve new-token {roles}`."
         raise Problem(403, "role-missing", f"the token lacks {needed}", todo)
 
 
 def _operation(sent: OperationIn, specs: Iterator[TaskSpec]) -> Operation:
-    """`specs` are those of the tasks to add, in order."""
+    """Convert an operation. `specs` yields the specs of the tasks to add, in order."""
     if isinstance(sent, AddIn):
         return Add(next(specs))
     given = given_in(sent)

@@ -1,6 +1,6 @@
 """Routes of work: programs in any language claim, renew, log, complete, fail and release tasks.
 
-`LeaseCalls` has the leases behind them. A request that waits needs no thread.
+`LeaseCalls` has the leases for these routes. A request that waits needs no thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .lease_records import BATCH_MAX, ClaimOutcomeOut, Failed, LeasedOut, Renewa
 from .leases import Leases
 from .parameters import CallerOf, Link, QueueName, Strict, check_held, needs
 
-ClaimIdIn = Annotated[str, Field(max_length=200, description="The id that a claim has answered.")]
+ClaimIdIn = Annotated[str, Field(max_length=200, description="The `id` of a claimed task.")]
 _SECONDS_MIN, _SECONDS_MAX = LEASE_MS_MIN / 1000, LEASE_MS_MAX / 1000
 #: How many seconds a claim may wait for tasks.
 WAIT_S_MAX = 60.0
@@ -46,19 +46,19 @@ class ClaimIn(Strict):
 
 
 class ClaimedOut(BaseModel):
-    """Empty if there was nothing to claim."""
+    """The claimed tasks; none if there was nothing to claim."""
 
     tasks: list[LeasedOut]
 
 
 class IdsIn(Strict):
-    """Claims."""
+    """The ids of claims."""
 
     ids: Annotated[list[ClaimIdIn], Field(min_length=1, max_length=BATCH_MAX)]
 
 
 class RenewedOut(BaseModel):
-    """In the order of the request."""
+    """Whether each claim stands, in the order of the request."""
 
     claims: list[RenewalOut]
 
@@ -96,19 +96,19 @@ class FailureIn(Strict):
 
 
 class FailIn(Strict):
-    """Failures."""
+    """Failed attempts: the claim of each, and why it failed."""
 
     failures: Annotated[list[FailureIn], Field(min_length=1, max_length=BATCH_MAX)]
 
 
 class OutcomesOut(BaseModel):
-    """In the order of the request."""
+    """Whether each outcome counts, in the order of the request."""
 
     outcomes: list[ClaimOutcomeOut]
 
 
-# The answers are as the models say, but are not validated against them: batches are long, and
-# validation would be most of what an answer costs.
+# Answers have the form of the models, but are not validated: batches are long, and validation would
+# take most of the time of an answer.
 
 
 router = APIRouter(
@@ -126,7 +126,7 @@ _TODO = {
 
 @router.post("/claim", response_model=ClaimedOut)
 async def claim(request: Request, caller: CallerOf, wanted: ClaimIn) -> JSONResponse:
-    """Claim tasks of a kind under a lease. Nothing else can be claimed here."""
+    """Claim tasks of a kind under a lease. Tasks without a kind cannot be claimed here."""
     holder = "" if caller is None else caller.holder
     found = await _calls(request).claim(wanted, holder, request.is_disconnected)
     return JSONResponse({"tasks": [vars(each) for each in found]})
@@ -189,8 +189,8 @@ def _answer(outcomes: Sequence[ClaimOutcomeOut]) -> JSONResponse:
 
 # ---- The calls behind the routes.
 
-#: Renewals are sent at least this many seconds apart: what comes meanwhile goes with the next. So
-#: they cost ten requests a second, however many programs renew.
+#: Renewals are sent at least this many seconds apart, together with those that came meanwhile. They
+#: cost ten requests a second, however many programs renew.
 APART_S = 0.2
 #: How often a waiting claim asks whether its client is still there.
 PRESENT_S = 2.0
@@ -260,7 +260,7 @@ class LeaseCalls:
         self.renewals = Renewals(self._renew)
 
     def leases(self) -> Leases:
-        """Those of the current client. Raises what making a client raises."""
+        """The leases of the current client. Raises the errors of making a client."""
         with self._lock:
             client = self._link.renewed()
             if self._leases is None or self._client is not client:
@@ -319,7 +319,7 @@ class LeaseCalls:
             each.set()
 
     def end(self) -> None:
-        """Let nobody wait any more: the service stops."""
+        """End all waiting: the service stops."""
         self._is_over = True
         self._wake()
 

@@ -1,4 +1,4 @@
-// Tasks of all plans that are out of attempts: what failed, to be retried or skipped.
+// The dead tasks of all plans, to be retried or skipped.
 
 import { html, useState } from "../ui.js";
 import { act, ask, mayDo } from "../api.js";
@@ -32,7 +32,7 @@ export function DeadLetters() {
     </div>`}>
       ${read.error && html`<${Problem} error=${read.error} />`}
       ${!read.data && !read.error && html`<${Loading} />`}
-      ${read.data && rows.length === 0 && (isAll ? html`<${Empty} title="No task is dead.">A task that has used up its attempts comes here, and waits for somebody to retry or skip it.<//>` : html`<${Empty} title="No dead task is like that.">Change the filter above.<//>`)}
+      ${read.data && rows.length === 0 && (isAll ? html`<${Empty} title="No task is dead.">A task that has used up its attempts comes here, and waits for somebody to retry or skip it.<//>` : html`<${Empty} title="No dead task matches.">Change the filter above.<//>`)}
       ${rows.length > 0 && html`<${Table} label="Dead tasks" columns=${columns} rows=${rows} keyOf=${(task) => `${task.plan} ${task.number}`} />`}
       ${rows.length > 0 && mayDo("operate") && html`<${AllActions} rows=${rows} again=${read.again} />`}
       ${(read.data?.next || cursors.length > 0) && html`<${Pager} said=${`Page ${cursors.length + 1}`} hasBefore=${cursors.length > 0} hasNext=${Boolean(read.data?.next)} onBefore=${() => setCursors(cursors.slice(0, -1))} onNext=${() => setCursors([...cursors, read.data.next])} />`}

@@ -1,4 +1,4 @@
-// How the plan went since this page looks, and when it ends if it goes on so.
+// How the plan went since this page was opened, and when it ends at this rate.
 
 import { html } from "../ui.js";
 import { ahead, count, dateTime, rate } from "../format.js";
@@ -23,7 +23,7 @@ export function PlanProgress({ plan, track, tick }) {
         <dt>Rate</dt><dd>${seen ? `${rate(seen.rate)} tasks a second, over the last 30 seconds` : "nothing ends now"}</dd>
         <dt>Forecast</dt><dd>${end ? html`ends in ${ahead(seen.left)}, at ${dateTime(end)}, if all tasks run and the rate stays` : forecastMissing(plan)}</dd>
       </dl>
-      ${track.length > 1 ? html`<${ProgressChart} track=${track} from=${plan.created} all=${plan.added} end=${end} />` : html`<${Empty} title="Nothing has changed since this page looks.">The chart grows with the plan.<//>`}
+      ${track.length > 1 ? html`<${ProgressChart} track=${track} from=${plan.created} all=${plan.added} end=${end} />` : html`<${Empty} title="Nothing has changed since this page was opened.">The chart grows with the plan.<//>`}
     </div>
   <//>`}`;
 }

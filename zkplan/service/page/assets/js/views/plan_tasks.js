@@ -61,7 +61,7 @@ function Filters({ asked, onChange }) {
 }
 
 function Nothing({ isAll, number, plan, hasMore }) {
-  if (!isAll) return html`<${Empty} title="No unfinished task is like that.">${hasMore ? "The next page may have some." : "Change the filter above."}<//>`;
+  if (!isAll) return html`<${Empty} title="No unfinished task matches.">${hasMore ? "The next page may have some." : "Change the filter above."}<//>`;
   if (!plan.added) return html`<${Empty} title="This plan has no task yet.">Add some with plan.add_task, or with POST /v1/plans/${number}/tasks.<//>`;
   return html`<${Empty} title="Every task has finished."><a href=${to(["plans", number, "results"])}>Look at the results</a><//>`;
 }

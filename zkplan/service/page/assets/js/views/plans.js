@@ -71,7 +71,7 @@ function Filters({ asked, onChange }) {
 function Nothing({ isAll, hasMore }) {
   if (isAll) return html`<${Empty} title="There is no plan yet." command="zkplan run FILE">Create one from Python, with POST /v1/plans, or from a file:<//>`;
   if (hasMore) return html`<${Empty} title="None on this page.">The next page may have some.<//>`;
-  return html`<${Empty} title="No plan is like that.">Change the filter above.<//>`;
+  return html`<${Empty} title="No plan matches.">Change the filter above.<//>`;
 }
 
 /** What was read of a plan, with what the overview tells of it, which is newer. */

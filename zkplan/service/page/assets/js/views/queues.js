@@ -33,6 +33,6 @@ const COLUMNS = [
     cell: (queue) =>
       queue.workers.length > 0
         ? html`<span class="narrow">${counted(queue.workers.length, "worker")}</span><span class="wide">${queue.workers.slice(0, 6).map((id, at) => html`${at > 0 && ", "}<a href=${to(["workers"], { worker: id })}>${id}</a>`)}${queue.workers.length > 6 && html` <span class="dim">and ${count(queue.workers.length - 6)} more</span>`}</span>`
-        : html`<span class="state of-dead">nobody serves it</span>`,
+        : html`<span class="state of-dead">no worker serves it</span>`,
   },
 ];

@@ -86,7 +86,7 @@ function Failures({ task }) {
   const all = last && !task.failures.some((each) => each.n === last.n && each.when === last.when) ? [...task.failures, last] : task.failures;
   return html`<${Panel} title="Attempts that failed">
     ${all.length === 0
-      ? html`<${Empty} title="None has failed." />`
+      ? html`<${Empty} title="No attempt has failed." />`
       : html`<ol class="attempts" reversed>
           ${[...all].reverse().map((failure, at) => html`<li key=${`${failure.n} ${failure.when}`}>
             <div><b>${failure.kind}</b>${failure.message && `: ${failure.message}`}</div>

@@ -23,7 +23,7 @@ export function TaskHistory({ plan, number, version }) {
     ${isNone && html`<${Empty} title="This plan keeps no history.">It was made without one, or by an older zkplan.<//>`}
     ${read.error && !isNone && html`<${Problem} error=${read.error} />`}
     ${!isWhole.current && !read.error && html`<${Loading} />`}
-    ${isWhole.current && events.length === 0 && html`<${Empty} title="Its history tells nothing of it." />`}
+    ${isWhole.current && events.length === 0 && html`<${Empty} title="The history has nothing on it." />`}
     ${isWhole.current && events.length > 0 && html`<${Table} label="What happened to this task, the latest first" columns=${COLUMNS} rows=${events} keyOf=${(event) => `${event.position} ${event.kind}`} />`}
     ${(read.data?.missing ?? []).map((each) => html`<p key=${each} class="more">The history is not whole: ${each}.</p>`)}
   <//>`;

@@ -38,7 +38,7 @@ function Read({ read, task, isRunning, chosen, setChosen }) {
   if (!read.data) return html`<${Loading} />`;
   const { attempts, missing } = read.data;
   if (attempts.length === 0) {
-    const title = task.state === "finished" ? "Its history tells nothing of it." : "No attempt has begun yet.";
+    const title = task.state === "finished" ? "The history has nothing on it." : "No attempt has begun yet.";
     return html`<${Empty} title=${title} /><${Missing} of=${missing} />`;
   }
   const latest = attempts.at(-1).attempt;
@@ -69,5 +69,5 @@ function Printed({ items, attempt, isRunning }) {
   return html`<pre class="text log" ref=${text} onScroll=${look} tabindex="0" role="region" aria-label=${`What attempt ${attempt + 1} has printed`}>
       ${items.map((each) => html`${each.cut > 0 && html`<span class="gap" key=${`gap ${each.position}`}>${counted(each.cut, "byte")} left out</span>`}<span key=${each.position}>${printable(each.text)}</span>`)}
     </pre>
-    <p class="dim">Only the last ${count(16)} KiB of each attempt are kept, unless its worker is told otherwise.${isRunning && " It runs: what it prints is told every 2 to 15 seconds."}</p>`;
+    <p class="dim">Only the last ${count(16)} KiB of each attempt are kept, unless --task-output of its worker sets another size.${isRunning && " It runs: its output appears every 2 to 15 seconds."}</p>`;
 }

@@ -18,7 +18,7 @@ function Told({ text }) {
 }
 
 export function Causes({ why, plan, own = null }) {
-  if (!why.causes.length) return html`<${Empty} title="Nothing holds it." />`;
+  if (!why.causes.length) return html`<${Empty} title="Nothing holds it up." />`;
   return html`<div class="pile">
     ${why.causes.map((cause) => html`<div class="why" key=${`${cause.code} ${cause.task} ${cause.worker}`}>
       <p><${Told} text=${cause.text} /> ${cause.task !== null && cause.task !== own && html`<a href=${to(["plans", plan, "tasks", cause.task])}>Task ${cause.task}</a>`}</p>

@@ -23,7 +23,7 @@ export function Workers() {
     <${Panel} title="Living workers" flush>
       ${read.error && html`<${Problem} error=${read.error} />`}
       ${!read.data && !read.error && html`<${Loading} />`}
-      ${read.data && items.length === 0 && html`<${Empty} title="No worker runs." command="zkplan worker">Nothing of the plans runs without one. Start one, with the same root and key:<//>`}
+      ${read.data && items.length === 0 && html`<${Empty} title="No worker runs." command="zkplan worker">Tasks without a kind need a worker. Start one, with the same root and key:<//>`}
       ${items.length > 0 && html`<${Table} label="Workers" columns=${columns} rows=${items} keyOf=${(worker) => worker.id} />`}
     <//>
     ${is && html`<${Held} key=${open} worker=${open} wake=${wake} />`}`;
