@@ -27,6 +27,7 @@ from zkplan.author.export import export_plan, import_plan
 from zkplan.author.export_file import ArchiveWriter, open_archive
 from zkplan.author.export_restore import begin, fill
 from zkplan.author.export_snapshot import Znode, retire, survey
+from zkplan.values.keyring import AES, new_key
 
 from .moving import facts, half_run
 
@@ -226,3 +227,20 @@ def test_a_file_signed_with_another_secret_is_refused_unless_asked_for(
         found.mark_ready()
         with working(*there, secret=secret_of("s")):
             assert found.task(task.number).result(30) == 4
+
+
+def test_an_encrypted_file_opens_with_its_own_key_checked_or_not(
+    here: Here, there: Here, elsewhere: Client, tmp_path: Path
+) -> None:
+    keys, file = tmp_path / "aes.keys", tmp_path / "plan"
+    keys.touch(0o600)
+    keys.write_text(new_key("ours", AES).to_line() + "\n")
+    with zkplan.connect(*here, secret_files=[str(keys)]) as client:
+        plan = client.create_plan()
+        plan.add_task(len, ["four"])
+        export_plan(plan, file)
+    with zkplan.connect(*there, secret_files=[str(keys)]) as client:
+        for any_secret in (True, False):
+            import_plan(client, file, any_secret=any_secret, copy=True)
+    with pytest.raises(PayloadUndecodable, match=r"without its key.*\(secret-files\)$"):
+        import_plan(elsewhere, file, any_secret=True)

@@ -284,7 +284,8 @@ class FileSeals:
     """Seals and opens the lines of one file. `uid` is that of its plan."""
 
     def __init__(self, keys: Sequence[Key], uid: str, checks: bool = True) -> None:
-        """Unless it `checks`, what is not sealed with these keys is opened as far as that goes."""
+        """With `checks` False, lines that were not sealed with these keys are opened, too, unless
+        they are encrypted."""
         self._ring = Ring(keys, b"file") if keys else None
         self._uid, self._checks = uid, checks
 
@@ -299,19 +300,28 @@ class FileSeals:
         try:
             if not data:
                 return znode
-            if not self._checks:
-                data = without_proof(data)
-            elif self._ring is not None:
-                data = self._ring.open(self._place(znode), data)
-            elif data.startswith(formats.SEALED):
-                raise PayloadUndecodable(NO_SECRET)
+            data = self._opened(znode, data)
         except PayloadUndecodable as error:
+            unchecked = ", or import it unchecked (--any-secret)" if self._checks else ""
             raise PayloadUndecodable(
                 f"{file}: {znode.path or 'the plan'} cannot be opened with the secret of this "
-                f"client: {error}. Give the secret that the file was exported with "
-                "(secret-files), or import it unchecked (--any-secret)"
+                f"client: {error}. Give the secret that the file was exported with (secret-files)"
+                f"{unchecked}"
             ) from None
         return znode._replace(data=data)
+
+    def _opened(self, znode: Znode, data: bytes) -> bytes:
+        if self._ring is not None:
+            try:
+                return self._ring.open(self._place(znode), data)
+            except PayloadUndecodable:
+                if self._checks:
+                    raise
+        if not self._checks:
+            return without_proof(data)
+        if data.startswith(formats.SEALED):
+            raise PayloadUndecodable(NO_SECRET)
+        return data
 
     def opened(self, file: Path, items: Iterable[Znode | Piece]) -> Iterator[Znode | Piece]:
         for item in items:
