@@ -81,9 +81,9 @@ T = '[tasks.t]\nshell = "echo {x}"\nargs = [1]\n'
         ("[tasks.t]\nshell = '{x}'\nargs = [{task = [1]}]", "[tasks.t] args: there is no task"),
         ("[tasks.t]\nshell = '{x}'\nargs = [{param = 'u'}]", "[tasks.t]: there is no parameter"),
         ("[tasks.t]\nshell = '{x}'\nargs = [true]", "[tasks.t]: the argument x of a command is"),
-        ("[tasks.t]\ncall = 'json'", "[tasks.t] call: it is a text MODULE:FUNCTION"),
+        ("[tasks.t]\ncall = 'json'", "[tasks.t] call: it must be MODULE:FUNCTION"),
         ("[tasks.t]\ncall = 'json:no'", "[tasks.t] call: json:no cannot be imported"),
-        ("[tasks.t]\ncall = 'sys:path'", "[tasks.t] call: sys:path is no function"),
+        ("[tasks.t]\ncall = 'sys:path'", "[tasks.t] call: sys:path is not a function"),
         ("[tasks.t]\ncall = 'json:dumps'\ncwd = '/'", "[tasks.t] cwd: there is no such key"),
     ],
 )
