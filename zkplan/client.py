@@ -331,13 +331,13 @@ def connect(
     worker wait until others take them over; `patience` is how long to wait for the answer to one
     request. With `secret`, or `secret_files` that hold one, payloads are signed, and only payloads
     signed with it are accepted. A closed server of this user on this machine needs no `secret` and
-    no login: the client finds both. With a login (in the settings, or by `auth_data` or
-    `sasl_options`) only this login can use what the client creates, unless `access` or
-    `default_acl` allows others: `access` is `creator`, `open`, or entries such as
-    `creator+read:digest:USER:HASH`. `kazoo_options` go to KazooClient (auth_data, use_ssl, ca,
-    default_acl, logger, …). Over TLS (`use_ssl`) the certificate of a server must be signed by `ca`
-    (with `system_ca=True` by an authority of the system), and name the host of `hosts` (or
-    `server_name`), unless `verify_hostname` is False.
+    no login: the client finds both. With a login (in the settings, `auth_data` or `sasl_options`)
+    only this login can use what the client creates, unless `access` or `default_acl` allows others:
+    `access` is `creator`, `open`, or entries such as `creator+read:digest:USER:HASH`.
+    `kazoo_options` go to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS
+    (`use_ssl`) the certificate of a server must be signed by `ca` (with `system_ca=True` by an
+    authority of the system), and name the host of `hosts` (or `server_name`), unless
+    `verify_hostname` is False.
 
     `store` is the URL of a folder that authors and workers reach, such as `file:///FOLDER`. It
     holds values of more than `inline_limit` bytes (32 KiB by default). The default is the store of
@@ -346,8 +346,7 @@ def connect(
 
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
     InvalidSettings for a wrong profile, variable or file, ZkplanError for a malformed list of
-    hosts, and TypeError for hosts of another type and for options that are unknown or contradict
-    each other.
+    hosts, and TypeError for hosts of another type, and for unknown or contradictory options.
     """
     is_made = hosts is not None and not isinstance(hosts, str)  # a KazooClient
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}

@@ -185,7 +185,7 @@ class GateTimeout(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """`current().check()` raises this in a task whose result is not wanted any more, and
+    """Raised by `current().check()` in a task whose result is not wanted any more, and by
     `Task.result()` for a cancelled task."""
 
 

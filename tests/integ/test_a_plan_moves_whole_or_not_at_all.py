@@ -134,7 +134,7 @@ def test_a_plan_that_was_changed_since_is_not_removed(zkplan_client: Client) -> 
 def test_an_export_replaces_no_file(zkplan_client: Client, tmp_path: Path) -> None:
     (tmp_path / "plan").write_text("precious")
     plan = zkplan_client.create_plan()
-    with pytest.raises(ZkplanError, match="exists: choose another name"):
+    with pytest.raises(ZkplanError, match="exists, and an export never overwrites"):
         export_plan(plan, tmp_path / "plan")
     with pytest.raises(ZkplanError, match="cannot be written: No such file"):
         export_plan(plan, tmp_path / "no folder" / "plan")

@@ -157,7 +157,7 @@ def test_the_dead_of_a_cancelled_plan_are_not_retried(zkplan_client: Client) -> 
         task.result(30)
     plan.cancel()
     for call in (plan.retry, task.retry, lambda: plan.retry_task(task.number)):
-        with pytest.raises(PlanCancelled, match="would run again"):
+        with pytest.raises(PlanCancelled, match="can run again"):
             call()
     assert plan.status().dead == 1
 

@@ -21,11 +21,11 @@ def znode(data: bytes, version: int = 3) -> Seen:
 @pytest.mark.parametrize(
     ("path", "options", "said"),
     [
-        ("deploy", {}, "no path"),
-        ("/deploy/", {}, "no path"),
-        ("/a//b", {}, "no path"),
-        ("/a/../b", {}, "no path"),
-        (7, {}, "no path"),
+        ("deploy", {}, "not the path"),
+        ("/deploy/", {}, "not the path"),
+        ("/a//b", {}, "not the path"),
+        ("/a/../b", {}, "not the path"),
+        (7, {}, "not the path"),
         ("/a", {"exists": True, "value": b""}, "two conditions"),
         ("/a", {"value": 3}, "bytes or a text"),
         ("/a", {"children": 0}, "children must be 1 to"),

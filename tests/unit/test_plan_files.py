@@ -60,7 +60,7 @@ T = '[tasks.t]\nshell = "echo {x}"\nargs = [1]\n'
         ("", "there is no task"),
         ("[tusks]", "tusks: there is no such key here; there are params, plan, tasks"),
         (f"[plan]\nquota = 'a'\n{T}", "[plan] quota: there is no such key"),
-        (f"[plan]\nname = ''\n{T}", "[plan]: the name of a plan has 1 to 200"),
+        (f"[plan]\nname = ''\n{T}", "[plan]: the name of a plan must have 1 to 200"),
         (f"[plan]\nattempts = 0\n{T}", "[plan]: the defaults of its tasks: attempts must be 1 to"),
         (f"[plan]\non_failure = 'x'\n{T}", '[plan]: on_failure must be "hold" or "cascade"'),
         (f"[plan]\nattempts = true\n{T}", "[plan] attempts: it is a whole number, not true"),
