@@ -29,8 +29,7 @@ class ClientProcess:
         )
 
     def wait_ready(self) -> None:
-        """Wait until the process is connected and has prepared everything. Raises RuntimeError if
-        it has ended."""
+        """Wait until the process is prepared. Raises RuntimeError if it has ended."""
         self._line()
 
     def begin(self, request: str = "begin") -> None:

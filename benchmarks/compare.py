@@ -136,8 +136,7 @@ def _latencies(servers: Sequence[Served], quick: bool, tell: Callable[[str], Non
 
 
 def measure_latency(hosts: str, seconds: float) -> dict[str, float]:
-    """Milliseconds of creates one after the other for `seconds`, beside a client that never waits
-    for answers."""
+    """Milliseconds of creates one by one for `seconds`, beside a client that never waits."""
     with ExitStack() as stack:
         probe, load = (
             stack.enter_context(

@@ -58,8 +58,7 @@ class Growth:
 
 
 def growth(benches: Sequence[Bench]) -> tuple[list[Row], dict[str, list[Growth]]]:
-    """Run both sizes on every server in turns. The rows judge the larger against the smaller
-    one."""
+    """Run both sizes on every server in turns. The rows judge the larger by the smaller one."""
     first = benches[0]
     sizes = first.pending or (PENDING_QUICK if first.quick else PENDING)
     sides = {
@@ -172,8 +171,7 @@ def _run(bench: Bench, pending: int) -> Growth:
 
 
 def _wait_finished(plan: zkplan.Plan, measured: int, marked: float) -> tuple[int, float]:
-    """The number of finished tasks and the seconds since `marked`, once `measured` tasks or more
-    are seen finished."""
+    """The finished tasks, and the seconds since `marked`, once at least `measured` are finished."""
     deadline = marked + _TIMEOUT_S
     while True:
         status = plan.status()

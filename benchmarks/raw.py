@@ -48,8 +48,7 @@ class Refused(RuntimeError):
 
 
 class RawClient:
-    """One session on one connection, for one thread. It sends no pings, so it does not survive
-    pauses of 20 s."""
+    """One session on one connection, for one thread. Without pings, it ends in a pause of 20 s."""
 
     def __init__(self, hosts: str, timeout_s: float = 60.0) -> None:
         """Connect to the first of `hosts`. Raises OSError, also if the handshake is cut off."""

@@ -59,8 +59,7 @@ def served(name: str, hosts: str | None) -> Iterator[Served]:
 
 
 class InMemoryServer(ServerProcess):
-    """A `zkplan server` without a data folder. Unless it is open, clients have to log in, as with
-    `zkplan.local()`."""
+    """A `zkplan server` without a data folder. If it is not open, clients have to log in."""
 
     def __init__(self, is_open: bool = True) -> None:
         super().__init__(None, None)

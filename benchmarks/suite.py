@@ -45,8 +45,7 @@ class Bench:
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[zkplan.Client]:
-        """A client with a new root, which is removed at the end. `options` are for
-        `zkplan.connect`."""
+        """A client with a new root, removed at the end. `options` are for `zkplan.connect`."""
         root = f"/zkplan-benchmark-{next(self._roots)}"
         with zkplan.connect(self.hosts, root, session_timeout=20.0, **options) as client:
             try:

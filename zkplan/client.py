@@ -248,8 +248,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         self.transport.run(author.ensure_root(self.paths))
 
     def close(self) -> None:
-        """Close the connection. The last client of an embedded server in a folder also stops that
-        server."""
+        """Close the connection. The last client of a server in a folder also stops that server."""
         self.sweeper.close()
         self.authors.close()
         self.transport.close()

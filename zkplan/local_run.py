@@ -274,8 +274,7 @@ class local:  # in lower case, like `contextlib.closing`, because a `with` state
         return page.address
 
     def close(self) -> None:
-        """End the workers, the client and the server. May be called twice. Does not raise for
-        failed tasks."""
+        """End the workers, the client and the server. May be called twice. Ignores failed tasks."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:

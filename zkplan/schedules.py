@@ -133,8 +133,7 @@ class Schedule:
         return found.next.paused or self._set(found, found.next._replace(paused=True))
 
     def resume(self) -> None:
-        """Let a paused schedule go on with the next due time. The due times during the pause are
-        skipped."""
+        """Go on with the next due time after a pause. Due times during the pause are skipped."""
         retried(self.name, self._resume)
 
     def _resume(self) -> bool:

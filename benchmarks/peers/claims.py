@@ -34,8 +34,7 @@ KINDS = (
 def stores(
     python: str, batch: int, programs: int, tell: Callable[[str], None]
 ) -> Iterator[dict[str, Measured]]:
-    """The stores that `python` has, by name and version, on one PostgreSQL. Reports those that are
-    skipped."""
+    """The stores that `python` has, by name and version, on one PostgreSQL. Tells of the others."""
     versions = {kind: version_of(kind, python) for kind in KINDS}
     for kind, version in versions.items():
         if version is None:

@@ -44,8 +44,7 @@ class Peer:
         self._cluster.close()
 
     def settle(self) -> None:
-        """Wait until the scheduler has forgotten the run, as it does after the last future is
-        deleted."""
+        """Wait until the scheduler has forgotten the run, after its last future was deleted."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while self.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
             if time.monotonic() > deadline:

@@ -30,8 +30,7 @@ KINDS = (
 
 
 def interpreter(path: str) -> str:
-    """The interpreter of the virtual environment `path`. If `path` is a file, it is the
-    interpreter itself."""
+    """The interpreter of the virtual environment `path`, or the interpreter `path` itself."""
     found = Path(path, "bin", "python") if Path(path).is_dir() else Path(path)
     # Do not resolve links, because an interpreter finds its environment by the link.
     return str(found.absolute())

@@ -155,8 +155,7 @@ class Waited(Protocol):
     """A task to wait for. Task implements this."""
 
     def _waited_for(self) -> tuple[Connection, str, str]:
-        """The client, the path of the plan, and the number. Raises PlanError where a wait would
-        never end."""
+        """Client, path of the plan, and number. Raises PlanError where a wait would never end."""
 
 
 T = TypeVar("T", bound=Waited)

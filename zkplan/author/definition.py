@@ -55,8 +55,7 @@ class Checker:
         self._options: dict[tuple[object, ...], TaskOptions] = {}
 
     def check(self, spec: TaskSpec) -> TaskOptions:
-        """The full options of the task. Raises InvalidTask for options or arguments that do not
-        fit."""
+        """The options of the task. Raises InvalidTask if options or arguments do not fit."""
         options = self._options_of(spec)
         if spec.key is not None:
             check_key(spec.key, spec.label, f"{spec.label}: its key")
@@ -121,8 +120,7 @@ def _check_arguments(spec: TaskSpec) -> None:
 
 
 def _check_call(spec: TaskSpec) -> None:
-    """Refuse generators, and arguments that do not fit, because such a call would always fail in
-    the worker."""
+    """Refuse generators, and arguments that do not fit: the call would only fail in a worker."""
     fn = spec.fn
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise InvalidTask(

@@ -44,8 +44,7 @@ class Gates:
 
     @property
     def made(self) -> list[NewTask]:
-        """The gates that have no spec of their own. They are added before the tasks that wait for
-        them."""
+        """The gates without specs of their own, to add before the tasks that wait for them."""
         return list(self._made.values())
 
     def of(

@@ -38,8 +38,7 @@ class TaskHandle:
         raise NotImplementedError
 
     def _waited_for(self) -> tuple[Connection, str, str]:
-        """The client, the path of the plan, and the number. Raises PlanError where a wait would
-        never end."""
+        """Client, path of the plan, and number. Raises PlanError where a wait would never end."""
         raise NotImplementedError
 
     def _is_kept(self) -> bool | None:
@@ -58,8 +57,7 @@ class TaskHandle:
         raise NotImplementedError
 
     def _watch(self, callback: Callback) -> Callable[[], None]:
-        """Call `callback` once when the task has completed. Returns a function that cancels the
-        call."""
+        """Call `callback` once when the task has completed. The returned function cancels this."""
         raise NotImplementedError
 
 

@@ -212,8 +212,7 @@ class Patience:
             raise
 
     def log_that_it_goes_on(self) -> None:
-        """Log that the plan goes on, and the command that shows it, unless the plan ends with this
-        process."""
+        """Log that the plan goes on, and how to see it, unless the plan ends with this process."""
         seen = self.last
         if seen is None or self._client.ends_with_process:
             return

@@ -37,8 +37,7 @@ DRAWN_MAX = 200
 
 
 class PlanReader:
-    """A handle that only reads a plan. It is thread-safe. Its subclass Plan also changes the
-    plan."""
+    """A thread-safe handle that only reads a plan. Its subclass Plan also changes the plan."""
 
     def __init__(self, client: Connection, path: str, record: PlanRecord | None = None) -> None:
         self._client = client

@@ -107,8 +107,7 @@ def expired(
 
 
 def server_now(client: Connection) -> float:
-    """Seconds since 1970 by the server's clock, or by the local clock if this client cannot
-    write."""
+    """Seconds since 1970 by the server's clock; by the local one if this client cannot write."""
     clock = ServerClock()
     client.transport.run(clock.ask(client.paths.delayed))
     return clock.now()
@@ -281,9 +280,10 @@ class Bounded(Connection):
         `older_than` seconds ago; it is not among the `keep` plans that ended last; it is one of the
         oldest, which must go to bring finished plans down to `max_znodes` znodes. The rules do not
         apply to a plan with a `retention` of its own, which is removed when that is over, and not
-        before. Any other plan is also removed when the root's retention is over. `states` are the
-        states that count as finished; "failed" is not one by default. With `dry_run` nothing is
-        removed. With `archive` each plan is archived in the store first, and kept if that fails.
+        before. Any other plan is also removed when the root's retention is over. Without rules only
+        retention counts. `states` are the states that count as finished; "failed" is not one by
+        default. With `dry_run` nothing is removed. With `archive` each plan is archived in the
+        store first, and kept if that fails.
 
         This never removes a plan that runs or has a running task. Several clients may call it at
         once. Ages are not exact if the clocks of servers differ. Raises ZkplanError for a wrong
@@ -340,7 +340,7 @@ class Bounded(Connection):
         bytes: int | str | None = None,  # noqa: A002 - as on the command line
     ) -> Bounds:
         """Bound the room of the plans under this root: their znodes, and their bytes of data, as a
-        number or a text ("500MB"). None means no bound; with two such there is no budget.
+        number or a text ("500MB"). None means no bound. Without any bound there is no budget.
 
         When the budget is used up, `create_plan` raises BudgetSpent; existing plans go on, so they
         may exceed it. A worker counts every five minutes or more rarely. Names, and what ZooKeeper

@@ -90,8 +90,7 @@ class ZkplanScheduler:
         return nested_get(keys, {key: values[graph.source(key)] for key in graph.keys})
 
     def __deepcopy__(self, memo: object) -> ZkplanScheduler:
-        """Return `self`: `distributed` copies the configuration of Dask, which may hold this
-        scheduler."""
+        """Return `self`: `distributed` copies Dask's configuration, which may hold this object."""
         return self
 
     def _attach(self, graph: _Graph) -> tuple[Plan, list[Task]] | None:
@@ -258,8 +257,7 @@ def _is_file_here(function: Any) -> bool:
 
 
 def _refuse_disk(key: Any, node: GraphNode) -> None:
-    """Refuse a shuffle on disk, which appends to files of one machine, and appends twice if there
-    is a second attempt."""
+    """Refuse a shuffle on disk: it appends to files of one machine, twice in two attempts."""
     if any(map(_is_file_here, _functions(node))):
         raise InvalidTask(
             str(key),

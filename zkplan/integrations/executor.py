@@ -239,8 +239,7 @@ class Executor(futures.Executor):
                 threading.Thread(target=self._cancel_handed_back, args=(plan,), daemon=True).start()
 
     def _cancel_waiting(self, plan: Plan) -> bool:
-        """Cancel those calls of a paused plan that no worker has claimed. Returns whether any call
-        is claimed."""
+        """Cancel the unclaimed calls of a paused plan. Returns whether any call is claimed."""
         with self._lock:
             calls = dict(self._open.get(plan, {}))
         try:

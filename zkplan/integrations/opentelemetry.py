@@ -205,8 +205,7 @@ def _failed(body: bytes) -> str:
 
 
 def _attributes(job: Job) -> dict[str, Any]:
-    """Attributes by the semantic conventions of messaging and code, and others with the prefix
-    `zkplan.`."""
+    """Attributes by the semantic conventions of messaging and code; others begin with `zkplan.`."""
     claim, options = job.claim, job.options
     plan, task = int(claim.plan), int(claim.task)
     found = {

@@ -185,8 +185,7 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of a process that broke down, or the negative number of a signal; else
-        None."""
+        """The exit code, or a signal's negative number, after a breakdown; else None."""
         return self._process.exit_code if self._process is not None else None
 
     def start(self: S, *, wait: bool = True) -> S:
@@ -219,8 +218,7 @@ class ServerProcess:
             pass
 
     def stop(self) -> None:
-        """Terminate the server, paused or not, but keep its data. Does nothing if it does not
-        run."""
+        """Terminate the server, paused or not, and keep its data. Does nothing if it is down."""
         self._end(_STOP_GRACE_S)
 
     def kill(self) -> None:
@@ -228,8 +226,7 @@ class ServerProcess:
         self._end(0)
 
     def restart(self) -> None:
-        """Stop the server, and start it on the same data and port. Sessions that reconnect go
-        on."""
+        """Stop the server, and start it on the same data and port. Reconnecting sessions go on."""
         self.stop()
         self.start()
 

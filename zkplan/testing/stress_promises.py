@@ -35,8 +35,7 @@ class Expected(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A kept result, with the task and the execution that it names, and the task number under which
-    it is kept."""
+    """A kept result: the task and the execution that it names, and the number it is kept under."""
 
     key: str
     result: str

@@ -198,8 +198,7 @@ class SupervisedFleet(Fleet):
             raise WorkersDie(f"the supervisor ended by itself:{self._supervisor.log_tail()}")
 
     def stop(self, grace_s: float) -> None:
-        """Tell all workers to stop, and wait. A supervisor that does not end is killed and
-        recorded."""
+        """Tell all workers to stop, and wait. A supervisor that goes on is killed and recorded."""
         sent = time.monotonic()
         self._supervisor.terminate()
         if not self._supervisor.wait_ended(grace_s):
