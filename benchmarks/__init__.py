@@ -1,1 +1,1 @@
-"""How fast zkplan and its own server are, beside a real ZooKeeper: `python -m benchmarks`."""
+"""Measure the speed of zkplan, on its own server and a real ZooKeeper: `python -m benchmarks`."""

@@ -28,7 +28,7 @@ from .rows import Row
 from .suite import WORKLOADS, Bench
 
 GROWTH, KILLS, SERVER, PEERS = "growth", "kills", "server", "peers"
-#: The peers are measured only where they are asked for: they are no part of zkplan.
+#: The peers, which are not part of zkplan, are measured only on request.
 ALWAYS = [*WORKLOADS, GROWTH, KILLS, SERVER]
 NAMES = [*ALWAYS, PEERS]
 RUNS = 3
@@ -57,7 +57,7 @@ def _sizes(ctx: click.Context, option: click.Parameter, value: str | None) -> Si
 def _interpreter(ctx: click.Context, option: click.Parameter, value: str) -> str:
     path = interpreter(value)
     if not os.access(path, os.X_OK):
-        raise click.BadParameter(f"{path} is no program: name a virtual environment")
+        raise click.BadParameter(f"{path} is not a program: name a virtual environment")
     return path
 
 
@@ -68,7 +68,7 @@ def _interpreter(ctx: click.Context, option: click.Parameter, value: str) -> str
     default="",
     callback=_chosen,
     metavar="NAME,...",
-    help=f"Of {', '.join(NAMES)}; all but the last two measure the limits of the server first.  "
+    help=f"Some of {', '.join(NAMES)}; all but the last two first measure the server's limits.  "
     f"[default: all but {PEERS}]",
 )
 @click.option(
@@ -80,18 +80,18 @@ def _interpreter(ctx: click.Context, option: click.Parameter, value: str) -> str
     "--pending",
     callback=_sizes,
     metavar="LEAST,MOST",
-    help="The numbers of pending tasks that growth compares; others than its own are not judged.  "
+    help="The numbers of pending tasks that growth compares; only the default is judged.  "
     f"[default: {','.join(map(str, PENDING))}]",
 )
 @click.option(
     "--server",
     "wanted",
     type=click.Choice([servers.ZOOKEEPER, servers.EMBEDDED, servers.BOTH]),
-    help="Which to measure.  [default: both; embedded where no ZooKeeper can be started]",
+    help="Servers to measure.  [default: both; embedded if no ZooKeeper can be started]",
 )
 @click.option(
     "--hosts",
-    help="A real ZooKeeper to measure, by default it alone; without it one is started on loopback.",
+    help="A real ZooKeeper to measure, by default alone.  [default: one started on loopback]",
 )
 @click.option(
     "--connect-timeout",
@@ -127,13 +127,11 @@ def main(
 ) -> None:
     """Measure zkplan's speed, beside the limits of the servers that it runs on.
 
-    Exit codes: 0 measured (targets met or not: the table tells), 1 a result was wrong or a process
+    Exit codes: 0 measured (the table shows missed targets), 1 a result was wrong or a process
     broke, 3 no ZooKeeper, 4 a plan took too long.
     """
     if hosts and wanted == servers.EMBEDDED:
-        raise click.UsageError(
-            "--hosts names a real ZooKeeper: it has no use for --server embedded"
-        )
+        raise click.UsageError("--hosts names a real ZooKeeper, so leave out --server embedded")
     began = time.monotonic()
     report = Report(
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -144,7 +142,7 @@ def main(
     )
     try:
         if hosts:
-            # Here and not in a process of a measurement, whose error would be harder to read.
+            # Connect here first, because an error in a measuring process is harder to read.
             zkplan.connect(hosts, connect_timeout=connect_timeout_s).close()
         _measure(servers.names(wanted, hosts), hosts, only, pending, peers_python, report)
     except (zkplan.ZooKeeperUnavailable, ServerDidNotStart, FileNotFoundError) as error:

@@ -1,7 +1,7 @@
-"""What a service with open pages and leases costs ZooKeeper, and the plans that run beside it.
+"""The cost of a service with open pages and leases, for ZooKeeper and for plans that run beside it.
 
-`python -m benchmarks.beside_service --hosts 127.0.0.1:2181 requests` counts requests by the
-server's own counter (`srvr`); `… pairs` runs a graph in turns with and without the service.
+`python -m benchmarks.beside_service --hosts 127.0.0.1:2181 requests` reads the server's own count
+of requests (`srvr`); `… pairs` runs a graph with and without the service, in turns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def received(hosts: str) -> int:
 
 
 def ask(link: http.client.HTTPConnection, path: str, body: Any) -> Any:
-    """What the service answers to a POST."""
+    """The service's answer to a POST."""
     link.request("POST", f"/v1{path}", json.dumps(body), {"Content-Type": "application/json"})
     answer = link.getresponse()
     data = json.loads(answer.read())
@@ -52,7 +52,7 @@ def ask(link: http.client.HTTPConnection, path: str, body: Any) -> Any:
 
 @contextmanager
 def pages(port: int, plans: list[int], count: int) -> Iterator[None]:
-    """So many open event streams, spread over the plans; each is read to its end."""
+    """Hold `count` open event streams, spread over the plans. Each is read to its end."""
     open_: list[http.client.HTTPConnection] = []
     begun = threading.Semaphore(0)
 
@@ -78,14 +78,14 @@ def pages(port: int, plans: list[int], count: int) -> Iterator[None]:
 
 
 def renew(port: int, ids: list[str], period_s: float, end: float) -> None:
-    """As many programs as leases, each of which renews its own once in a period."""
+    """Run one program per lease, which renews that lease once per period, until `end`."""
     lost: list[str] = []
 
     def program(number: int) -> None:
         due = time.monotonic() + number * period_s / len(ids)
         while due < end:
             _wait(due)
-            # The service has closed a connection that was idle for that long.
+            # The service has closed the last connection, which was idle for a period.
             with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as link:
                 (told,) = ask(link, "/leases/renew", {"ids": [ids[number]]})["claims"]
             if not told["ok"]:
@@ -102,7 +102,7 @@ def renew(port: int, ids: list[str], period_s: float, end: float) -> None:
 
 
 def requests(given: argparse.Namespace) -> None:
-    """Print the requests a second of pages alone, of leases alone, and of both."""
+    """Print the requests per second of pages alone, of pages and leases, and of leases alone."""
     with ExitStack() as stack:
         client = stack.enter_context(zkplan.connect(given.hosts, given.root, serializer="json"))
         plans = []
@@ -120,7 +120,7 @@ def requests(given: argparse.Namespace) -> None:
             (task,) = ask(link, "/leases/claim", wanted)["tasks"]
             ids.append(task["id"])
         with pages(port, plans, given.pages):
-            print(f"{given.pages} pages of {given.plans} plans, {given.leases} leases stand:")
+            print(f"{given.pages} open pages of {given.plans} plans, {given.leases} leases:")
             print(f"  {_rate(given, lambda end: _wait(end)):.1f} requests/s without renewals")
             rate = _rate(given, lambda end: renew(port, ids, given.period, end))
             print(f"  {rate:.1f} requests/s with each renewed every {given.period:g} s")
@@ -140,7 +140,7 @@ def _rate(given: argparse.Namespace, meanwhile: Any) -> float:
 
 
 def pairs(given: argparse.Namespace) -> None:
-    """Print how fast a graph runs with an idle service and its pages beside it, and without."""
+    """Print how fast a graph runs beside an idle service with open pages, and alone."""
     shape = independent(given.tasks)
     ratios = []
     with ExitStack() as stack:
@@ -157,7 +157,7 @@ def pairs(given: argparse.Namespace) -> None:
                     if beside:
                         port = inner.enter_context(service(given.hosts, given.root, quiet=True))
                         inner.enter_context(pages(port, [int(watched.number)], given.pages))
-                    # The start or the end of a service costs the run that follows it some 4 %.
+                    # The start or the end of a service costs the next run about 4 %.
                     run_shape(pool, shape, None)
                     taken[beside] = statistics.median(
                         run_shape(pool, shape, None).execution_s for _ in range(given.runs)
@@ -178,13 +178,13 @@ def main() -> None:
     parser.add_argument("--hosts", required=True, help="the server, such as 127.0.0.1:2181")
     parser.add_argument("--root", default="/zkplan-bench-beside")
     parser.add_argument("--pages", type=int, default=50)
-    parser.add_argument("--plans", type=int, default=50, help="over which the pages are spread")
+    parser.add_argument("--plans", type=int, default=50, help="spread the pages over this many")
     parser.add_argument("--leases", type=int, default=100)
     parser.add_argument("--period", type=float, default=5.0, help="seconds between renewals")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each count")
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of each count")
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--runs", type=int, default=4, help="of each half of a pair")
+    parser.add_argument("--runs", type=int, default=4, help="in each half of a pair")
     parser.add_argument("what", choices=("requests", "pairs"))
     given = parser.parse_args()
     {"requests": requests, "pairs": pairs}[given.what](given)

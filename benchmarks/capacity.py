@@ -1,4 +1,4 @@
-"""What only zkplan's own server is asked for: to start at once, and to hold a million znodes."""
+"""Measures of zkplan's own server alone: its start, and a million znodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RETRY_S = 0.001
 
 
 def capacity(turns: int, quick: bool, tell: Callable[[str], None]) -> list[Row]:
-    """Start on an empty folder, in memory and on 100 000 znodes; then a million of them."""
+    """Start in memory, on an empty folder and on 100 000 znodes; then hold a million znodes."""
     rows = [_start_in_memory(turns), _start_on_empty(turns)]
     in_python, in_imports = _import_s("pass", turns), _import_s("import zkplan.__main__", turns)
     in_server = _import_s("import zkplan.cli.server, zkplan.embedded", turns)
@@ -87,7 +87,7 @@ def _start_row(what: str, taken: list[float]) -> Row:
 
 
 def start_s(server: ServerProcess) -> float:
-    """Seconds from the start of the process to the answer of the first create.
+    """Seconds from the start of the process to the answer to the first create.
 
     Raises ServerDidNotStart.
     """
@@ -117,7 +117,7 @@ def _import_s(statement: str, turns: int) -> float:
 
 
 def fill(hosts: str, count: int) -> None:
-    """Create about `count` znodes with 16 bytes each: parents of 1 000 children, as plans are."""
+    """Create about `count` znodes of 16 bytes each, 1 000 below each parent, like plans."""
     with raw.RawClient(hosts) as client:
         client.send_all(map(raw.multi, _groups(count)), _WINDOW)
 

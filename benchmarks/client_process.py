@@ -1,4 +1,4 @@
-"""A process that is ready before the measurement begins, and tells what it measured."""
+"""A process that gets ready before a measurement begins, measures, and reports the result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ _END_TIMEOUT_S = 120.0
 
 
 class ClientProcess:
-    """A module of this package: it says `ready`, waits for a line, measures, prints a JSON object.
+    """A module of this package: it prints `ready`, waits for a line, measures, and prints JSON.
 
-    `python` is the interpreter that runs it.
-
-    It ends by itself when this process does, for then its input ends.
+    `python` is the interpreter that runs the module. The process ends when this process ends,
+    because then its input ends.
     """
 
     def __init__(self, module: str, *arguments: str, python: str = sys.executable) -> None:
@@ -30,11 +29,11 @@ class ClientProcess:
         )
 
     def wait_ready(self) -> None:
-        """Until it is connected and has prepared everything; RuntimeError where it ended."""
+        """Wait until the process is prepared. Raises RuntimeError if it has ended."""
         self._line()
 
     def begin(self, request: str = "begin") -> None:
-        """Let it measure what the line asks for. RuntimeError where it has ended."""
+        """Let the process measure as `request` asks. Raises RuntimeError if it has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{request}\n")
@@ -43,7 +42,7 @@ class ClientProcess:
             raise self._ended() from None
 
     def result(self) -> dict[str, Any]:
-        """What it measured; waits for it. RuntimeError where it ended without."""
+        """Wait for the figures, and return them. Raises RuntimeError if the process ends before."""
         found: dict[str, Any] = json.loads(self._line())
         return found
 
@@ -58,7 +57,7 @@ class ClientProcess:
     ) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # it has ended, and that was told
+                with suppress(BrokenPipeError):  # the process has ended, as an error has told
                     pipe.close()
         try:
             self._process.wait(_END_TIMEOUT_S)

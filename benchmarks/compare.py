@@ -19,14 +19,14 @@ from .servers import EMBEDDED, ZOOKEEPER, Served
 from .suite import Bench
 from .turns import by_turns
 
-#: More turns than the runs of a workload: each is short, and it is a ratio that is judged.
+#: More turns than the runs of a workload, because each is short and a ratio is judged.
 _MORE_TURNS = 2
 _LATENCY_S, _LATENCY_QUICK_S = 10.0, 0.5
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of client, by its name in limit_client; the least ratio that is asked for, or None."""
+    """A kind of client, by its name in limit_client. `ratio_min` is the target, or None."""
 
     name: str
     what: str
@@ -49,7 +49,7 @@ KINDS = (
 def compare(
     servers: Sequence[Served], runs: int, quick: bool, tell: Callable[[str], None]
 ) -> list[Row]:
-    """Rates and latencies of each server, their ratios, and what only zkplan's own is asked for."""
+    """Rates and latencies of each server, their ratios, and the capacity of zkplan's own."""
     turns = runs if quick else runs + _MORE_TURNS
     rows = []
     for kind in KINDS:
@@ -136,7 +136,7 @@ def _latencies(servers: Sequence[Served], quick: bool, tell: Callable[[str], Non
 
 
 def measure_latency(hosts: str, seconds: float) -> dict[str, float]:
-    """Milliseconds of creates one after the other for so long, beside a client that never waits."""
+    """Milliseconds of creates one by one for `seconds`, beside a client that never waits."""
     with ExitStack() as stack:
         probe, load = (
             stack.enter_context(
@@ -157,5 +157,5 @@ def measure_latency(hosts: str, seconds: float) -> dict[str, float]:
 
 
 def _path() -> str:
-    # Somebody else's server may have anything in its tree.
+    # A server of somebody else may have any other znodes.
     return f"/zkplan-benchmark-{uuid.uuid4().hex[:12]}"

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-#: So many frames are merged by one task.
+#: How many frames one task merges.
 GROUP = 10
 
 
@@ -29,12 +29,12 @@ def read(path: str) -> Any:
 
 
 def merge(frames: list[Any]) -> Any:
-    """The frames as one, with a row for each shop and day."""
+    """Merge the frames into one, with a row for each shop and day."""
     import pandas
 
     return pandas.concat(frames).groupby(["shop", "day"], as_index=False).sum()
 
 
 def facts(table: Any) -> list[Any]:
-    """What two tables of the same files have in common: the sums differ in rounding alone."""
+    """Facts that tables of the same files share, up to rounding in the sum."""
     return [len(table), int(table.shop.sum()), int(table.day.sum()), float(table.amount.sum())]

@@ -1,9 +1,9 @@
-"""CSV files into frames into one table: zkplan beside Dask, by turns; memory of the server.
+"""Read CSV files into frames and one table: zkplan and Dask in turns, and the server's memory.
 
 200 files of 1 to 5 MB. zkplan has the default of one machine: a closed `zkplan server` in memory,
-as `zkplan.local()` has one, but in a process of its own, so that its memory can be told, and large
-values in a folder. With --data all of it is on the disk before it goes on. Both have as many
-processes and threads. It needs pandas, and for Dask `distributed` beside it.
+as with `zkplan.local()`, but in a process of its own, so that its memory can be measured, and large
+values in a folder. With --data everything is on the disk before the run goes on. Both sides have as
+many processes and threads. This needs pandas, and for Dask also `distributed`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from .shapes import SEED, WrongResult
 from .turns import by_turns, number, spread
 
 DASK = Kind("dask", "peers.frames_peer", "distributed", "dask[distributed]' 'pandas")
-#: The time by Dask's, and by how many millions of bytes the server may grow.
+#: The longest time as a multiple of Dask's, and the millions of bytes that the server may grow by.
 TIMES_MAX, GROWTH_MB_MAX = 1.2, 20.0
 MB_OF_MIB = 2**20 / 1e6
-#: The first of the facts that both must agree on are numbers of rows; the last is a sum of floats.
+#: The relative tolerance of the last of the `facts`, a sum of floats.
 ROUNDING = 1e-9
 
 
 def write_files(folder: Path, count: int, least_mb: float, most_mb: float) -> list[str]:
-    """Their paths. The same arguments give the same files."""
+    """Write the files, and return their paths. The same arguments give the same files."""
     draw = Random(SEED)
     paths = [folder / f"{at}.csv" for at in range(count)]
     sizes = [draw.uniform(least_mb, most_mb) * 1e6 for _ in paths]
@@ -73,7 +73,7 @@ def run_zkplan(client: zkplan.Client, paths: Sequence[str]) -> tuple[float, list
 def zkplan_pool(
     server: ServerProcess, store: str | None, processes: int, threads: int
 ) -> Iterator[Pool]:
-    """Workers at that server, which all log in by themselves, as programs of its owner do."""
+    """Workers at `server`, which log in by themselves, like all programs of its owner."""
     environment = {"ZKPLAN_STORE": store} if store else {}
     with (
         zkplan.connect(server.hosts, store=store) as client,
@@ -83,7 +83,7 @@ def zkplan_pool(
 
 
 def measure(given: argparse.Namespace, paths: Sequence[str]) -> Iterator[str]:
-    """The lines of the report. Raises WrongResult where the tables differ."""
+    """The lines of the report. Raises WrongResult if the tables differ."""
     with ExitStack() as stack:
         store = None
         if given.data:
@@ -134,7 +134,7 @@ def run_dask(process: ClientProcess, paths: Sequence[str]) -> tuple[float, list[
 def take_turns(
     ran: dict[str, Callable[[], tuple[float, list[object]]]], rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds by name. Raises WrongResult where one has another table than the first."""
+    """Seconds by name. Raises WrongResult if a table differs from the first one."""
     tables: list[list[object]] = []
 
     def time_one(name: str, turn: int) -> float:

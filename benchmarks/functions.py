@@ -18,7 +18,7 @@ def successor(value: int) -> int:
 
 
 def depth(*depths: int) -> int:
-    """One more than the deepest argument; wrong as soon as one edge carried a wrong value."""
+    """One more than the deepest argument, so that a wrong value on any edge changes the result."""
     return 1 + max(depths, default=0)
 
 
@@ -27,7 +27,7 @@ def total(values: list[int]) -> int:
 
 
 def take(seconds: float, *_: object) -> float:
-    """A task that waits so long, after those that it depends on."""
+    """Sleep for `seconds`. The other arguments are the tasks to run after."""
     time.sleep(seconds)
     return seconds
 

@@ -1,4 +1,4 @@
-"""What more pending tasks cost: the rate of execution, memory, and the price of `status()`."""
+"""The cost of more pending tasks: the rate of execution, memory, and the price of `status()`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .rows import Row, Target, server_ratios
 from .suite import Bench
 from .turns import by_turns
 
-#: Tasks that are executed at either size while `pending` others stay behind them.
+#: Tasks that are executed at either size while `pending` others wait after them.
 MEASURED, MEASURED_QUICK = 20_000, 100
 PENDING, PENDING_QUICK = (10_000, 300_000), (200, 1000)
 RATE_KEPT_MIN = 0.9
-#: Of a worker at its peak, in millions of bytes.
+#: The most memory of a worker at its peak, in millions of bytes.
 WORKER_MB_MAX = 64.0
 MB_OF_MIB = 2**20 / 1e6
-#: Memory that grows by more than this from the smaller plan to the larger is not flat.
+#: Memory counts as flat if it grows by at most this factor from the smaller plan to the larger.
 MEMORY_GROWTH_MAX = 1.1
 STATUS_CALLS = 200
 _LOOK_S = 0.02
@@ -39,10 +39,10 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Growth:
-    """One run with at least `pending` tasks behind the measured ones; memory in MiB.
+    """One run with at least `pending` tasks after the measured ones; memory in MiB.
 
     The worker's and the waiter's memory is read when the measured tasks are finished; the peak
-    includes what a listing of all runnable tasks takes for a moment.
+    includes the memory that a listing of all runnable tasks takes for a moment.
     """
 
     pending: int
@@ -58,7 +58,7 @@ class Growth:
 
 
 def growth(benches: Sequence[Bench]) -> tuple[list[Row], dict[str, list[Growth]]]:
-    """Both sizes on every server by turns; the rows judge the larger beside the smaller one."""
+    """Run both sizes on every server in turns. The rows judge the larger by the smaller one."""
     first = benches[0]
     sizes = first.pending or (PENDING_QUICK if first.quick else PENDING)
     sides = {
@@ -80,7 +80,7 @@ def growth(benches: Sequence[Bench]) -> tuple[list[Row], dict[str, list[Growth]]
 
 
 def _turn(bench: Bench, pending: int, least: int, turn: int) -> Growth:
-    # To warm up the smaller size is enough.
+    # The smaller size is enough to warm up.
     run = _run(bench, pending if turn else least)
     bench.tell(
         f"{bench.server}: {run.pending:,} pending: {run.rate:,.0f} tasks/s, "
@@ -98,7 +98,7 @@ def _median(runs: list[Growth]) -> Growth:
 def rows_of(
     server: str, medians: Sequence[Growth], runs: list[dict[str, object]], is_judged: bool
 ) -> list[Row]:
-    """The rows of one server. `medians` are those of the smaller and of the larger size."""
+    """The rows of one server. `medians` has the smaller and the larger size."""
     least, most = medians
     rows = [
         Row(f"growth: {run.pending:,} pending", "tasks/s", execution=run.rate) for run in medians
@@ -135,7 +135,7 @@ def rows_of(
 
 
 def _run(bench: Bench, pending: int) -> Growth:
-    # Processes of its own each time: memory that a larger plan took stays with its process.
+    # Each run gets new processes, because a process keeps the memory that a larger plan took.
     measured = MEASURED_QUICK if bench.quick else MEASURED
     with bench.pool() as pool:
         plan = pool.client.create_plan(f"{pending:,} pending")
@@ -149,7 +149,7 @@ def _run(bench: Bench, pending: int) -> Growth:
             workers = [machine.memory_mib(pid) for pid in pool.pids]
             waiting = machine.memory_mib(waiter.pid)
             pool.require_running()
-            # What status() costs is not measured beside running workers; a small plan may be done.
+            # Pause the workers to measure what status() costs. A small plan may be done by then.
             with suppress(zkplan.PlanDrained):
                 plan.pause()
             requests, reads = _status_cost(plan)
@@ -157,7 +157,7 @@ def _run(bench: Bench, pending: int) -> Growth:
             plan.remove()
     return Growth(
         pending=pending,
-        # Of what was seen at one instant: how often the plan was looked at does not matter.
+        # Both numbers are of one instant, so the interval between looks does not matter.
         rate=finished / seconds,
         submission_rate=(measured + pending) / submission_s,
         worker_mib=max(now for now, _ in workers),
@@ -171,7 +171,7 @@ def _run(bench: Bench, pending: int) -> Growth:
 
 
 def _wait_finished(plan: zkplan.Plan, measured: int, marked: float) -> tuple[int, float]:
-    """Tasks finished and seconds since `marked`, once `measured` of them are seen."""
+    """The finished tasks, and the seconds since `marked`, once at least `measured` are finished."""
     deadline = marked + _TIMEOUT_S
     while True:
         status = plan.status()
@@ -186,7 +186,7 @@ def _wait_finished(plan: zkplan.Plan, measured: int, marked: float) -> tuple[int
 
 
 def _status_cost(plan: zkplan.Plan) -> tuple[int, int]:
-    """Requests, and reads in them, that one status takes."""
+    """The requests of one `status()`, and the reads in them."""
     step = control.status(plan.path)
     requests = reads = 0
     answer: object = None
@@ -211,7 +211,7 @@ def _status_us(plan: zkplan.Plan) -> float:
 
 @contextmanager
 def _waiter(bench: Bench, plan: zkplan.Plan) -> Iterator[WatchedProcess]:
-    """A process that waits for the plan, and has begun to."""
+    """A process that waits for the plan, and has begun its wait."""
     command = [sys.executable, "-m", "benchmarks.waiter", "--hosts", bench.hosts]
     command += ["--root", plan.client.root, "--plan", plan.path]
     with tempfile.TemporaryDirectory(prefix="zkplan-benchmark-") as folder:

@@ -1,4 +1,4 @@
-"""What a history costs: the same graphs with and without one, in pairs."""
+"""The cost of a history: the same graphs with and without one, in pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = (independent(5_000), random(3_000, 2), chain(400))
 
 
 def size(client: zkplan.Client, path: str) -> tuple[int, int]:
-    """How many znodes the history of that plan has, and how many bytes of data."""
+    """The number of znodes of the plan's history, and of their bytes of data."""
     ask = client.transport.ask
     found = ask(ReadChildren(f"{path}/{HISTORY}")) or ()
     nodes = [ask(ReadData(f"{path}/{HISTORY}/{name}")) for name in found]
@@ -29,7 +29,7 @@ def size(client: zkplan.Client, path: str) -> tuple[int, int]:
 
 
 def told(client: zkplan.Client, shape: Shape) -> str:
-    """What the history of one run takes for each task, as it was written and merged."""
+    """The room of one run's history per task, as written and merged."""
     plan = client.create_plan(shape.name)
     plan.add_tasks(shape.build())
     plan.mark_ready()

@@ -1,12 +1,12 @@
-"""What keys cost: the same graphs without one, signed, encrypted, and on a closed server, by turns.
+"""The cost of keys: the same graphs unsigned, signed, encrypted, and on a closed server, in turns.
 
-`none`, `secret` and `aes` share one server and take turns on it. `closed` is a second embedded
-server as `zkplan server` starts it: with a login, access lists and a secret of its own. `none` is
-on one that is `--open`. The time is from the first call to the values of all leaves.
+`none`, `secret` and `aes` share one server, which is `--open`. `closed` is a second embedded server
+as `zkplan server` starts it: with a login, access lists and a secret of its own. The time is from
+the first call to the values of all leaves.
 
-All workers are started anew several times. Two processes that run the same code differ by some
-percent for as long as they live, by where their memory happens to lie: no number of rounds with the
-same ones evens that out.
+All workers are restarted several times. Two processes that run the same code differ by some percent
+for as long as they live, depending on where their memory happens to lie. More rounds with the same
+processes would not even that out.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .shapes import Shape
 from .turns import by_turns, number, spread
 
 NONE, CLOSED = "none", "closed"
-#: How many times as long a side may take as the one without a key.
+#: The most time of a side, as a multiple of that of the side without a key.
 AT_MOST = {SECRET: 1.05, AES: 1.10}
 PROCESSES, THREADS = 2, 8
-#: Workers are started so many times, each time for a share of the rounds.
+#: How many times the workers are started, each time for a share of the rounds.
 STARTS = 5
 
 
@@ -64,7 +64,7 @@ def graphs(quick: bool) -> dict[str, Shape]:
 
 @contextmanager
 def sides(name: str, hosts: str) -> Iterator[dict[str, Pool]]:
-    """The worker processes of each side on that server, all of which run at once."""
+    """The worker processes of each side, all of which run at once."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-benchmark-")))
         pools = {NONE: stack.enter_context(_pool(hosts, NONE))}
@@ -101,7 +101,7 @@ def time_one(pool: Pool, shape: Shape, _: int) -> Turn:
 
 
 def lines(row: str, found: Mapping[str, Sequence[Turn]]) -> Iterator[str]:
-    """One for each side with a key: its time by that without, round by round."""
+    """One line for each side with a key: its time divided by the time without, round by round."""
     plain = found[NONE]
     yield f"  {row}: {NONE} {spread([turn.values_s for turn in plain])} s, {len(plain)} rounds"
     for side, turns in found.items():
@@ -115,7 +115,7 @@ def lines(row: str, found: Mapping[str, Sequence[Turn]]) -> Iterator[str]:
             met = "met" if ratio.median <= AT_MOST[side] else "MISSED"
             yield f"{line}; target ≤ {AT_MOST[side]:.2f}: {met}"
         else:
-            # A difference is one that most rounds agree on.
+            # A difference counts only if three quarters of the rounds show it.
             measured = "MISSED" if ratio.low > 1.0 else "met"
             yield f"{line}; target: none that can be measured (the lower quartile): {measured}"
 
@@ -123,11 +123,11 @@ def lines(row: str, found: Mapping[str, Sequence[Turn]]) -> Iterator[str]:
 def turns_of(
     name: str, hosts: str, wanted: Mapping[str, Shape], rounds: int
 ) -> dict[str, dict[str, list[Turn]]]:
-    """Those of each side, by row."""
+    """The turns of each side, by row."""
     found: dict[str, dict[str, list[Turn]]] = {row: {} for row in wanted}
     starts = min(STARTS, rounds)
     for start in range(starts):
-        # The first starts take a round more where they cannot share evenly.
+        # If the rounds cannot be shared evenly, the first starts take one more.
         share = rounds // starts + (start < rounds % starts)
         with sides(name, hosts) as pools:
             for row, shape in wanted.items():

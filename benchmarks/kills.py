@@ -1,4 +1,4 @@
-"""The rate while workers are killed, beside the rate while none is; both on the same graph."""
+"""The rate on a graph while workers are killed, and while none is."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from .suite import Bench
 
 WORKERS, THREADS, DEPS = 4, 4, 2
 KILL_EVERY_S = 2.0
-#: That of `zkplan stress` with kills.
+#: As in `zkplan stress` with kills.
 SESSION_TIMEOUT_S = 4.0
 TIMEOUT_S = 600.0
 HALF = Target(0.5)
 
 
 class Load(NamedTuple):
-    """A graph of so many tasks of so many seconds each, and its small version.
+    """A graph of `tasks` tasks of `sleep_s` seconds each, or of `quick` tasks.
 
-    `supervised`: the four are processes of one `zkplan worker`, which signs off the killed ones.
-    Else each is alone, as on a machine of its own that is lost: others wait for its session to end.
+    With `supervised` the four workers are processes of one `zkplan worker`, which signs off killed
+    ones. Otherwise each is alone, as on a machine of its own, and others wait for its session to
+    end.
     """
 
     name: str
@@ -33,8 +34,8 @@ class Load(NamedTuple):
     supervised: bool
 
 
-#: Each run has to be long against the time that a take-over takes, 4 to 6 s here: what is lost last
-#: is waited for when all else is done. Of 20 000 empty tasks, 8 s without kills, that was much.
+#: Each run has to be much longer than a take-over, 4 to 6 s here, because at its end the run waits
+#: for the tasks lost last. 20 000 empty tasks, 8 s without kills, were too few.
 LOADS = (
     Load("tasks of 0.1 s", 0.1, 5000, 100, False),
     Load("tasks of 0.1 s, one command", 0.1, 5000, 100, True),
@@ -44,7 +45,7 @@ LOADS = (
 
 
 def kills(bench: Bench) -> list[Row]:
-    """Of four workers one is killed every two seconds and started again at once."""
+    """Kill one of four workers every two seconds, and start another at once."""
     return [_beside_each_other(bench, load) for load in LOADS]
 
 

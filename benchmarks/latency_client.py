@@ -19,7 +19,7 @@ _LOAD_MULTIS = 8
 
 
 def _probe(client: raw.RawClient, path: str, seconds: float) -> dict[str, float]:
-    """Creates one after the other, each timed; they are deleted afterwards."""
+    """Time creates one after the other. Deletes the znodes afterwards."""
     taken = []
     end = time.monotonic() + seconds
     number = 0
@@ -40,7 +40,7 @@ def _probe(client: raw.RawClient, path: str, seconds: float) -> dict[str, float]
 
 
 def _load(client: raw.RawClient, path: str, seconds: float) -> dict[str, float]:
-    """Pipelined multis of creates, then of their deletes, again and again."""
+    """Send pipelined multis of creates, then of deletes, again and again."""
     groups = [paths_of(path, multi) for multi in range(_LOAD_MULTIS)]
     packets = [raw.multi([Create(one, DATA) for one in group]) for group in groups]
     packets += [raw.multi([Delete(one) for one in group]) for group in groups]
@@ -58,7 +58,7 @@ def _load(client: raw.RawClient, path: str, seconds: float) -> dict[str, float]:
 @click.option("--seconds", type=float, required=True)
 @click.option("--load", is_flag=True, help="Keep the server busy instead of measuring it.")
 def main(hosts: str, path: str, seconds: float, load: bool) -> None:
-    """Say `ready`, wait for a line of input, and tell as JSON what was measured."""
+    """Print `ready`, wait for a line of input, and print the measured figures as JSON."""
     transport = open_transport(hosts, session_timeout_s=20.0)
     transport.client.create(path)
     click.echo("ready")

@@ -1,7 +1,7 @@
-"""Tasks a second that programs claim and complete through a service, in batches, over HTTP.
+"""The rate at which programs claim and complete tasks through a service, in batches, over HTTP.
 
-`python -m benchmarks.leases --hosts 127.0.0.1:2181` starts a service of its own, and program
-processes of the standard library alone, so that all of it shares the processors of this machine.
+`python -m benchmarks.leases --hosts 127.0.0.1:2181` starts a service of its own, and programs that
+use only the standard library. All of them share the processors of this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KIND = "bench"
 
 @contextmanager
 def service(hosts: str, root: str, quiet: bool = False) -> Iterator[int]:
-    """A `zkplan serve` process without tokens and without a limit of rates; gives its port."""
+    """A `zkplan serve` process without tokens and without a rate limit. Yields its port."""
     command = [sys.executable, "-m", "zkplan", "serve", "--hosts", hosts, "--root", root]
     options = ["--listen", "127.0.0.1:0", "--open", "--rate", "0"]
     log = subprocess.DEVNULL if quiet else None
@@ -49,7 +49,7 @@ def service(hosts: str, root: str, quiet: bool = False) -> Iterator[int]:
 
 
 def work(port: int, batch: int, ready: Any, done: Any) -> None:
-    """Claim and complete until nothing comes any more."""
+    """Claim and complete tasks until none come any more."""
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def ask(verb: str, body: Any) -> Any:
@@ -77,7 +77,7 @@ def work(port: int, batch: int, ready: Any, done: Any) -> None:
 def measure(
     hosts: str, root: str, tasks: int, batch: int, programs: int, quiet: bool = False
 ) -> float:
-    """Tasks a second, from the mark of the plan as ready to its last completion."""
+    """Tasks per second, from `mark_ready` to the last completion."""
     with (
         zkplan.connect(hosts, root, serializer="json") as client,
         service(hosts, root, quiet) as port,
@@ -108,7 +108,7 @@ def measure(
 
 
 def beside_peers(given: argparse.Namespace) -> None:
-    """The same on every server there is here and in other stores, by turns, as one table."""
+    """Print a table of the rates on every server here and in other stores, measured in turns."""
     with ExitStack() as stack:
         sides: dict[str, claims.Measured] = {}
         for name in servers.names(None, given.hosts):
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--programs", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
-    told = "beside DBOS and PGQueuer, which this environment has; --hosts may be missing"
+    told = "compare with DBOS and PGQueuer, which this environment has; --hosts is optional"
     parser.add_argument("--peers", nargs="?", const=sys.executable, metavar="PATH", help=told)
     given = parser.parse_args()
     if given.peers:

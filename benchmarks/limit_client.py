@@ -1,4 +1,4 @@
-"""One client process that sends creates as fast as the server takes them, and tells when it did."""
+"""One client process that sends creates as fast as the server takes them, and reports the times."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from zkplan.transport import Transport, open_transport
 from . import raw
 
 OPS_PER_MULTI = 50
-#: Transactions under way per client: enough that neither side ever waits for the other.
+#: Transactions under way per client, enough that neither side ever waits for the other.
 WINDOW = 64
-#: The same for requests of one operation: a server gathers many of them for one flush of its disk.
+#: The same for requests of one operation, many of which a server gathers for one flush.
 SINGLES_WINDOW = 500
 DATA = b"0123456789abcdef"
 
@@ -55,7 +55,7 @@ class _Window:
 
 
 def wire_multis(transport: Transport, parent: str, count: int, op: Callable[[str], Any]) -> None:
-    """Through zkplan's own door: packed in this thread, sent and answered on kazoo's."""
+    """Send through zkplan's transport, which packs in this thread and sends on kazoo's."""
     window = _Window()
 
     def done(answer: Any, error: BaseException | None) -> None:
@@ -68,7 +68,7 @@ def wire_multis(transport: Transport, parent: str, count: int, op: Callable[[str
 
 
 def kazoo_multis(client: KazooClient, parent: str, count: int) -> None:
-    """As a user of kazoo would write it."""
+    """Send as a user of kazoo would."""
     window = _Window()
 
     def done(answer: Any) -> None:
@@ -85,7 +85,7 @@ def kazoo_multis(client: KazooClient, parent: str, count: int) -> None:
 
 
 def raw_pipelined(hosts: str, packets: Sequence[raw.Packet], window: int) -> Callable[[], None]:
-    """Everything is packed before: gives what sends it and reads the answers."""
+    """Return a function that sends the packets and reads the answers."""
     client = raw.RawClient(hosts)
 
     def send() -> None:
@@ -96,13 +96,13 @@ def raw_pipelined(hosts: str, packets: Sequence[raw.Packet], window: int) -> Cal
 
 
 def single_creates(client: KazooClient, paths: Iterable[str]) -> None:
-    """One after the other: each waits for its answer, and so for the disk."""
+    """Create one after the other: each waits for its answer, and so for the disk."""
     for path in paths:
         client.create(path, DATA)
 
 
 def pipelined_creates(client: KazooClient, paths: Iterable[str]) -> None:
-    """Single creates without waiting, as a user of kazoo would write it."""
+    """Send single creates without waiting, as a user of kazoo would."""
     _each(paths, lambda path: client.create_async(path, DATA))
 
 
@@ -118,7 +118,7 @@ def _each(paths: Iterable[str], send: Callable[[str], Any]) -> None:
     window.drain()
 
 
-#: Of these kinds the count is one of requests with one operation each.
+#: The kinds whose `--count` counts requests of one operation each.
 SINGLE_KINDS = ("single", "pipelined", "raw-pipelined", "gets", "raw-gets")
 KINDS = ("wire", "kazoo", "raw", *SINGLE_KINDS)
 
@@ -126,7 +126,7 @@ KINDS = ("wire", "kazoo", "raw", *SINGLE_KINDS)
 def _prepared(
     hosts: str, transport: Transport, kind: str, parent: str, multis: int
 ) -> Callable[[], None]:
-    """What is to be measured; whatever it needs to exist, or packed, is there."""
+    """The function to measure, with all the znodes and packets that it needs prepared."""
     names = [paths_of(parent, multi) for multi in range(multis)]
     paths = [path for group in names for path in group]
     if kind in ("gets", "raw-gets"):
@@ -154,7 +154,7 @@ def _prepared(
 @click.option("--path", required=True)
 @click.option("--count", type=int, required=True, help="Transactions, or single requests.")
 def main(hosts: str, kind: str, path: str, count: int) -> None:
-    """Say `ready`, wait for a line of input, send, and tell as JSON when it began and ended."""
+    """Print `ready`, wait for a line of input, send, and print the times as JSON."""
     transport = open_transport(hosts, session_timeout_s=20.0)
     transport.client.create(path)
     multis = -(-count // OPS_PER_MULTI) if kind in SINGLE_KINDS else count
@@ -167,7 +167,7 @@ def main(hosts: str, kind: str, path: str, count: int) -> None:
     ended = time.monotonic()
     operations = multis * OPS_PER_MULTI
     click.echo(json.dumps({"operations": operations, "began": began, "ended": ended}))
-    # The starter waits for this, too: the next measurement finds an idle server.
+    # The starter waits for the deletes too, so that the next measurement finds an idle server.
     wire_multis(transport, path, multis, Delete)
     transport.client.delete(path)
     transport.close()

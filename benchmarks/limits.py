@@ -1,6 +1,6 @@
-"""What the server itself takes: creates per second from one and from two client processes.
+"""The limits of the server itself: creates per second from one and from two client processes.
 
-The rest of the report is to be read beside these figures: no client of this server on this machine
+Read the rest of the report beside these figures, because no client of this server on this machine
 can do more.
 """
 
@@ -68,7 +68,7 @@ def _count(bench: Bench, kind: str) -> int:
 def measure_rate(hosts: str, path: str, kind: str, count: int, clients: int = 1) -> float:
     """Operations per second of `count` requests of each client, under paths that begin with `path`.
 
-    All clients are connected and prepared before the first is told to begin.
+    All clients are connected and prepared before the first one begins.
     """
     with ExitStack() as stack:
         processes = [

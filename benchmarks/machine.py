@@ -1,4 +1,4 @@
-"""What figures depend on: the machine and the versions, and what processes took of it."""
+"""The circumstances of figures: the machine, the versions, and the use of processors and memory."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _java() -> str:
 
 
 def _commit() -> str:
-    """The commit that was measured; `+` says that the checkout differs from it."""
-    # Without the locks: a report must not get in the way of somebody who is committing.
+    """The measured commit, with `+` if the checkout differs from it."""
+    # Without locks, so that a report does not get in the way of somebody who commits.
     git = ["git", "--no-optional-locks", "-C", str(_TOP)]
     commit = _output(*git, "rev-parse", "--short", "HEAD").strip()
     return commit + "+" if commit and _output(*git, "status", "--porcelain") else commit
@@ -60,12 +60,12 @@ def _output(*command: str) -> str:
 
 
 def load_average() -> float:
-    """Of the last minute: what else this machine does shows here before the first run."""
+    """The load of the last minute, which before the first run shows what else the machine does."""
     return round(os.getloadavg()[0], 2)
 
 
 def busy_s() -> float:
-    """Processor seconds that all processes of the machine have taken; 0 where it cannot be told."""
+    """Processor seconds that all processes of the machine have taken; 0 if unknown."""
     fields = _read("/proc/stat").partition("\n")[0].split()[1:9]
     if len(fields) < 8:
         return 0.0
@@ -74,13 +74,13 @@ def busy_s() -> float:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor seconds that a process has taken; 0 where it is gone or cannot be told."""
+    """Processor seconds that a process has taken; 0 if it has ended or that is unknown."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if len(fields) > 12 else 0.0
 
 
 def memory_mib(pid: int) -> tuple[float, float]:
-    """Memory of a process now and at its peak, in MiB; 0 where it is gone or cannot be told."""
+    """Memory of a process now and at its peak, in MiB; 0 if it has ended or that is unknown."""
     found = {"VmRSS": 0.0, "VmHWM": 0.0}
     for line in _read(f"/proc/{pid}/status").splitlines():
         name, _, rest = line.partition(":")

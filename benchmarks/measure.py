@@ -16,11 +16,11 @@ RUN_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Run:
-    """What one run took, in seconds; the counts are sums over the workers.
+    """The times of one run, in seconds. `statistics` are sums over the workers.
 
     `submission_s` is from `create_plan` to `mark_ready`, `execution_s` from there to the end of
-    `wait`. `cpu_s` says who used the processors from beginning to end; "others" are processes that
-    have nothing to do with the run. `values_s` is of another run, see `time_values`.
+    `wait`. `cpu_s` has the processor seconds of the workers, the server, the author and all others
+    during the run. `values_s` is from another run; see `time_values`.
     """
 
     tasks: int
@@ -55,7 +55,7 @@ class Clock:
 def run_shape(pool: Pool, shape: Shape, server: int | None, history: bool = True) -> Run:
     """Run `shape` once on `pool`, with or without a history, check its results, remove the plan.
 
-    Raises WrongResult, PoolBroke, and what `Plan.wait` raises.
+    Raises WrongResult, PoolBroke, and as `Plan.wait`.
     """
     client = pool.client
     before = pool.statistics()
@@ -85,8 +85,8 @@ def run_shape(pool: Pool, shape: Shape, server: int | None, history: bool = True
 def time_values(pool: Pool, shape: Shape) -> float:
     """Seconds from `create_plan` until the author has the values of all leaves.
 
-    It reads them while the plan runs, and so the run is another one than that of `run_shape`,
-    whose execution is not to be disturbed. Raises as that does, and what `Plan.results` raises.
+    The author reads them while the plan runs, which would disturb the execution that `run_shape`
+    measures, so this is a run of its own. Raises as `run_shape` and `Plan.results`.
     """
     before = pool.statistics()
     gc.collect()

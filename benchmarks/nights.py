@@ -1,4 +1,4 @@
-"""A root as an operator finds it in the morning: plans that ended, and some that went wrong."""
+"""Make a root as an operator finds it in the morning: most plans have ended, some went wrong."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .functions import refuse, take
 from .pool import Pool, wait_until
 
 PROCESSES, THREADS = 2, 16
-#: Seconds that a task takes, and one that takes longer than usual: in one of so many plans.
+#: Seconds that a task takes, and that an unusually long one takes, of which one in LONG_EVERY plans
+#: has one.
 USUAL_S, LONG_S, LONG_EVERY = 0.02, 2.0, 5
-#: Tasks that run on while questions are asked.
+#: Tasks that keep running while questions are asked.
 RUNNING, RUNNING_S = 6, 3600.0
 DEAD = 3
 #: Plans that run at a time while the root is filled.
@@ -30,10 +31,10 @@ WAIT_S = 600.0
 
 @dataclass(frozen=True)
 class Night:
-    """What questions are asked about. `moment` is one at which `plan` was half done.
+    """The subjects of the questions. At `moment` the plan `plan` was half done.
 
-    `worker` runs tasks now; `lost` was killed while it ran them. `long` plans have one task each
-    that took longer than usual.
+    `worker` runs tasks now; `lost` was killed while it ran tasks. `long` is the number of plans
+    that have a task that took longer than usual.
     """
 
     plan: str
@@ -45,9 +46,10 @@ class Night:
 
 @contextmanager
 def night(client: Client, plans: int, tasks: int, tell: Callable[[str], None]) -> Iterator[Night]:
-    """Fill a new root with `plans` plans of `tasks` tasks. Its workers stay for the block.
+    """Fill a new root with `plans` plans of `tasks` tasks. Its workers run until the end of the
+    block.
 
-    Every history is merged, as workers do it by themselves ten seconds after its last event.
+    Every history is merged, as workers do by themselves ten seconds after its last event.
     """
     lost = _lose_a_worker(client)
     with Pool(client, PROCESSES, THREADS):
@@ -73,7 +75,7 @@ def night(client: Client, plans: int, tasks: int, tell: Callable[[str], None]) -
 
 
 def _pipeline(client: Client, number: int, tasks: int) -> Plan:
-    """A plan that fetches, parses, joins and reports, in `tasks` tasks."""
+    """A plan of `tasks` tasks that fetch, parse, join and report."""
     plan = client.create_plan(f"nightly-{number:03d}")
     width = tasks * 2 // 5
     fetched = [TaskSpec(take, [USUAL_S], name="fetch") for _ in range(width)]
@@ -121,7 +123,7 @@ def _fail_and_cancel(client: Client) -> None:
 
 
 def _running(client: Client, but: str = "") -> int:
-    """How many tasks run, on another worker than `but`."""
+    """How many tasks run on workers other than `but`."""
     return sum(task.worker != but for task in client.tasks(state="running"))
 
 

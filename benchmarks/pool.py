@@ -1,4 +1,4 @@
-"""The worker processes of a measurement: registered before it starts, asked for statistics."""
+"""The worker processes of a measurement, which register before it and report their statistics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PoolBroke(RuntimeError):
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait for a condition; whether it came to hold within `timeout_s`."""
+    """Wait until a condition holds. Returns whether it did within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:
@@ -39,7 +39,7 @@ def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
 class Pool:
     """`processes` workers of `threads` threads each, under the root of `client`.
 
-    `environment` is added to that of the workers: it says how they connect, if not as anybody.
+    `environment` is added to the workers' environment, for example to log in.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Pool:
         return [process.pid for process, _ in self._workers]
 
     def statistics(self) -> Counter[str]:
-        """The sums of what the workers count, since their start; raises PoolBroke."""
+        """The sums of the workers' counts since their start. Raises PoolBroke."""
         before = [len(_told(log)) for _, log in self._workers]
         for process, _ in self._workers:
             process.send(signal.SIGUSR1)
@@ -91,17 +91,17 @@ class Pool:
         if not wait_until(
             lambda: all(len(_told(log)) > count for log, count in wanted), ANSWER_TIMEOUT_S
         ):
-            raise self._broke(f"did not tell its statistics within {ANSWER_TIMEOUT_S:g} s")
+            raise self._broke(f"did not report its statistics within {ANSWER_TIMEOUT_S:g} s")
         sums: Counter[str] = Counter()
         for _, log in self._workers:
             sums.update(_told(log)[-1])
         return sums
 
     def statistics_once(self, committed: int) -> Counter[str]:
-        """The statistics once that many commits are counted, or a moment later.
+        """The statistics once `committed` commits are counted, or after SETTLE_S seconds.
 
-        The plan is drained as soon as the server applied the last commit: the answer to it, which
-        the worker counts, may still be under way.
+        The plan is drained as soon as the server has applied the last commit, but the worker counts
+        the answer, which may still be under way.
         """
         found = self.statistics()
         deadline = time.monotonic() + SETTLE_S
@@ -110,12 +110,12 @@ class Pool:
         return found
 
     def require_running(self) -> None:
-        """Raises PoolBroke where a worker has ended: what is measured then is another pool."""
+        """Raises PoolBroke if a worker has ended, because a smaller pool would be measured."""
         if not all(process.is_running() for process, _ in self._workers):
             raise self._broke("ended")
 
     def close(self) -> None:
-        """Let them drain, and end them."""
+        """Let the workers drain, and end them."""
         for process, _ in self._workers:
             process.send(signal.SIGTERM)
         for process, _ in self._workers:

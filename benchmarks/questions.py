@@ -1,7 +1,7 @@
-"""Ten questions of an operator, each answered by one command: how long each takes.
+"""Time the answers to ten questions of an operator, each by one command.
 
-A server is started, and a root made as `nights` says. docs/operate/questions.md
-tells of the answers.
+The benchmark starts a server and makes a root; see `nights`. docs/operate/questions.md explains the
+answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .nights import Night, night
 from .servers import names, served
 
 _TOP = Path(__file__).resolve().parent.parent
-#: Lines of an answer that are shown.
+#: How many lines of an answer to show.
 SHOWN = 6
 
 
@@ -84,7 +84,7 @@ def questions(about: Night) -> list[Question]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said, and how long its whole process took: wall-clock and processor time."""
+    """The output of a command, and the wall-clock and processor time of its whole process."""
 
     said: str
     seconds: float
@@ -94,10 +94,10 @@ class Answer:
 def ask(words: tuple[str, ...], hosts: str, root: str) -> Answer:
     """Run the command as a user does. Raises RuntimeError if it fails."""
     command = [sys.executable, "-m", "zkplan", *words, "--hosts", hosts, "--root", root]
-    # An installed package has its byte code, whatever this process was told.
+    # An installed package has byte code, even if this process must not write any.
     given = {name: value for name, value in os.environ.items() if name != _NO_BYTE_CODE}
     if _NO_BYTE_CODE in os.environ:
-        # Not among the temporary files: another user could have put code there.
+        # Not in the temporary folder, where another user could have put code.
         given["PYTHONPYCACHEPREFIX"] = str(_TOP / "build" / "byte-code")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
@@ -120,7 +120,7 @@ def told(text: str) -> str:
 
 
 def show(about: Night, hosts: str, root: str, runs: int) -> None:
-    """Ask each question `runs` times, and once before for what a first start reads from disk."""
+    """Ask each question `runs` times, after one more time to read files from the disk."""
     tell(f"load of the machine: {machine.load_average()}")
     for number, question in enumerate(questions(about), 1):
         ask(question.words, hosts, root)

@@ -1,4 +1,4 @@
-"""A ZooKeeper client of a few lines over a bare socket: next to a server it costs nothing."""
+"""A ZooKeeper client of a few lines over a bare socket, which costs next to nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from zkplan.protocol.requests import Op
 from zkplan.transport import packets as wire
 
-#: The kind and the packed body of a request; the xid is given when it is sent.
+#: The kind and the packed body of a request. It gets its xid when it is sent.
 Packet = tuple[int, bytes]
 
 _CREATE, _GET_DATA, _CLOSE = 1, 4, -11
@@ -32,7 +32,7 @@ def create(path: str, data: bytes) -> Packet:
 
 
 def get(path: str) -> Packet:
-    """Data and Stat of one znode, without a watch."""
+    """One read of the data and Stat of a znode, without a watch."""
     raw = path.encode()
     return _GET_DATA, b"".join((_INT.pack(len(raw)), raw, b"\0"))
 
@@ -44,14 +44,14 @@ def multi(ops: Sequence[Op]) -> Packet:
 
 
 class Refused(RuntimeError):
-    """A measured request got an error, or an answer that belongs to another one."""
+    """A measured request got an error, or the answer to another request."""
 
 
 class RawClient:
-    """One session on one connection, without pings: not for pauses of 20 s, nor for two threads."""
+    """One session on one connection, for one thread. Without pings, it ends in a pause of 20 s."""
 
     def __init__(self, hosts: str, timeout_s: float = 60.0) -> None:
-        """Connect to the first of `hosts`; raises OSError, also where the handshake is cut off."""
+        """Connect to the first of `hosts`. Raises OSError, also if the handshake is cut off."""
         host, _, port = hosts.partition(",")[0].rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._answers = self._socket.makefile("rb", buffering=1 << 16)
@@ -71,9 +71,9 @@ class RawClient:
         self._read_answer(self._xid)
 
     def send_all(self, packets: Iterable[Packet], window: int) -> None:
-        """Send all, at most `window` of them without an answer, and wait for every answer.
+        """Send all packets, with at most `window` unanswered at a time, and wait for all answers.
 
-        Raises Refused or OSError for the first that failed; the connection is then of no use.
+        Raises Refused or OSError for the first failure, after which the connection is unusable.
         """
         free = threading.Semaphore(window)
         sent: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -133,8 +133,9 @@ class RawClient:
         return _HEADER.pack(len(body) + 8, self._xid, kind) + body
 
     def _read_answer(self, expected: int) -> None:
-        # A refused transaction has an entry of kind -1 first, and no error in its header. Elsewhere
-        # those bytes would be a null string or null data, which no measured znode has.
+        # The answer to a refused transaction begins with an entry of kind -1, and has no error in
+        # its header. In other answers these bytes would be a null string or null data, which no
+        # measured znode has.
         frame = self._read_frame()
         xid, _zxid, error = _ANSWER.unpack_from(frame)
         refused = frame[_ANSWER.size : _ANSWER.size + 4] == b"\xff\xff\xff\xff"

@@ -13,13 +13,13 @@ from .limits import Limit
 from .rows import Row
 
 _MET = {True: "yes", False: "NO", None: ""}
-#: A table that goes into a file or a pipe is as wide as it needs to be.
+#: The width of tables in a file or a pipe, enough for all columns.
 _PLAIN_WIDTH = 240
 
 
 @dataclass
 class Report:
-    """Everything that was measured, where and when. `load_before` is the machine's load average."""
+    """All figures, with their place and time. `load_before` is the machine's load average."""
 
     started: str
     quick: bool
@@ -46,7 +46,7 @@ def to_json(report: Report) -> str:
 
 
 def show(report: Report, console: Console) -> None:
-    """The tables, then what the figures depend on."""
+    """Print the tables, then the circumstances of the figures."""
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     for table in (_rows(report), _growth(report), _limits(report)):
@@ -66,7 +66,7 @@ def _table(title: str, *columns: str) -> Table:
 def _rows(report: Report) -> Table:
     table = _table(
         f"zkplan on {_versions(report)}: medians of {report.runs}"
-        + (" (reduced sizes: no measure of anything)" if report.quick else ""),
+        + (" (reduced sizes: the figures mean nothing)" if report.quick else ""),
         *(
             "workload",
             "server",
@@ -98,7 +98,7 @@ def _rows(report: Report) -> Table:
 
 def _growth(report: Report) -> Table:
     table = _table(
-        "growth: execution with so many tasks pending behind the measured ones",
+        "growth: execution by the number of tasks pending after the measured ones",
         *(
             "pending",
             "server",

@@ -1,7 +1,7 @@
-"""10 000 kept results of a plan that has ended: `plan.results()` beside single reads, by turns.
+"""Read 10 000 kept results of an ended plan: `plan.results()` and single reads, in turns.
 
-Each turn has a client of its own, which has read nothing yet. It is timed from the first call to
-the last value in the author's hands.
+Each turn has a client of its own, which has read nothing yet. The time is from the first call until
+the author has the last value.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .suite import Bench
 from .turns import by_turns, number, spread
 
 BULK, SINGLE = "plan.results()", "task.result() one by one"
-#: What is asked of the first one, for so many results.
+#: The most seconds that reading this many results in bulk may take.
 RESULTS, SECONDS_MAX = 10_000, 0.6
 
 
 def measure(bench: Bench, count: int) -> dict[str, list[float]]:
-    """Seconds by way of reading, turn by turn. Raises WrongResult."""
+    """The seconds of each turn, by the way of reading. Raises WrongResult."""
     with bench.pool() as pool:
         plan = pool.client.create_plan("results")
         numbers = [task.number for task in plan.add_tasks(_specs(count))]

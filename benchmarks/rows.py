@@ -9,15 +9,15 @@ from statistics import median
 from .measure import Run
 from .servers import EMBEDDED, ZOOKEEPER
 
-#: How seconds become the figure of a unit; of these only `tasks/s` is better when it is higher.
+#: The units of figures. Only for `tasks/s` is a higher figure better.
 UNITS = ("tasks/s", "s", "ms/hop")
-#: The embedded server must reach so much of a real one's speed.
+#: The share of a real server's speed that the embedded server must reach.
 EMBEDDED_MIN = 0.8
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the figures must reach; None where nothing is asked. Both must hold."""
+    """The bounds of the two figures, or None without a bound. Both must hold."""
 
     total: float | None = None
     execution: float | None = None
@@ -41,7 +41,7 @@ class Target:
 
 @dataclass
 class Row:
-    """Figures of one workload. `met` is None where there is no target, or sizes were reduced."""
+    """The figures of one workload. `met` is None without a target, or with reduced sizes."""
 
     name: str
     unit: str
@@ -54,16 +54,16 @@ class Row:
     met: bool | None = None
     conflicts: int | None = None
     refusals: int | None = None
-    #: Processors that were taken by processes which have nothing to do with the runs.
+    #: How many processors other processes took, on average.
     disturbance: float | None = None
     note: str = ""
     runs: list[dict[str, object]] = field(default_factory=list)
-    #: On which server; empty where the row is about several.
+    #: The server; empty if the row is about several.
     server: str = ""
 
     @property
     def full_name(self) -> str:
-        """The name with that of the server."""
+        """The name, with the server's name."""
         return f"{self.name} ({self.server})" if self.server else self.name
 
 
@@ -75,7 +75,7 @@ def figure(unit: str, tasks: int, seconds: float) -> float:
 
 
 def row_of(name: str, unit: str, runs: Sequence[Run], target: Target | None = None) -> Row:
-    """The medians, figure by figure: total, execution and submission may be those of three runs."""
+    """The median of each figure: total, execution and submission may come from three runs."""
     tasks = runs[0].tasks
     values = [run.values_s for run in runs if run.values_s is not None]
     row = Row(
@@ -96,7 +96,7 @@ def row_of(name: str, unit: str, runs: Sequence[Run], target: Target | None = No
 
 
 def ratio_row(name: str, first: Sequence[Run], second: Sequence[Run], target: Target | None) -> Row:
-    """How many times as fast the first is as the second, by their medians.
+    """The speed of the first as a multiple of that of the second, by their medians.
 
     Run i of the first and run i of the second were neighbours in time.
     """
@@ -121,8 +121,8 @@ def ratio_row(name: str, first: Sequence[Run], second: Sequence[Run], target: Ta
 
 
 def server_ratios(rows: Sequence[Row], is_judged: bool) -> list[Row]:
-    """For each workload that ran on both servers by turns, how many times as fast the embedded one
-    was. Its values are judged, where they were measured."""
+    """The relative speed of the embedded server in each workload that ran on both servers in turns.
+    The values are judged if they were measured."""
     found = {(row.name, row.server): row for row in rows}
     ratios = []
     for (name, server), ours in found.items():
@@ -144,7 +144,7 @@ def server_ratios(rows: Sequence[Row], is_judged: bool) -> list[Row]:
 
 
 def times_as_fast(unit: str, first: float | None, second: float | None) -> float | None:
-    """Of two figures of this unit; None where one of them was not measured."""
+    """How many times as fast the first figure is as the second; None if one was not measured."""
     if not first or not second:
         return None
     return first / second if unit == "tasks/s" else second / first

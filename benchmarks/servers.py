@@ -1,4 +1,4 @@
-"""The servers that are measured: a real ZooKeeper and zkplan's own, each a process of its own."""
+"""The measured servers: a real ZooKeeper and zkplan's own, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from zkplan.testing.server_process import (
 from zkplan.testing.servers import ZooKeeperServer
 
 ZOOKEEPER, EMBEDDED, BOTH = "zookeeper", "embedded", "both"
-#: Of the Java virtual machine: more than its default, so that it is not what limits the figures.
+#: The heap of the Java virtual machine, above its default, so that it does not limit the figures.
 _HEAP = "1g"
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server that serves; without `pid` it is somebody else's and may be anywhere."""
+    """A running server. Without a `pid` it was not started here, and may be anywhere."""
 
     name: str
     hosts: str
@@ -33,7 +33,7 @@ class Served:
 
 
 def names(wanted: str | None, hosts: str | None) -> list[str]:
-    """The servers to measure: as `wanted`, else the one that is given, else all there are here."""
+    """The servers to measure: as `wanted`; else the one at `hosts`; else all that can start."""
     if wanted is None:
         wanted = ZOOKEEPER if hosts else BOTH if find_zookeeper() is not None else EMBEDDED
     return [ZOOKEEPER, EMBEDDED] if wanted == BOTH else [wanted]
@@ -41,9 +41,9 @@ def names(wanted: str | None, hosts: str | None) -> list[str]:
 
 @contextmanager
 def served(name: str, hosts: str | None) -> Iterator[Served]:
-    """That server for the length of the block; `hosts` is a real ZooKeeper that is given.
+    """The server with this name for the block. `hosts`, if given, is a real ZooKeeper to use.
 
-    Those that are started here flush each write to the disk that temporary files are on. Raises
+    A server that is started here flushes each write to the disk of the temporary files. Raises
     ServerDidNotStart.
     """
     if name == ZOOKEEPER and hosts:
@@ -59,8 +59,7 @@ def served(name: str, hosts: str | None) -> Iterator[Served]:
 
 
 class InMemoryServer(ServerProcess):
-    """One `zkplan server` without a data folder. Unless it is open, one has to log in, as to that
-    of `zkplan.local()`."""
+    """A `zkplan server` without a data folder. If it is not open, clients have to log in."""
 
     def __init__(self, is_open: bool = True) -> None:
         super().__init__(None, None)
@@ -71,5 +70,5 @@ class InMemoryServer(ServerProcess):
 
     @property
     def mode(self) -> str | None:
-        """See ServerProcess. A closed server tells strangers only that it serves."""
+        """See ServerProcess. A closed server tells clients without a login only that it serves."""
         return "standalone" if is_serving(self.hosts) else None

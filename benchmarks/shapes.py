@@ -1,4 +1,4 @@
-"""The graphs that are measured, each with the check that its results are right."""
+"""The measured graphs, each with a check of its results."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from zkplan.testing.stress_tasks import random_graph
 from .functions import depth, nothing, successor, total, zero
 
 RESULT_TIMEOUT_S = 10.0
-#: Results read one by one and compared, at most twice as many: this is not measured.
+#: About how many results to read one by one and compare, at most twice as many. The time for this
+#: is not measured.
 SAMPLES = 20
 SEED = 1
 
 
 class WrongResult(RuntimeError):
-    """A run gave a value that the graph does not have: its figures are worth nothing."""
+    """A run gave a wrong value, so its figures mean nothing."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A graph of `tasks` tasks. `build` gives its descriptions.
+    """A graph of `tasks` tasks. `build` returns their specs.
 
-    `expected` has the right values of its leaves, the tasks that no other task needs, by index.
+    `expected` has the right values of the leaves, the tasks that no other task needs, by index.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Shape:
 
 
 def independent(tasks: int) -> Shape:
-    """No edges at all; the result of each task is kept."""
+    """Tasks without edges. The result of each is kept."""
     return Shape(
         f"independent {tasks:,}",
         tasks,
@@ -62,7 +63,7 @@ def independent(tasks: int) -> Shape:
 
 
 def random(tasks: int, deps: int) -> Shape:
-    """Each task depends on `deps` random earlier ones; the same graph each time."""
+    """Each task depends on `deps` random earlier ones. The graph is always the same."""
     graph = random_graph(tasks, deps, SEED)
     depths: list[int] = []
     for needed in graph:

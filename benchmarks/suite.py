@@ -1,4 +1,4 @@
-"""What is measured, at which size, against which target; every comparison within one suite."""
+"""The workloads of the suite, their sizes and targets, and the comparisons within it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ NEVER_SLOWER = Target(execution=1.0)
 
 @dataclass
 class Bench:
-    """A measurement under way: the server, how often to run, whom to tell.
+    """A measurement on one server: the number of runs, and `tell` for progress.
 
-    `quick` reduces the sizes; the figures are then no measure of anything, and have no targets.
-    The targets are those of a real ZooKeeper: on another `server` the figures have none.
+    `quick` reduces the sizes; the figures then mean nothing, and have no targets. The targets are
+    for a real ZooKeeper, so figures of another `server` have none.
     """
 
     server: str
@@ -45,7 +45,7 @@ class Bench:
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[zkplan.Client]:
-        """A client with a root of its own, which is removed at the end; as `zkplan.connect`."""
+        """A client with a new root, removed at the end. `options` are for `zkplan.connect`."""
         root = f"/zkplan-benchmark-{next(self._roots)}"
         with zkplan.connect(self.hosts, root, session_timeout=20.0, **options) as client:
             try:
@@ -77,7 +77,7 @@ class Bench:
         return run
 
     def run(self, pool: Pool, shape: Shape, turn: int) -> Run:
-        """Run 0 is told as the one that warms up."""
+        """Run `shape` once. Turn 0 is reported as the warm-up."""
         run = run_shape(pool, shape, self.server_pid)
         self.tell(
             f"{self.server}: {shape.name}, {pool.processes} x {pool.threads}: {run.total_s:.3f} s "
@@ -102,7 +102,7 @@ def map_reduce(benches: Sequence[Bench]) -> list[Row]:
 
 
 def chain(benches: Sequence[Bench]) -> list[Row]:
-    """The second one is of pure tasks."""
+    """A chain, and a chain of pure tasks."""
     hops = benches[0].size(500, 20)
     plain = _one(benches, shapes.chain(hops), "ms/hop", Target(1.2, higher=False))
     return plain + _one(benches, shapes.chain(hops, pure=True), "ms/hop", None)
@@ -122,7 +122,7 @@ def _one(
     target: Target | None,
     size: tuple[int, int] = (2, 8),
 ) -> list[Row]:
-    """A row of each server, and where there are two of them their ratio."""
+    """A row for each server, and the ratio if there are two servers."""
     runs = _on_each(benches, shape, size)
     rows = []
     for bench in benches:
@@ -145,7 +145,7 @@ def _on_each(benches: Sequence[Bench], shape: Shape, size: tuple[int, int]) -> d
 
 
 def processes(benches: Sequence[Bench]) -> list[Row]:
-    """Two worker processes beside one. Ratios near 1 take more runs to tell than rates do."""
+    """Two worker processes beside one, in more runs, which ratios near 1 need."""
     return [row for bench in benches for row in _compare(bench, "2 processes / 1", (2, 8), (1, 8))]
 
 

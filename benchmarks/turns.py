@@ -1,4 +1,4 @@
-"""Sides that are compared take turns, so that a disturbance hits all alike."""
+"""Let the sides of a comparison take turns, so that a disturbance hits all alike."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def by_turns(sides: Mapping[K, Callable[[int], T]], rounds: int) -> dict[K, list[T]]:
-    """What each side gives, round by round. It is told the number of the round.
+    """The results of each side, round by round. A side is called with the number of the round.
 
     Round 0 warms up and does not count. Every other round is in reverse, and after two rounds
-    another side begins, so that none has the better place.
+    another side begins, so that no side has the better place.
     """
     names, found = list(sides), {name: list[T]() for name in sides}
     for turn in range(1 + rounds):
@@ -41,14 +41,14 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Of one value or more."""
+    """The median and quartiles of one value or more."""
     if len(values) == 1:
         return Spread(values[0], values[0], values[0])
     return Spread(*quantiles(values, n=4, method="inclusive"))
 
 
 def number(text: str) -> int:
-    """A number from 1 on, of a command line. Raises ValueError."""
+    """Parse a number from 1 on of a command line. Raises ValueError."""
     found = int(text)
     if found < 1:
         raise ValueError(f"{text} is less than 1")

@@ -1,4 +1,4 @@
-"""A client process that waits for a plan and does nothing else: its memory is what is measured."""
+"""A client process that only waits for a plan, so that its memory can be measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process that tells its statistics: a line of JSON at SIGUSR1, and one when it ends."""
+"""A worker process that prints its statistics as a line of JSON, at SIGUSR1 and at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(hosts: str, root: str, threads: int, profile: str) -> None:
 
         def tell(*_: object) -> None:
             line = json.dumps(dataclasses.asdict(worker.statistics()))
-            # One write, not through sys.stdout: the handler may interrupt a write to that.
+            # One write, and not through sys.stdout, whose writes the handler may interrupt.
             os.write(1, f"{line}\n".encode())
 
         signal.signal(signal.SIGUSR1, tell)

@@ -1,9 +1,9 @@
 """zkplan runs a graph of Python functions on many machines, with ZooKeeper as the only moving part.
 
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
-Schedules:  Schedule, ScheduleInfo: plans by the clock, of Client.schedule
+Schedules:  Schedule, ScheduleInfo: plans by the clock, made by Client.schedule
 Futures:    task, kind (decorators), as_completed, wait, Executor, TaskInfo, PlanProgress
-Causes:     Why, Cause: what Plan.why and Task.why return
+Causes:     Why, Cause: the answers of Plan.why and Task.why
 Gates:      when, When: tasks that wait for a znode
 Functional: create_plan, add_task, mark_ready, plan_completed
 Commands:   shell, ShellCommand, ShellResult
@@ -119,12 +119,12 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
-if not TYPE_CHECKING:  # a type checker would believe that zkplan has any name
+if not TYPE_CHECKING:  # else a type checker would accept any name in zkplan
 
     def __getattr__(name: str) -> Any:
         """Import a public name at its first use, so that a program loads only what it uses.
 
-        A module right below is found as well, as if all of them were imported.
+        Modules directly in the package are found too, as if all of them were imported.
         """
         if name in _MODULES:
             found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
@@ -137,7 +137,7 @@ if not TYPE_CHECKING:  # a type checker would believe that zkplan has any name
 
 
 def __dir__() -> list[str]:
-    """List the public names only. To reach a module below, import it."""
+    """List the public names only; modules are left out."""
     return sorted([*__all__, "__version__"])
 
 

@@ -10,11 +10,11 @@ import os
 import random
 from dataclasses import dataclass
 
-#: Not the shared generator of `random`: tasks may give it the same seed, and then their workers
-#: would retry at the same time. Nor the system's: kazoo draws six times for a task of a chain, each
-#: time with a system call.
+#: Not the shared generator of `random`: tasks may seed that generator alike, and then their workers
+#: would retry at the same time. Not `SystemRandom` either: kazoo draws six times for a task of a
+#: chain, each time with a system call.
 CHANCE = random.Random()
-if hasattr(os, "register_at_fork"):  # a child would draw what its parent draws
+if hasattr(os, "register_at_fork"):  # else a child would draw the same numbers as its parent
     os.register_at_fork(after_in_child=CHANCE.seed)
 
 
@@ -46,7 +46,7 @@ class Backoff:
         """Seconds to wait after `failures` earlier tries failed; `chance` is drawn from [0, 1)."""
         if failures < 0:
             raise ValueError(f"failures must not be negative: {failures}")
-        # Compared as logarithms, because factor ** failures overflows after very many failures.
+        # Compare logarithms, because factor ** failures overflows after very many failures.
         if failures * math.log(self.factor) >= math.log(self.max_s / self.initial_s):
             full = self.max_s
         else:

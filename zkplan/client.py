@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
-    Do not use it in a signal handler, which may interrupt a request of the same thread and would
-    then wait for it for ever. A handler may raise, or set an event that another thread waits for.
+    Do not use a client in a signal handler: the handler may have interrupted a request of the same
+    thread, and would wait for that request for ever. A handler may raise, or set an event that
+    another thread waits for.
     """
 
     #: The server that `close` releases.
@@ -68,27 +69,29 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         history: bool = True,
         **options: Unpack[PlanDefaults],
     ) -> Plan:
-        """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
+        """Create an empty plan. The `options` are the defaults for its tasks; see `Plan.add_task`.
 
-        `on_failure` says what happens when a task is out of attempts. With "hold" the task is kept
-        as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
-        dependents fail too, and the plan ends as `failed`: `retry` runs them again. Workers remove
-        a plan `retention` seconds after its end: by default as `set_retention` says, or after 30
-        days; never with `math.inf`. A plan of `weight` 3 gets three times the slots of one of
-        weight 1 while both have work of the same priority (1 to 1000). At most `max_running` of its
-        tasks run at a time. Its history is kept, unless `history` is False.
+        `on_failure` decides what happens when a task is out of attempts. With "hold" the task is
+        kept as dead, and its dependents wait until `retry` gives it more attempts. With "cascade"
+        its dependents fail too, and the plan ends as `failed`: `retry` runs them again. Workers
+        remove a plan `retention` seconds after its end. The default is that of `set_retention`, or
+        30 days; with `math.inf` a plan is never removed. A plan of `weight` 3 (1 to 1000) gets
+        three times the slots of a plan of weight 1 while both have work of the same priority. At
+        most `max_running` tasks of the plan run at a time. The plan keeps its history unless
+        `history` is False.
 
-        At most one plan has a `key`. If one has it already, `if_exists` decides: "return" returns a
-        handle on that one, whose `is_new` is False; "raise" raises PlanExists; with
-        "replace_finished" a plan that is done or cancelled loses the key to the new one, and stays.
-        A plan that is not marked ready, and whose author is gone, always loses it, and is
-        cancelled. An author is gone when the handle that this call returned is gone, or the session
-        of its client. Tasks added to a plan that was found need keys of their own, so that no two
-        authors add them twice. The key is free again when its plan is removed.
+        At most one plan has a given `key`. If a plan has it already, `if_exists` decides: "return"
+        returns a handle on that plan, whose `is_new` is False; "raise" raises PlanExists; with
+        "replace_finished" a plan that is done or cancelled stays, but loses the key to the new
+        plan. A plan that was not marked ready, and whose author is gone, always loses the key, and
+        is cancelled. An author is gone when its handle on the new plan was dropped, or the session
+        of its client has ended. Tasks added to a plan that was found need keys of their own, so
+        that two authors do not add them twice. The key is free again when its plan is removed.
 
-        Workers do not begin before `not_before`, and cancel the plan at its `deadline`, by the
-        server's clock: a datetime with a zone, or a delay from now, in seconds or as a timedelta.
-        Raises InvalidTask for an option, a name or a key out of range, and BudgetSpent.
+        Workers start no task of the plan before `not_before`, and cancel the plan at its
+        `deadline`. Both are a datetime with a zone, or a delay from now, in seconds or as a
+        timedelta. The clock of the ZooKeeper server decides. Raises InvalidTask for an option, a
+        name or a key out of range, and BudgetSpent.
         """
         check_if_exists(if_exists, key)
         record = new_record(
@@ -115,7 +118,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         return plan
 
     def _create(self, record: PlanRecord, key: str | None, if_exists: str) -> tuple[str, bool]:
-        """Create it, or find the plan with its key: its number, and whether it is new."""
+        """Create a plan, or find the one with `key`. Returns its number, and whether it is new."""
         is_new = True
         if key is None:
             number = self.transport.run(author.create_plan(self.paths, record, warn=self._warn))
@@ -138,8 +141,8 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         """Find a plan by its path, number, or name, or by its key: `key="…"`, or the text "key:…".
         Raises PlanNotFound.
 
-        If several plans have the name, the newest one is returned. With `only`, such a name raises
-        PlanError, which lists their numbers. A key has one plan at most.
+        If several plans have the name, this returns the newest one. With `only`, such a name raises
+        PlanError, which lists their numbers. A key belongs to one plan at most.
         """
         return Plan(self, *find_plan(self, which, key, only))
 
@@ -159,23 +162,23 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         on_failure: OnFailure = "cascade",
         retention: Duration | None = None,
     ) -> Schedule:
-        """Make a plan each time that the cron expression is due. Changes the schedule of that name
-        if there is one.
+        """Make a plan each time that the cron expression is due. If a schedule of this name exists,
+        change it.
 
-        `cron` has the fields minute, hour, day, month, weekday, or the second before them. The one
-        task of each plan runs `builder(*args, **kwargs)`, which adds the real tasks to its plan:
-        `zkplan.current().plan`, whose `due` is the time that it is for. Any worker fires it, by the
-        clock of the ZooKeeper server; no due time has two plans. The plan is found by the key
-        "NAME@TIME".
+        `cron` has the fields minute, hour, day, month, weekday; a field for the second may precede
+        them. Each plan begins with one task, which runs `builder(*args, **kwargs)`. The builder
+        adds the real tasks to its plan, `zkplan.current().plan`, whose `due` is the due time. Any
+        worker may fire the schedule, by the clock of the ZooKeeper server; no due time gets two
+        plans. The plan has the key "NAME@TIME".
 
-        `overlap` says what follows if the plan before has not ended: "skip" this due time, "queue"
-        it behind that plan, "cancel_previous", or "allow" both. `catch_up` says what follows if no
-        worker was there: only the "latest" due time counts, "all" of them do, or "none" that is
-        more than a minute old. `jitter` shifts each due time by a random time of at most that many
-        seconds.
-        `on_failure` and `retention` are those of the plans.
+        `overlap` decides what happens while the previous plan has not ended: "skip" this due time,
+        "queue" it until that plan ends, "cancel_previous", or "allow" both. `catch_up` decides
+        which due times count that passed without a worker: the "latest", "all", or "none" that is
+        more than a minute old. `jitter` delays each due time by a random time of at most that many
+        seconds. `on_failure` and `retention` apply to the plans; see `create_plan`.
 
-        Raises InvalidTask for what is wrong, NotSerialisable and PayloadTooLarge for the builder.
+        Raises InvalidTask for an argument out of range; NotSerialisable and PayloadTooLarge for the
+        builder and its arguments.
         """
         new_schedule(
             self,
@@ -198,7 +201,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         return find_all(self)
 
     def find_schedule(self, name: str) -> Schedule:
-        """The schedule of that name. Raises ScheduleNotFound."""
+        """The schedule with this name. Raises ScheduleNotFound."""
         return find(self, name)
 
     def export_plan(
@@ -210,10 +213,11 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         wait: Duration = 0.0,
         remove: bool = False,
     ) -> Exported:
-        """Write a plan to a file; see `author.export.export_plan`. No task of it may be claimed.
+        """Write a plan to a file; see `zkplan.author.export.export_plan`. The plan must have no
+        claimed task.
 
-        `pause` pauses the plan first, `wait` gives its running tasks that many seconds to end, and
-        `remove` removes the plan here afterwards.
+        With `pause` the plan is paused first. `wait` is how many seconds its running tasks have to
+        end. With `remove` the plan is removed here afterwards.
         """
         from .author.export import export_plan
 
@@ -229,7 +233,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
     ) -> Plan:
         """Make a plan from an exported file; see `zkplan.author.export.import_plan`.
 
-        A plan that is under this root already is refused unless `copy` is set. Payloads signed with
+        A plan that this root has already is refused unless `copy` is set. Payloads signed with
         another secret are refused unless `any_secret` is set. With `archived`, `file` names an
         archive in the store.
         """
@@ -244,8 +248,7 @@ class Client(WorkerOrders, Bounded, RootViews, QueuesAndLimits):
         self.transport.run(author.ensure_root(self.paths))
 
     def close(self) -> None:
-        """Close the connection. The last client of an embedded server in a folder also stops the
-        server."""
+        """Close the connection. The last client of a server in a folder also stops that server."""
         self.sweeper.close()
         self.authors.close()
         self.transport.close()
@@ -308,43 +311,43 @@ def connect(
 ) -> Client:
     """Connect to ZooKeeper.
 
-    What is not given comes from the variables `ZKPLAN_…`, and then from the profile, field by
-    field: docs/operate/connecting.md. `profile` names one; without it `ZKPLAN_PROFILE` does. The
-    default profile of the file counts where neither names one and no hosts are given.
+    Arguments that are not given come from the variables `ZKPLAN_…`, and then from the profile,
+    field by field: docs/operate/connecting.md. `profile`, or else `ZKPLAN_PROFILE`, names the
+    profile. If neither does and no hosts are given, the default profile of the file applies.
 
     `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient,
     which the caller has to close. `embedded:FOLDER` starts a server in this process that keeps its
     data in the folder; the server ends with its last client. If another process serves the folder,
-    the client connects to that one. When that process ends, this process starts a server within
+    the client connects to that process. When that process ends, this process starts a server within
     seconds, and the client goes on there. Plain `embedded:` keeps the data in memory until this
-    process ends. Without hosts it is `127.0.0.1:2181`.
+    process ends. The default is `127.0.0.1:2181`.
 
     With a KazooClient of the caller, zkplan cannot notice that ZooKeeper was restored from an older
-    state (ServerRolledBack): the check needs a second client, which zkplan cannot make then. Login,
-    access list, TLS and session are those of that client.
+    state (ServerRolledBack), because the check needs a second client, which zkplan cannot make.
+    Login, access list, TLS and session are those of the given client.
 
     All times are in seconds. `session_timeout` (10 by default) is how long the tasks of a dead
-    worker wait until others take them over; `patience` is how long one request may stay without an
-    answer. With `secret`, or `secret_files` that hold one, payloads are signed, and only payloads
-    signed with it are accepted; a closed server of this user on this machine has one of its own,
-    and is logged in to by itself. With a login (of the settings, or `auth_data`, `sasl_options`)
-    what this client creates is its own alone, or as `access` or `default_acl` says: `access` is
-    `creator`, `open`, or entries such as `creator+read:digest:USER:HASH`. `kazoo_options` go to
-    KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
-    certificate of a server must be signed by `ca` (with `system_ca=True` by an authority of the
-    system), and name the host of `hosts` (or `server_name`), unless `verify_hostname` is False.
+    worker wait until others take them over; `patience` is how long to wait for the answer to one
+    request. With `secret`, or `secret_files` that hold one, payloads are signed, and only payloads
+    signed with it are accepted. A closed server of this user on this machine needs no `secret` and
+    no login: the client finds both. With a login (in the settings, `auth_data` or `sasl_options`)
+    only this login can use what the client creates, unless `access` or `default_acl` allows others:
+    `access` is `creator`, `open`, or entries such as `creator+read:digest:USER:HASH`.
+    `kazoo_options` go to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS
+    (`use_ssl`) the certificate of a server must be signed by `ca` (with `system_ca=True` by an
+    authority of the system), and name the host of `hosts` (or `server_name`), unless
+    `verify_hostname` is False.
 
-    `store` is where values of more than `inline_limit` bytes (32 KiB by default) lie: the URL of a
-    folder that authors and workers reach, such as `file:///FOLDER`. Without it the store of an
-    `embedded:` address counts. Where there is none, a value of more than about 1 MB raises
-    PayloadTooLarge. With `serializer` "json" nothing is unpickled: functions go by name.
+    `store` is the URL of a folder that authors and workers reach, such as `file:///FOLDER`. It
+    holds values of more than `inline_limit` bytes (32 KiB by default). The default is the store of
+    an `embedded:` address. Without a store, a value of more than about 1 MB raises PayloadTooLarge.
+    With `serializer` "json" nothing is unpickled: tasks refer to functions by name.
 
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
-    InvalidSettings for a profile, a variable or a file that is wrong, ZkplanError for a malformed
-    list of hosts, and TypeError for hosts of another type and for options that are unknown or
-    contradict each other.
+    InvalidSettings for a wrong profile, variable or file, ZkplanError for a malformed list of
+    hosts, and TypeError for hosts of another type, and for unknown or contradictory options.
     """
-    is_made = hosts is not None and not isinstance(hosts, str)  # then no host is asked for
+    is_made = hosts is not None and not isinstance(hosts, str)  # a KazooClient
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
     given |= {"session_timeout": in_seconds(session_timeout)}
     given |= {"connect_timeout": in_seconds(connect_timeout), "inline_limit": inline_limit}
@@ -368,10 +371,10 @@ def connect_with(
     patience: float = 30.0,
     **kazoo_options: Any,
 ) -> Client:
-    """Connect as these settings say, and nothing else: neither the environment nor a file counts.
+    """Connect by `settings` alone, without the environment and files.
 
-    `client` is a started KazooClient to use. `kazoo_options` go before what the settings say.
-    Raises what `connect` raises.
+    `client` is a started KazooClient to use. `kazoo_options` override the settings. Raises as
+    `connect`.
     """
     if client is None:
         settings = with_password(settings)

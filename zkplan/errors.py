@@ -1,14 +1,14 @@
-"""All errors that zkplan raises, and Failure, which a task gets in place of a result.
+"""All errors that zkplan raises, and Failure, the value of a failed task in place of a result.
 
 ZkplanError
 ├── PlanError                 the plan is not in a state that allows the call
 │   ├── PlanNotFound
-│   ├── HistoryNotKept        by a plan of an older zkplan, or with history=False
+│   ├── HistoryNotKept        the plan has history=False, or an older zkplan made it
 │   ├── PlanExists            another plan has the key
 │   ├── PlanDrained
 │   ├── PlanCancelled
 │   ├── PlanFailed            tasks are dead and nothing else can run
-│   └── PlanStuck             tasks remain, none can ever run (znodes damaged by hand)
+│   └── PlanStuck             tasks remain, but none can ever run (znodes damaged by hand)
 ├── ScheduleNotFound
 ├── TaskError                 a task cannot be added, or has no result
 │   ├── InvalidTask
@@ -16,20 +16,20 @@ ZkplanError
 │   ├── ResultNotKept
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
-│   ├── GateTimeout           what `zkplan.when` waits for has not come in time
-│   └── TaskCancelled         by `current().check()`, and for the result of a cancelled task
-├── PayloadError              a function or value that cannot travel
+│   ├── GateTimeout           the condition of a `zkplan.when` was not met in time
+│   └── TaskCancelled         from `current().check()`, and for the result of a cancelled task
+├── PayloadError              a function or value cannot travel
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
-│   │   ├── OtherFormat       another version of zkplan has written it
-│   │   └── PayloadRefused    no key sealed it for the place where it lies
-│   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
-│   └── StoredValueLost       the store has it no more, or it is damaged
+│   │   ├── OtherFormat       another version of zkplan has written the data
+│   │   └── PayloadRefused    no key has sealed the data for the place where they lie
+│   ├── FunctionNotAllowed    the function is not on a worker's list of allowed functions
+│   └── StoredValueLost       the value is missing in the store, or damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
-├── UpdateRefused             an update of several tasks, with everything that is against it
-├── UpdateTooLarge            one transaction does not carry an update of several tasks
-├── BudgetSpent               the plans of a root take all the room that they may
+├── UpdateRefused             an update of several tasks does not fit; it lists all reasons
+├── UpdateTooLarge            an update of several tasks does not fit into one transaction
+├── BudgetSpent               the plans of a root have used up its budget of room
 ├── StoreUnavailable          the store of large values cannot be used now, or is another one
 ├── ZooKeeperError               ZooKeeper did not do what was asked
 │   ├── ZooKeeperUnavailable
@@ -54,12 +54,12 @@ from typing import Any
 class ZkplanError(Exception):
     """The base of all errors of zkplan."""
 
-    #: If an add of several tasks raised this: how many of them, from the first on, are in the plan.
+    #: If an add of several tasks raised this error: how many tasks, from the first on, are in the
+    #: plan.
     added: int = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle calls a class with the message only, but subclasses need more: so text and data
-        # travel.
+        # By default pickle calls the class with the message alone, but subclasses take more.
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -89,27 +89,27 @@ class HistoryNotKept(PlanError):
 
 
 class PlanNotFound(PlanError):
-    """No plan of that path or name exists; it was removed, or never created under this root."""
+    """No plan has this path, name or key: it was removed, or never created under this root."""
 
 
 class PlanExists(PlanError):
-    """A plan has the key already, and `create_plan` was called with if_exists="raise". `plan` is
-    its path."""
+    """A plan has the key already: raised by `create_plan` with if_exists="raise", by an import, and
+    by an add without keys to a plan that was found. `plan` is the path of the plan with the key."""
 
 
 class PlanDrained(PlanError):
-    """The plan has run all its tasks and is done. No task can be added any more."""
+    """The plan has run all its tasks and is done, so no task can be added."""
 
 
 class PlanCancelled(PlanError):
-    """The plan was cancelled. No task of it can be claimed, and none can be added."""
+    """The plan was cancelled, so its tasks cannot be claimed and none can be added."""
 
 
 class PlanFailed(PlanError):
     """Tasks of the plan are out of attempts.
 
-    `failures` maps task names to the text of their last error. Raised by `Plan.wait` when nothing
-    of the plan can run any more (policy `hold`), or when it drained with failures (policy
+    `failures` maps task names to the text of their last error. `Plan.wait` raises this when no
+    other task can run (policy `hold`), or when the plan has drained with failures (policy
     `cascade`).
     """
 
@@ -123,7 +123,7 @@ class PlanStuck(PlanError):
 
 
 class ScheduleNotFound(ZkplanError):
-    """No schedule of that name exists under this root. `schedule` is the name."""
+    """No schedule with this name exists under this root. `schedule` is the name."""
 
     def __init__(self, schedule: str, message: str) -> None:
         super().__init__(message)
@@ -139,7 +139,7 @@ class TaskError(ZkplanError):
 
 
 class InvalidTask(TaskError):
-    """The description of a task is wrong (not callable, a generator, options out of range)."""
+    """The description of a task is wrong (no callable, a generator, an option out of range)."""
 
 
 class ForeignTask(TaskError):
@@ -147,14 +147,14 @@ class ForeignTask(TaskError):
 
 
 class ResultNotKept(TaskError):
-    """The task has finished, and only its dependents got its result. Add it with `keep=True`."""
+    """The result of the task goes only to its dependents. Add the task with `keep=True`."""
 
 
 class TaskFailed(TaskError):
     """The task is out of attempts. `remote_traceback` is the text of the worker's traceback.
 
-    If the original exception can be restored, `Task.result()` raises that one instead. Its
-    `__cause__` is then a TaskFailed, whose message holds the text.
+    If the original exception can be restored, `Task.result()` raises that exception instead, with a
+    TaskFailed as its `__cause__`, whose message holds the traceback.
     """
 
     def __init__(self, task: str, message: str, remote_traceback: str = "") -> None:
@@ -165,8 +165,8 @@ class TaskFailed(TaskError):
 class ShellFailed(TaskError):
     """A command of `zkplan.shell` ended with an exit code other than 0, or by a signal.
 
-    `exit_code` is below 0 for a signal, whose name is in `signal`, and `stderr` is the end of what
-    the command wrote there.
+    `exit_code` is negative for a signal, whose name is in `signal`. `stderr` is the end of the
+    command's standard error.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class ShellFailed(TaskError):
 
 
 class GateTimeout(TaskError):
-    """What a gate waits for has not come within its `timeout`. `path` is that of the znode."""
+    """The condition of a gate was not met within its `timeout`. `path` is the path of the znode."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"when {path}", message)
@@ -185,8 +185,8 @@ class GateTimeout(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """Raised by `current().check()` inside a task whose result is not wanted any more, and by
-    `Task.result()` of a task that was cancelled."""
+    """Raised by `current().check()` in a task whose result is not wanted any more, and by
+    `Task.result()` for a cancelled task."""
 
 
 class PayloadError(ZkplanError):
@@ -198,7 +198,7 @@ class NotSerialisable(PayloadError):
 
 
 class PayloadTooLarge(PayloadError):
-    """A payload exceeds what a request may carry; `size`, `limit` in bytes. Nothing was sent."""
+    """A payload is too large for one request. Nothing was sent. `size` and `limit` are in bytes."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
@@ -212,7 +212,7 @@ class PayloadTooLarge(PayloadError):
 class UpdateRefused(ZkplanError):
     """An update of several tasks does not fit the state of its plan. Nothing was written.
 
-    `refusals` say why, one for each operation that does not fit.
+    `refusals` has the reason for each operation that does not fit.
     """
 
     def __init__(self, message: str, refusals: Sequence[Any]) -> None:
@@ -221,10 +221,10 @@ class UpdateRefused(ZkplanError):
 
 
 class UpdateTooLarge(ZkplanError):
-    """One transaction does not carry an update of several tasks. Nothing was written.
+    """An update of several tasks does not fit into one transaction. Nothing was written.
 
-    It needs `ops` operations in ZooKeeper and `size` bytes, at most; one transaction carries
-    `ops_max` and `size_max`.
+    It needs up to `ops` operations in ZooKeeper and `size` bytes; one transaction carries `ops_max`
+    and `size_max`.
     """
 
     def __init__(self, ops: int, size: int, ops_max: int, size_max: int) -> None:
@@ -242,21 +242,22 @@ class PayloadUndecodable(PayloadError):
 
 
 class OtherFormat(PayloadUndecodable):
-    """Another version of zkplan has written it. Nothing of it was used."""
+    """Another version of zkplan has written the data. None of the data was used."""
 
 
 class PayloadRefused(PayloadUndecodable):
     """Data in the tree that no holder of a key has sealed for the place where they lie.
 
-    Somebody who may write the tree has changed, moved or made them. Nothing of them was used.
+    Somebody with write access to the tree has changed, moved or made the data. None of the data was
+    used.
     """
 
 
 class FunctionNotAllowed(PayloadError):
-    """A worker may not run the `function` of that name (MODULE:NAME).
+    """A worker may not run `function` (MODULE:NAME).
 
-    With serializer json it is not on the worker's list, and its module was not imported for it; or
-    it is none of its module's own, or private.
+    With serializer json, the function is not on the worker's list, is private, or does not belong
+    to that module. The module of a function that is not on the list was not imported for it.
     """
 
     def __init__(self, function: str, message: str) -> None:
@@ -265,12 +266,12 @@ class FunctionNotAllowed(PayloadError):
 
 
 class StoredValueLost(PayloadError):
-    """A value is not in the store any more, or its bytes are damaged. Nothing was decoded."""
+    """A value is missing in the store, or its bytes are damaged. Nothing was decoded."""
 
 
 class BudgetSpent(ZkplanError):
-    """The plans under `root` take all the room of its budget, so no new one is created. Nothing was
-    written; plans that are there go on."""
+    """The plans under `root` have used up its budget of room, so no new plan is created. Nothing
+    was written; existing plans go on."""
 
     def __init__(self, root: str, message: str) -> None:
         super().__init__(message)
@@ -278,7 +279,7 @@ class BudgetSpent(ZkplanError):
 
 
 class StoreUnavailable(ZkplanError):
-    """The store of large values cannot be used now: away, full, read-only, or another store."""
+    """The store of large values cannot be used now: missing, full, read-only, or another store."""
 
 
 class ZooKeeperError(ZkplanError):
@@ -286,7 +287,7 @@ class ZooKeeperError(ZkplanError):
 
 
 class ZooKeeperUnavailable(ZooKeeperError):
-    """No server answered in time. A write that was under way may have been applied or not."""
+    """No server answered in time. A write that was under way may or may not have been applied."""
 
 
 class ClientClosed(ZooKeeperError):
@@ -300,7 +301,7 @@ class ServerRolledBack(ZooKeeperError):
     """
 
 
-#: The errors of any request while ZooKeeper cannot be used at all.
+#: The errors that any request raises while ZooKeeper cannot be used at all.
 UNREACHABLE = (ZooKeeperUnavailable, ClientClosed, ServerRolledBack)
 
 
@@ -311,15 +312,14 @@ class TransactionRejected(ZooKeeperError):
 class AccessDenied(TransactionRejected):
     """An access list does not allow a read or a write. Nothing was written.
 
-    `path` is the znode whose list lacks the right, and `right` the right: read, write, create,
-    delete or admin (to change the list itself). To create or delete a znode takes a right on its
-    parent.
+    `path` is the znode whose list lacks `right`: read, write, create, delete or admin (to change
+    the list itself). Creating or deleting a znode takes a right on its parent.
     """
 
     def __init__(self, path: str, right: str, what: str) -> None:
         super().__init__(
-            f"{what}: the right `{right}` is missing on {path}: connect with the login with which "
-            "the tree was made (of a profile, or `auth_data`), or have the right added"
+            f"{what}: the right `{right}` is missing on {path}: connect with the login that made "
+            "the tree (in a profile, or by `auth_data`), or have the right added"
         )
         self.path, self.right = path, right
 
@@ -335,12 +335,12 @@ class ServerFull(TransactionRejected):
 class InvalidPlanFile(ZkplanError):
     """A plan file cannot be read, or describes no plan. Nothing was written.
 
-    The text names the file, the task and the key.
+    The message names the file, the task and the key.
     """
 
 
 class WorkerNotFound(ZkplanError):
-    """No living worker, or several, have the ID or the host. `worker` is what was asked for."""
+    """No living worker, or more than one, has the given ID or host. `worker` is that ID or host."""
 
     def __init__(self, worker: str, message: str) -> None:
         super().__init__(message)
@@ -348,7 +348,7 @@ class WorkerNotFound(ZkplanError):
 
 
 class WaitTimeout(ZkplanError, TimeoutError):
-    """The time of a wait is over. The plan or task that was waited for goes on."""
+    """The time of a wait is over. The plan or task goes on."""
 
 
 class InvariantViolated(ZkplanError):
@@ -356,7 +356,7 @@ class InvariantViolated(ZkplanError):
     Please report it."""
 
 
-# ---- The failure of a task as a value: what a task with `run_if` gets in place of a result.
+# ---- The failure of a task as a value: a task with `run_if` gets it in place of a result.
 
 
 @dataclass(frozen=True)
@@ -364,9 +364,9 @@ class Failure:
     """Why a task has failed for good.
 
     `type` is the name of the exception, such as `ValueError`, or `TimeoutError`, `WorkerLost`,
-    `TaskCancelled`, `UpstreamFailed`. `message` is its text, `traceback` that of the worker, empty
-    where there is none. `attempt` is the fencing number of the attempt, on the worker with the ID
-    `worker`.
+    `TaskCancelled`, `UpstreamFailed`. `message` is its text, and `traceback` the worker's
+    traceback, which may be empty. `attempt` is the fencing number of the attempt, which ran on the
+    worker with the ID `worker`.
     """
 
     type: str

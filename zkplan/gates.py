@@ -10,7 +10,8 @@ from .protocol.features.gates import PATH_CHARS_MAX, Condition, Kind, Seen, is_p
 from .protocol.task_options import NAME_CHARS_MAX
 from .values.codec import GATE, Codec
 
-#: The longest value of a znode that a gate hands on: it shares a transaction with its opening.
+#: The longest value of a znode that a gate hands on. One transaction carries this value and opens
+#: the gate.
 VALUE_BYTES_MAX = 512 * 1024
 TIMEOUT_MAX_S = 10 * 365 * 24 * 3600.0
 CHILDREN_MAX = 1_000_000
@@ -22,14 +23,14 @@ class When:
 
     def __init__(self, condition: Condition) -> None:
         self.condition = condition
-        #: As a decorated function has them: the name of the gate, and that it is tried once.
+        #: Options as a decorated function has them: the name of the gate, and a single attempt.
         self.zkplan_options: dict[str, Any] = {
             "name": f"when {condition.path}"[:NAME_CHARS_MAX],
             "attempts": 1,
         }
 
     def __call__(self, value: Any) -> Any:
-        raise InvalidTask("", f"{self!r} is given to a plan, not called")
+        raise InvalidTask("", f"give {self!r} to a plan instead of calling it")
 
     def __repr__(self) -> str:
         return f"<zkplan.when: {self.condition.text}>"
@@ -45,16 +46,16 @@ def when(
     timeout: Duration | None = None,
 ) -> When:
     """Wait for a znode: until it exists (the default), is `absent`, holds `value`, or has at least
-    that many `children`.
+    `children` children.
 
-    `path` is absolute, below the chroot of the connection, inside or outside the root (with keys,
-    inside only what zkplan has sealed). A worker watches it; no slot is taken meanwhile. As an
-    argument of a task, the gate stands for the data of the znode as bytes, for the sorted names of
-    its children (`children`), or for None (`absent`). After `timeout` seconds since its add the
-    gate fails with GateTimeout; without one it waits as long as the plan stands. `value` may be a
-    text, which is compared as UTF-8.
+    `path` is absolute, below the chroot of the connection. It may lie inside or outside the root;
+    with keys, a znode inside the root counts only if zkplan has sealed it. A worker watches the
+    znode, and the gate takes no slot while it waits. As an argument of a task, the gate stands for
+    the data of the znode as bytes, for the sorted names of its children (`children`), or for None
+    (`absent`). `timeout` seconds after the add the gate fails with GateTimeout; without a `timeout`
+    it waits as long as its plan exists. `value` may be a text, which is compared as UTF-8.
 
-    Raises InvalidTask for what makes no condition.
+    Raises InvalidTask for an argument out of range, or for two conditions.
     """
     given: list[Kind] = []
     if exists is not None:
@@ -71,12 +72,14 @@ def when(
     data = value.encode() if isinstance(value, str) else value
     if data is not None and (not isinstance(data, bytes) or len(data) > VALUE_BYTES_MAX):
         limit = f"at most {VALUE_BYTES_MAX} bytes"
-        raise InvalidTask("", f"when({path!r:.100}): value is bytes or a text, {limit}")
+        raise InvalidTask("", f"when({path!r:.100}): value must be bytes or a text, {limit}")
     if children is not None and not (type(children) is int and 1 <= children <= CHILDREN_MAX):
-        raise InvalidTask("", f"when({path!r:.100}): children is 1 to {CHILDREN_MAX:,}")
+        raise InvalidTask("", f"when({path!r:.100}): children must be 1 to {CHILDREN_MAX:,}")
     timeout = in_seconds(timeout)
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout <= TIMEOUT_MAX_S):
-        raise InvalidTask("", f"when({path!r:.100}): timeout is seconds above 0, up to ten years")
+        raise InvalidTask(
+            "", f"when({path!r:.100}): timeout must be more than 0 seconds, and at most ten years"
+        )
     kind = given[0] if given else "exists"
     return When(Condition(path, kind, data or b"", children or 0, timeout))
 
@@ -85,20 +88,21 @@ def _check_path(path: Any) -> None:
     if not is_path(path):
         raise InvalidTask(
             "",
-            f"when: {path!r:.100} is no path of a znode: it begins with '/' and has no empty part "
-            f"(and is at most {PATH_CHARS_MAX} characters long)",
+            f"when: {path!r:.100} is not the path of a znode, which begins with '/', has no empty "
+            f"part, and is at most {PATH_CHARS_MAX} characters long",
         )
 
 
 def passed(opened_with: Any) -> Any:
-    """The function of every gate: its outcome is what the gate was opened with."""
+    """The function of every gate: return, or raise, the value that the gate was opened with."""
     if isinstance(opened_with, ZkplanError):
         raise opened_with
     return opened_with
 
 
 def sealed_condition(codec: Codec, condition: Condition) -> bytes:
-    """In an envelope, which is sealed: nobody without a key makes workers read other znodes."""
+    """The condition in a sealed envelope, so that only a holder of a key can choose which znodes
+    workers read."""
     return codec.seal(GATE, condition.to_bytes())
 
 
@@ -110,7 +114,7 @@ def opened_condition(codec: Codec, sealed: bytes) -> Condition:
 
 
 def argument(codec: Codec, condition: Condition, seen: Seen) -> bytes:
-    """The sealed argument with which a gate is opened after its znode was seen so."""
+    """The sealed argument that opens a gate whose znode was seen as `seen`."""
     value: Any = None
     if condition.take and seen.node is not None and condition.kind != "absent":
         value = seen.node.data
@@ -127,7 +131,7 @@ def argument(codec: Codec, condition: Condition, seen: Seen) -> bytes:
 
 
 def too_late(codec: Codec, condition: Condition) -> bytes:
-    """The sealed argument with which a gate is opened whose time is over."""
+    """The sealed argument that opens a gate whose time is over."""
     return codec.seal_value(
         GateTimeout(
             condition.path,

@@ -25,19 +25,19 @@ from .worker import THREADS_MAX, Worker, check_isolation
 if TYPE_CHECKING:
     from .processes.crew import Crew
 
-#: How long the tasks of the workers wait if this process dies as well.
+#: How long the workers' tasks wait for new owners if this process dies too.
 SESSION_TIMEOUT_S = 5.0
 WORKERS_MAX = 64
 _REGISTER_S = 30.0
 _TEND_S = 0.1
 #: How long a worker may take after its grace to hand back and end, before it is killed.
 _LEAVE_S = 3.0
-#: The grace of running tasks if Ctrl-C ended the block.
+#: The grace of running tasks if Ctrl-C ends the block.
 _HURRY_S = 1.0
 _GRACE_MAX_S = 30 * 24 * 3600
 
 
-class local:  # in lower case, like `contextlib.closing`: it is called to open a block
+class local:  # in lower case, like `contextlib.closing`, because a `with` statement calls it
     """Everything that a plan needs on one machine. A `with` block returns a connected client.
 
         with zkplan.local() as client, client.create_plan() as plan:
@@ -52,31 +52,33 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
 
     The server runs in this process. `workers` is the number of worker processes, with `threads`
     slots each. A worker process that dies is replaced, with a warning in the log
-    "zkplan.processes", and others take over its tasks at once. With `workers=0` the slots are
-    threads of this process, so that a debugger can stop in a task.
+    "zkplan.processes", and the other workers take over its tasks at once. With `workers=0` the
+    slots are threads of this process, so that a debugger can stop in a task.
 
     With `isolation="process"` each task runs in a process of its own, with at most `memory_limit`
     of memory (see Worker).
 
-    `data` is a folder that keeps the plans for the next time. If another process serves the folder,
+    `data` is a folder that keeps the plans for later runs. If another process serves the folder,
     its server is used. Without `data` the plans are in memory and are lost at the end of the block.
 
-    The output and the logs of tasks are shown here, line by line. `output=False` drops them; a file
-    `log` gets them instead. Your other programs reach the plans by `hosts` and `root`: `zkplan plan
-    ls --hosts HOSTS`. They find the login of the server, its secret and the store by themselves.
-    Other users of the machine can find none of them, and the server refuses everything without its
-    login. Payloads are always signed: without a `secret` with a random one.
+    The output and the logs of tasks are shown here, line by line. `output=False` drops them; with
+    `log` they go to that file instead. Your other programs reach the plans by `hosts` and `root`:
+    `zkplan plan ls --hosts HOSTS`. They find the login of the server, its secret and the store by
+    themselves. Other users of the machine can find none of these, and the server refuses every
+    request without its login. Payloads are always signed, with a random secret if no `secret` is
+    given.
 
     Values of more than `inline_limit` bytes (32 KiB by default) lie in a folder beside the data of
     the server, or in the `store` (see `connect`) if one is given.
 
-    With `page` the plans can be looked at in a browser. The address is printed to standard error,
-    unless `output` is False, and `page` of the object is the address, too. It has a token for this
-    run: who has the address may do all that you may. It needs `zkplan[service]`.
+    With `page` a browser can show the plans. The address is printed to standard error, unless
+    `output` is False; the attribute `page` has it too. The address has a token for this run, so
+    whoever has the address can do all that you can. `page` needs `zkplan[service]`.
 
-    At the end of the block, running tasks have `grace` seconds to end. The others are handed back
-    (and lost without `data`). If it is not closed before the interpreter ends, it is closed then,
-    without waiting for running tasks. Raises ZkplanError for a number out of range.
+    At the end of the block, running tasks have `grace` seconds to end. The tasks that have not
+    ended then are handed back (and lost without `data`). Without a `close`, the interpreter closes
+    everything when it ends, without waiting for running tasks. Raises ZkplanError for a number out
+    of range.
     """
 
     def __init__(
@@ -150,31 +152,32 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     def login(self) -> str:
         """`user:password` of the server, for other ZooKeeper clients. Raises as `client` does.
 
-        Keep it secret. zkplan's own programs of the same user find it by themselves.
+        Keep the login secret. zkplan's own programs of the same user find it by themselves.
         """
         return self._started_server().login()
 
     @property
     def secret(self) -> str:
-        """The secret that signs payloads. Keep it secret. Raises as `client` does."""
+        """The secret that signs payloads. Show it to nobody else. Raises as `client` does."""
         return os.fsdecode(self._given or self._started_server().secret)
 
     @property
     def store(self) -> str:
-        """Where large values lie, for other programs (ZKPLAN_STORE). Raises as `client` does."""
+        """The URL of the store of large values, for other programs (ZKPLAN_STORE). Raises as
+        `client` does."""
         return self._store or self._started_server().store
 
     @property
     def page(self) -> str:
-        """The address of the page, with a token: keep it secret. Empty without `page=True`. Raises
-        as `client` does."""
+        """The address of the page. Keep it secret, because it has a token. Empty without
+        `page=True`. Raises as `client` does."""
         self._started_server()
         return self._page
 
     def start(self) -> Client:
-        """Start everything and return the connected client. After `close` it may be started again.
+        """Start everything and return the connected client. May be called again after `close`.
 
-        While it is running, this returns the same client. Raises ZkplanError if a worker cannot
+        Until `close`, further calls return the same client. Raises ZkplanError if a worker cannot
         start, and ZooKeeperUnavailable if the folder cannot be used. After an error nothing is left
         running.
         """
@@ -218,7 +221,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         return client
 
     def _address(self, server: ServerAddress) -> str:
-        # If another process serves the folder, each client follows that server by itself.
+        # The address of the folder, not of the server: if another process serves the folder, each
+        # client finds its present server by itself.
         return f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
 
     def _settings(self, server: ServerAddress) -> Settings:
@@ -233,7 +237,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         )
 
     def _crew(self, server: ServerAddress, stack: ExitStack) -> Crew:
-        # Imported here: a program that only needs a client does not load it.
+        # Imported here, so that a program that only needs a client does not load these modules.
         from .processes import Relay, append, drop, show
         from .processes.crew import Crew, SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
@@ -246,7 +250,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         environment, settings = worker_environment(), self._settings(server)
         shows = show if self._output else drop
         if self._log is not None:
-            self._log.touch()  # an OSError is raised here, not at the first line
+            self._log.touch()  # so that an OSError is raised here, not at the first line
             shows = partial(append, self._log)
         signing_off = SigningOff(
             lambda: connect_with(replace(settings, hosts=server.find())), SESSION_TIMEOUT_S
@@ -270,14 +274,13 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         return page.address
 
     def close(self) -> None:
-        """End the workers, the client and the server. May be called again. Failed tasks raise
-        nothing here."""
+        """End the workers, the client and the server. May be called twice. Ignores failed tasks."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         opened, self._opened = self._opened, None
         self._client = self._server = None
-        # In a forked child all of this belongs to the parent.
+        # In a forked child everything belongs to the parent.
         if opened is not None and os.getpid() == self._pid:
             atexit.unregister(self._end)
             opened.__exit__(None if error is None else type(error), error, None)
@@ -293,7 +296,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
 
 @contextmanager
 def _running(crew: Crew, grace_s: float) -> Iterator[None]:
-    """All have registered before the block begins, are looked after in it, and drain after it.
+    """Register all workers before the block, replace dead ones during it, and drain after it.
 
     After Ctrl-C the drain is short. No process outlives the block, even if the drain is
     interrupted.

@@ -48,36 +48,36 @@ class Plan(PlanReader):
 
     A `with` block sends the adds in batches and marks the plan ready at its end. If the block
     raises, a plan that `create_plan` has just made is removed. A plan that `create_plan` has found
-    by its key (`is_new` is False) is marked ready only if the block has added tasks, by their keys.
+    by its key (`is_new` is False) is marked ready only if the block has added tasks with keys.
     """
 
     def __init__(
         self, client: Connection, path: str, record: PlanRecord | None = None, *, new: bool = False
     ) -> None:
         super().__init__(client, path, record)
-        #: Whether `create_plan` has made it, and not found it by its key.
+        #: Whether `create_plan` made this plan, instead of finding it by its key.
         self.is_new = new
-        #: The thread that is inside its `with` block.
+        #: The thread that is inside the `with` block of this plan.
         self._opened_by = 0
-        #: `create_plan` has found it by its key: its tasks may be there already.
+        #: Whether `create_plan` found this plan by its key, so that its tasks may exist already.
         self._found = False
         self._has_added = False
         self._author = Author(path)
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
         self._new = new
-        #: Limits that exist, as far as this handle knows.
+        #: Limits that this handle knows to exist.
         self._limits: set[str] = set()
 
     @told_to_caller
     def task(self, which: str | int) -> Task:
         """Find a task by its number (12, "12", "task-0000000012"), its key or its name.
 
-        By its key a task is found with one read, as long as its plan stands, finished or not, and
-        whether its result is kept or not. What is no key is a name: it is searched for among the
-        unfinished tasks, which reads all of them; if none has it, among the finished tasks whose
-        outcomes are kept, and in the history as far as that reaches. Raises InvalidTask if no task
-        or several tasks have the name.
+        A key takes one read. It finds a task until the plan is removed, finished or not, whether
+        its result is kept or not. Any other text is searched for as a name: first among the
+        unfinished tasks, which reads all of them, then among the finished tasks whose outcomes are
+        kept, and in the history that is left. Raises InvalidTask if no task or several tasks have
+        the name.
         """
         number, name = find_task(self._client, self.path, which)
         return Task(self, number, name)
@@ -86,12 +86,12 @@ class Plan(PlanReader):
     def select(
         self, *, state: str | None = None, error: str | None = None, name: str | None = None
     ) -> list[Task]:
-        """The unfinished tasks of that state, last error and name, oldest first.
+        """The unfinished tasks with this state, last error and name, oldest first.
 
         `state` is one that `tasks` lists, such as "dead". `error` and `name` are patterns as for
-        file names: `error` for the type of the last exception, such as "Timeout*", and `name` for
-        the name of the task. It reads all unfinished tasks. Raises PlanNotFound, and InvalidTask
-        for another state.
+        file names: `error` matches the type of the last exception, such as "Timeout*", and `name`
+        matches the name of the task. The call reads all unfinished tasks. Raises PlanNotFound, and
+        InvalidTask for an unknown state.
         """
         found = select(self._client, self.path, state, error, name)
         return [Task(self, each.number, each.name or "") for each in found]
@@ -110,41 +110,43 @@ class Plan(PlanReader):
         """Add one task.
 
         Arguments that are tasks of this plan, at any depth in lists, tuples, dicts and sets, become
-        edges: the function gets their results. A gate (`zkplan.when`) may be an argument, stand in
-        `after`, or be added in place of `fn`. The add is atomic, and acknowledged when the call, or
-        the `with` block, ends.
+        edges: the function gets their results. The task runs after the tasks in `after`, without
+        their results. A gate (`zkplan.when`) may be an argument, an entry of `after`, or take the
+        place of `fn`. The add is atomic, and acknowledged when the call, or the `with` block, ends.
 
         `attempts` is how often the task may run. `retry_delay` is the delay before the second
-        attempt, in seconds. It doubles with each failure, and each delay is shortened by a random
-        part of up to 30 %, so that tasks that failed together are not retried together. `timeout`
-        limits one attempt, in seconds. A task with a higher `priority` runs earlier. `keep=True`
-        keeps the result for `Task.result`; by default a result is kept if no other task takes it.
-        Only workers that serve its `queue` run the task, while each of its `limits` has a permit
+        attempt, in seconds. The delay doubles with each failure, less a random part of up to 30 %,
+        so that tasks that failed together are not retried together. `timeout` limits one attempt,
+        in seconds. A task with a higher `priority` runs earlier. `keep=True` keeps the result for
+        `Task.result`; by default a result is kept if no other task takes it. Only workers that
+        serve its `queue` run the task, while each of its `limits` has a permit
         (docs/start/guide.md). `pure=True` promises that the same arguments give the same result,
         and that nothing else depends on how often the function runs: chains of such tasks cost
-        little more than their functions. It runs after those in `after`, without their results.
-        With `isolation="process"` it runs in a process of its own: a crash, `memory_limit` (bytes,
-        or a text such as "2GB"; it means such a process, too) and the time-out end that process,
-        and cost one attempt of this task alone. With "thread" it never does.
+        little more than their functions. With `isolation="process"` the task runs in a process of
+        its own. A crash, a time-out, or use of more than `memory_limit` ends that process, and
+        costs one attempt of this task alone. `memory_limit` (bytes, or a text such as "2GB")
+        implies such a process. With "thread" the task never gets one.
 
-        `fatal` are exceptions that use up all attempts at once: a class, several, or their names
-        ("ValueError", "my.module:MyError"). `retry_if` are those that alone are retried, or a
-        function that gets the exception, where the task ran, and says whether it is.
+        `fatal` names exceptions that use up all attempts at once: a class, several, or their names
+        ("ValueError", "my.module:MyError"). `retry_if` names the only exceptions that are retried,
+        or is a function that gets the exception, where the task ran, and returns whether to retry.
 
-        `run_if` says when it runs: with "all_succeeded" (the default) on the results of all that it
-        takes or comes after. With "all_finished" it runs also if some of them have failed for good;
-        these are `zkplan.Failure` values in its arguments. With "any_failed" it runs only then;
+        `run_if` decides on which outcomes of its predecessors (the tasks that it takes or comes
+        after) the task runs. With "all_succeeded" (the default) all must succeed. With
+        "all_finished" it runs also if some have failed for good; its arguments then hold
+        `zkplan.Failure` values for them. With "any_failed" it runs only if some have failed;
         otherwise it is skipped, and its result is None. An option left at None takes the plan's.
 
-        The plan has at most one task of a `key`: if it has one already, running or finished, that
-        one is returned, and nothing is added. The task does not run before `not_before`. If it has
-        not ended by `deadline`, it fails for good: a running one ends as at a time-out, any other
-        one when a worker takes it up. Both are a datetime with a zone, or a delay from now, in
+        A plan has at most one task with a given `key`. If it has one already, running or finished,
+        the call returns that task and adds nothing. The task does not run before `not_before`. If
+        it has not ended by `deadline`, it fails for good: a running task ends as at a time-out, any
+        other when a worker takes it up. Both are a datetime with a zone, or a delay from now, in
         seconds or as a timedelta. The clock of the ZooKeeper server decides.
 
-        Raises InvalidTask (also if the arguments do not fit the function, or there is no such
-        limit), ForeignTask, NotSerialisable and PayloadTooLarge before anything is written; and
-        PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept if a result that it takes is gone.
+        Raises InvalidTask (also if the arguments do not fit the function, or a limit does not
+        exist), ForeignTask, NotSerialisable and PayloadTooLarge before anything is written; and
+        PlanDrained, PlanCancelled, PlanNotFound, and ResultNotKept if the result of an argument was
+        not kept.
         """
         return self.add_tasks([TaskSpec(fn, args, kwargs, **options)])[0]
 
@@ -154,16 +156,16 @@ class Plan(PlanReader):
 
         All tasks are checked and serialised before the first one is written. One transaction adds
         about a hundred tasks; a join of more than 1 200 edges takes several transactions. A plan
-        that runs already may drain or be cancelled between two transactions. Then `added` of the
-        error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
-        the plan ready after the add.
+        that runs already may drain or be cancelled between two transactions. The attribute `added`
+        of the error is then the number of tasks, from the first on, that are in the plan. To avoid
+        such a partial add, mark the plan ready after the add.
         """
         if self._found and not all(spec.key for spec in specs):
             raise PlanExists(
                 self.path,
-                f"{self.path} was there under its key already (is_new is False), so its tasks may "
-                "be there, too: give each task a key, or add tasks only where is_new is True; "
-                "client.plan(key=…) gives a handle that adds them all the same",
+                f"{self.path} with this key existed already (is_new is False), and so may its "
+                "tasks: give each task a key, or add tasks only if is_new is True. To add tasks "
+                "without keys all the same, get a handle from client.plan(key=…)",
             )
         gates, made = self._define(specs)
         with self._lock:
@@ -175,7 +177,7 @@ class Plan(PlanReader):
         return tasks
 
     def _define(self, specs: Sequence[TaskSpec]) -> tuple[list[NewTask], list[NewTask]]:
-        """Check and serialise tasks: the gates that they need, and what they are. Raises as
+        """Check and serialise tasks. Returns the gates that they need, and the new tasks. Raises as
         `add_task`, before anything of the plan is written."""
         record = self.record
         as_json = record.serializer == "json"
@@ -183,7 +185,7 @@ class Plan(PlanReader):
             raise PlanError(
                 self.path,
                 f"{self.path} is a plan with serializer pickle, and this client writes and reads "
-                'JSON alone: create a plan of its own, or connect with serializer="pickle"',
+                'only JSON: connect with serializer="pickle", or create another plan',
             )
         defaults = record.defaults
         if author := tracing.author():
@@ -210,21 +212,21 @@ class Plan(PlanReader):
         chunksize: int | Literal["auto"] = "auto",
         **options: Unpack[AddOptions],
     ) -> MapResults:
-        """Add calls of `fn` with the items of the iterables, as `map` would call it. Returns the
-        sequence of results.
+        """Add calls of `fn` with the items of the iterables, as the built-in `map` makes them.
+        Returns the sequence of results.
 
-        One task makes `chunksize` calls, so that tiny calls are not a task each: with "auto" there
-        are at most 500 tasks. If one call of a task fails, the task is tried again as a whole. The
-        iterables are read to the shortest one's end before anything is written; without an end
-        within five million calls they are refused. `options` are those of `add_task`; the results
-        are kept. Raises as `add_tasks`, and ZkplanError for a wrong `chunksize` and for too many
-        calls.
+        One task makes `chunksize` calls, so that tiny calls need not be tasks of their own: with
+        "auto" there are at most 500 tasks. If one call of a task fails, all calls of that task are
+        tried again. The iterables are read to the end of the shortest one before anything is
+        written; more than five million calls are refused. `options` are those of `add_task`; the
+        results are kept. Raises as `add_tasks`, and ZkplanError for a wrong `chunksize` and for too
+        many calls.
         """
         specs, size, calls = specs_for(fn, iterables, chunksize, options)
         return MapResults(self.add_tasks(specs), size, calls)
 
     def _check_limits(self, tasks: list[NewTask]) -> None:
-        """Refuse tasks that name a limit which does not exist. Raises InvalidTask."""
+        """Raise InvalidTask if a task names a limit that does not exist."""
         limited = [task for task in tasks if "~" in task.queue]
         named = {name: task for task in limited for name in limits_in(task.queue)}
         unknown = set(named) - self._limits - {OWN_LIMIT}
@@ -251,7 +253,7 @@ class Plan(PlanReader):
         self._author.cascades = self.record.on_failure == "cascade"
         self._client.transport.run(self._author.add(tasks))
         for task in tasks:
-            # The author keeps the handles; the definitions are not needed any more.
+            # The author keeps the handles, which do not need the definitions any more.
             task.record, task.deps, task.known = b"", [], {}
 
     def flush(self) -> None:
@@ -276,13 +278,13 @@ class Plan(PlanReader):
         finally:
             self._pending, self._opened_by = None, 0
             open_plans.set(tuple(plan for plan in open_plans.get() if plan is not self))
-            if self._new:  # the block or its adds have failed
+            if self._new:  # the block or one of its adds failed
                 self.remove()
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
 
-        Another thread may wait: this one will end the block.
+        Another thread may wait, because this thread will end the block.
         """
         if self._opened_by != threading.get_ident():
             return
@@ -290,7 +292,7 @@ class Plan(PlanReader):
             raise PlanError(
                 self.path,
                 f"{self.path} is marked ready at the end of its `with` block, and its tasks run "
-                "only after it: wait for them below the block",
+                "only then: wait for them after the block",
             )
 
     # ---- control
@@ -298,8 +300,8 @@ class Plan(PlanReader):
     def mark_ready(self) -> None:
         """Let the plan run. Tasks may be added before and after. Repeating the call does no harm.
 
-        Raises PlanNotFound, PlanCancelled, and PayloadUndecodable if the plan's record is sealed
-        with a key that is not known here, or with none that is known.
+        Raises PlanNotFound, PlanCancelled, and PayloadUndecodable if the plan's record is not
+        sealed with a key that this client has.
         """
         self.flush()
         self._client.transport.run(plan_life.mark_ready(self.path))
@@ -311,8 +313,8 @@ class Plan(PlanReader):
         """Stop claiming tasks of this plan until `resume`. Running tasks go on.
 
         Raises PlanDrained, PlanCancelled, PlanNotFound, PlanError if the plan is not marked ready,
-        and PayloadUndecodable if its record is sealed with a key that is not known here. Repeating
-        the call does no harm.
+        and PayloadUndecodable if its record is not sealed with a key that this client has.
+        Repeating the call does no harm.
         """
         self._client.transport.run(plan_life.change_state(self.path, "paused"))
 
@@ -326,24 +328,24 @@ class Plan(PlanReader):
 
     @told_to_caller
     def set(self, *, weight: int | None = None, priority: int | None = None) -> None:
-        """Change the share of a plan that runs or is paused; None leaves that as it is.
+        """Change the share of a plan that runs or is paused. None leaves a value as it is.
 
-        While several plans have work of the same priority, each worker gives each of them as much
-        time of its slots as its `weight` (1 to 1000, 1 by default) says. A higher `priority` (-4999
-        to 5000) goes first. It takes the place of that of the plan's defaults: all its tasks move
-        by the difference, those too that wait already. Workers follow within about a second; what
-        they have claimed goes on.
+        While several plans have work of the same priority, each worker divides the time of its
+        slots among these plans by `weight` (1 to 1000, 1 by default). A higher `priority` (-4999 to
+        5000) goes first. It replaces the priority in the plan's defaults: all tasks of the plan
+        move by the difference, also those that wait already. Workers follow within about a second;
+        tasks that they have claimed go on.
 
-        Raises InvalidTask for a value out of range, and what `pause` raises.
+        Raises InvalidTask for a value out of range, and as `pause`.
         """
         check_share(weight, priority)
         self._client.transport.run(change_share(self.path, Share(weight, priority)))
 
     def check(self, repair: bool = True) -> Report:
-        """Check the whole plan against the invariants, and its values in the store: up to 1 GiB of
-        them are read, to find damaged ones. With keys, read all that is sealed, and report what is
-        not sealed for its place. With `repair`, repair what may be repaired, and delete values that
-        nothing needs. Raises StoreUnavailable."""
+        """Check the whole plan against the invariants, and its values in the store for damage (up
+        to 1 GiB of them are read). With keys, also report data that no key has sealed for its
+        place. With `repair`, repair damage where that is safe, and delete values that nothing
+        needs. Raises StoreUnavailable."""
         client = self._client
         with reported(self.path):
             report = client.transport.run(check(client.paths, self.number, repair))
@@ -354,22 +356,23 @@ class Plan(PlanReader):
         return report
 
     def remove(self) -> int:
-        """Cancel and delete it, also its values in the store. Returns how many tasks were left."""
+        """Cancel and delete the plan and its values in the store. Returns how many tasks were
+        unfinished."""
         return remove(self._client.transport, self._client.values, self.path) or 0
 
     def retry(self) -> int:
-        """Run again all tasks that have failed, with all their attempts. Returns how many.
+        """Run all failed tasks again, with all their attempts. Returns how many.
 
-        A plan whose `on_failure` is "cascade" is retried once it has ended (`wait`). What failed,
-        and what failed by that, runs again, with the results that other tasks have delivered. What
-        has run on a failure (`run_if`) does not. The plan has not ended then. All of it is put
-        back, or nothing: if this process dies before, `retry` goes on. Raises PlanError for such a
-        plan while it runs.
+        A plan whose `on_failure` is "cascade" can be retried only after its end (`wait`); before,
+        this raises PlanError. The failed tasks and those that failed because of them run again,
+        with the results that other tasks have delivered. Tasks that have run on a failure
+        (`run_if`) do not. This undoes the end of the plan. All tasks are put back, or none: if this
+        process dies halfway, call `retry` again to go on.
 
         Tasks that were cancelled while they waited for others are passed over. Raises as
-        `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
-        tasks were retried. Logs where a fix of the code would not run: it was sent with the plan,
-        or workers have loaded an older state of it.
+        `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other tasks were
+        retried. Logs a note where a fix of the code would not run, because the code was sent with
+        the plan, or because workers have loaded an older version of it.
         """
         numbers = [number for number, _ in islice(self.dead(), LOOKED_AT)]
         notes = notes_before_retry(self._client, self.path, numbers)
@@ -378,7 +381,7 @@ class Plan(PlanReader):
         return retried
 
     def retry_task(self, number: str) -> bool:
-        """Make the dead task of that number runnable again. Returns False if it is not dead.
+        """Make the dead task with this number runnable again. Returns False if it is not dead.
 
         The task gets all its attempts again. Raises PlanNotFound, PlanCancelled (no task of a
         cancelled plan would run), and PayloadUndecodable if the dead letter is damaged. Logs as

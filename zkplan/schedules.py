@@ -1,4 +1,4 @@
-"""Schedules, which make plans by the server's clock: create or change one, and its handle."""
+"""Schedules, which make plans by the server's clock: add, change and inspect them."""
 
 from __future__ import annotations
 
@@ -51,21 +51,22 @@ from .values.function_codec import describe_function
 from .values.plan_values import Values
 
 T = TypeVar("T")
-#: As `worker`, where a person has triggered it.
+#: The `worker` of a `Firing` that a person has triggered.
 BY_HAND = "hand"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 JITTER_MAX_S = 24 * 3600.0
 
 
 class ScheduleInfo(NamedTuple):
-    """A schedule at one moment. `next` is the time that is due next, None if it is paused.
+    """A schedule at one moment. `next` is the next due time, None if the schedule is paused.
 
-    `fired` has what became of the last due times, the oldest first: `due_ms` and `when_ms` are
-    milliseconds since 1970 by the server's clock, `plan` is the number of the plan, empty if there
-    is none, `worker` is who did it, and `how` is `fired`, `triggered`, or why it was passed over.
-    `outcomes` has the state of each of these plans now, as `PlanStatus.state`; empty where there is
-    none, or it was removed. `unread` says why the schedule cannot be read here, such as a znode
-    that is not sealed for its place, and is empty where it can: else only its name is known.
+    `fired` has one entry for each of the last due times, oldest first: `due_ms` and `when_ms` are
+    milliseconds since 1970 by the server's clock, `plan` is the number of the plan (empty if none
+    was made), `worker` is the worker that fired the schedule, and `how` is `fired`, `triggered`, or
+    the reason why the due time was passed over. `outcomes` has the present state of each of these
+    plans, as `PlanStatus.state`, or an empty text if there is no plan (any more). `unread` is
+    empty, or the reason why the schedule cannot be read here, such as a znode that is not sealed
+    for its place. Then only `name` is known.
     """
 
     name: str
@@ -83,7 +84,7 @@ class ScheduleInfo(NamedTuple):
 
 
 class Schedule:
-    """A handle on a schedule. Each call reads it anew. All of them raise ScheduleNotFound."""
+    """A handle on a schedule. Each call reads the schedule again, and raises ScheduleNotFound."""
 
     def __init__(self, client: Connection, name: str) -> None:
         self._client = client
@@ -93,7 +94,7 @@ class Schedule:
         return self._client.transport.run(read_schedule(self._client.paths, self.name))
 
     def info(self) -> ScheduleInfo:
-        """What it does, when it is due next, and what became of the last due times."""
+        """The definition of the schedule, its next due time, and the outcomes of the last ones."""
         found = self._found()
         definition, upcoming = found.definition, found.next
         due = datetime.fromtimestamp(upcoming.due_ms / 1000, _cron(found).zone)
@@ -124,7 +125,7 @@ class Schedule:
         return [datetime.fromtimestamp(each, cron.zone) for each in times]
 
     def pause(self) -> None:
-        """No due time counts until `resume`. Its plans go on."""
+        """Ignore all due times until `resume`. Plans that were made already go on."""
         retried(self.name, self._pause)
 
     def _pause(self) -> bool:
@@ -132,8 +133,7 @@ class Schedule:
         return found.next.paused or self._set(found, found.next._replace(paused=True))
 
     def resume(self) -> None:
-        """Let a paused schedule go on with the next due time. Those meanwhile are not made up
-        for."""
+        """Go on with the next due time after a pause. Due times during the pause are skipped."""
         retried(self.name, self._resume)
 
     def _resume(self) -> bool:
@@ -147,7 +147,8 @@ class Schedule:
         return self._client.transport.run(set_next(self._client.paths, found, upcoming))
 
     def trigger(self) -> Plan:
-        """Make a plan now, whether it is due, paused, or overlaps. Returns the plan."""
+        """Make a plan now, even if the schedule is not due or is paused, or the previous plan still
+        runs. Returns the plan."""
         after = retried(self.name, self._trigger)
         return Plan(self._client, self._client.paths.plan(after.next.fired[-1].plan))
 
@@ -160,7 +161,7 @@ class Schedule:
         return client.transport.run(step)
 
     def remove(self) -> None:
-        """Delete the schedule. Its plans stay, and go on."""
+        """Delete the schedule. Its plans are kept, and go on."""
         run, paths = self._client.transport.run, self._client.paths
         retried(self.name, lambda: run(remove_schedule(paths, self._found())))
 
@@ -169,14 +170,14 @@ class Schedule:
 
 
 def find(client: Connection, name: str) -> Schedule:
-    """The schedule of that name. Raises ScheduleNotFound."""
+    """The schedule with this name. Raises ScheduleNotFound."""
     found = Schedule(client, name)
     found._found()
     return found
 
 
 def infos(client: Connection) -> list[ScheduleInfo]:
-    """What each schedule under the root does, by name. One that cannot be read hides no other."""
+    """The info of each schedule under the root, by name, also of those that cannot be read."""
     found = []
     for schedule in find_all(client):
         try:
@@ -201,7 +202,7 @@ def _cron(found: Found) -> Cron:
     return Cron(found.definition.cron, found.definition.timezone)
 
 
-# ---- Add a schedule, or change it. All is checked before anything is written.
+# ---- Add a schedule, or change it. Everything is checked before the first write.
 
 
 def new_schedule(
@@ -231,8 +232,8 @@ def new_schedule(
     if definer.gates or task.gate:
         raise InvalidTask(
             "",
-            f"the builder of {name} takes no gate (zkplan.when): let it add tasks that wait for "
-            "one",
+            f"the builder of {name} cannot take a gate (zkplan.when): let the builder add tasks "
+            "that wait for the gate",
         )
     if len(task.record) > REQUEST_BYTES_MAX // 2:
         raise InvalidTask("", f"the builder of {name} and its arguments are too large")
@@ -261,16 +262,16 @@ def _checked(
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidTask(
             "",
-            "the name of a schedule has 1 to 80 letters, digits, dots, dashes and underscores, "
-            f"unlike {name!r:.100}",
+            "the name of a schedule must have 1 to 80 letters, digits, dots, dashes and "
+            f"underscores, and begin with a letter or digit, unlike {name!r:.100}",
         )
     if overlap not in OVERLAPS:
-        raise InvalidTask("", f"overlap is one of {', '.join(OVERLAPS)}, not {overlap!r}")
+        raise InvalidTask("", f"overlap must be one of {', '.join(OVERLAPS)}, not {overlap!r}")
     if catch_up not in CATCH_UPS:
-        raise InvalidTask("", f"catch_up is one of {', '.join(CATCH_UPS)}, not {catch_up!r}")
+        raise InvalidTask("", f"catch_up must be one of {', '.join(CATCH_UPS)}, not {catch_up!r}")
     is_number = isinstance(jitter, (int, float)) and not isinstance(jitter, bool)
     if not is_number or not 0 <= jitter <= JITTER_MAX_S:
-        raise InvalidTask("", f"jitter is 0 to {JITTER_MAX_S:g} seconds, not {jitter!r}")
+        raise InvalidTask("", f"jitter must be 0 to {JITTER_MAX_S:g} seconds, not {jitter!r}")
     try:
         return Cron(cron, timezone)
     except ValueError as error:
@@ -283,14 +284,14 @@ def _put(client: Connection, definition: Definition, due_ms: int) -> bool:
         old = client.transport.run(read_schedule(client.paths, definition.name))
         was = old.definition
         if (was.cron, was.timezone) == (definition.cron, definition.timezone):
-            due_ms = old.next.due_ms  # one that has just come is not lost
+            due_ms = old.next.due_ms  # so that a due time that has just come is not lost
     except ScheduleNotFound:
         pass
     return client.transport.run(put_schedule(client.paths, definition, due_ms, old))
 
 
 def server_time(client: Connection) -> float:
-    """Wall-clock seconds of the server, from a write: the clock here may be wrong by hours."""
+    """The server's wall-clock time in seconds, from a write: the local clock may be hours off."""
     path = client.paths.schedules
     client.transport.run(ensure_schedules(client.paths))
     clock = ServerClock()
@@ -299,12 +300,12 @@ def server_time(client: Connection) -> float:
 
 
 def retried(name: str, attempt: Callable[[], T | None]) -> T:
-    """What `attempt` gives, tried again where somebody else has changed the schedule meanwhile.
+    """Call `attempt` again while others change the schedule, and return its result.
 
-    Raises TransactionRejected.
+    Raises TransactionRejected after too many refusals.
     """
     for _ in range(REFUSALS_MAX):
         found = attempt()
         if found:
             return found
-    raise TransactionRejected(f"the schedule {name} is changed by others all the time; try again")
+    raise TransactionRejected(f"others keep changing the schedule {name}: try again later")

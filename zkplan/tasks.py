@@ -43,7 +43,7 @@ AHEAD, AHEAD_BYTES = 100, 8 * 1024 * 1024
 
 
 class Task(TaskHandle):
-    """A handle on a task. Given as an argument of another task, it stands for its result there."""
+    """A handle on a task. As an argument of another task, the handle stands for the result."""
 
     __slots__ = (
         "_defined",
@@ -64,14 +64,14 @@ class Task(TaskHandle):
         self.name = name
         self._number = number
         self._new = new
-        #: Whether this handle was made with the task, so that it knows the option `keep`.
+        #: Whether this handle comes from the add of the task, so that it knows the option `keep`.
         self._defined = new is not None
         self._keep = None if new is None else new.keep
         #: Whether another task takes the result, as far as this handle knows.
         self._feeds = False
         #: The sealed outcome that was read together with others, until `result` takes it.
         self._outcome: bytes | None = None
-        #: What gives the blob of its value, where that is read together with others.
+        #: Gives the blob of the value where blobs are read together.
         self._reads: Read | None = None
 
     @property
@@ -81,8 +81,8 @@ class Task(TaskHandle):
 
     @property
     def number(self) -> str:
-        """The ten digits in the name of its znode. Inside a `with` block this sends the adds made
-        so far."""
+        """The ten digits in the name of the task's znode. Inside a `with` block this sends the adds
+        made so far."""
         if not self._number and self._new is not None:
             if not self._new.number:  # else a `with` block would send its adds one by one
                 self._plan.flush()
@@ -95,8 +95,8 @@ class Task(TaskHandle):
 
     @property
     def is_new(self) -> bool:
-        """Whether the add that this handle is from made the task, and did not find it by its key.
-        Inside a `with` block this sends the adds made so far."""
+        """Whether the add that returned this handle made the task, instead of finding it by its
+        key. Inside a `with` block this sends the adds made so far."""
         return bool(self.number) and self._defined
 
     @property
@@ -111,10 +111,10 @@ class Task(TaskHandle):
 
         If the task is out of attempts, this raises the function's own exception, or TaskFailed if
         that exception cannot be restored or the last attempt ran out of time. If the result will
-        not be kept, it raises ResultNotKept before the wait. Raises WaitTimeout if the time of this
-        wait is over, and what `Plan.wait` raises if the result can never come. Raises PlanError
-        where the wait would never end: inside the plan's own `with` block, and for a task that the
-        running task has just added.
+        not be kept, this raises ResultNotKept before the wait. Raises WaitTimeout after `timeout`,
+        and as `Plan.wait` if the result can never come. Raises PlanError where the wait would never
+        end: inside the plan's own `with` block, and for a task that the running task has just
+        added.
         """
         outcome, self._outcome = self._wait(timeout, value=True), None
         read, self._reads = self._reads, None
@@ -122,12 +122,11 @@ class Task(TaskHandle):
 
     @told_to_caller
     def exception(self, timeout: Duration | None = None) -> Exception | None:
-        """Wait as `result` does, and return what that would raise about the task; None if it has
-        succeeded.
+        """Wait as `result` does, and return the exception that `result` would raise, or None if the
+        task has succeeded.
 
-        It returns PlanCancelled, PlanFailed, PlanStuck or PlanNotFound if the task can never
-        finish. It raises WaitTimeout, ZooKeeperUnavailable, and PlanError where the wait would
-        never end.
+        Returns PlanCancelled, PlanFailed, PlanStuck or PlanNotFound if the task can never finish.
+        Raises WaitTimeout, ZooKeeperUnavailable, and PlanError where the wait would never end.
         """
         self._waited_for()
         try:
@@ -163,8 +162,8 @@ class Task(TaskHandle):
         self._watch(callback)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """`await task` gives the result, or raises as `result` does. No thread waits for it
-        alone."""
+        """`await task` gives the result, or raises as `result` does. All awaited tasks of this plan
+        share one thread."""
         return self._awaited().__await__()
 
     async def _awaited(self) -> Any:
@@ -193,8 +192,8 @@ class Task(TaskHandle):
         if not self.number:
             raise PlanError(
                 self._plan.path,
-                f"{self!r} is added when the task that adds it commits, so that one cannot wait "
-                "for it; give it as an argument to another task",
+                f"{self!r} is added only when the task that adds it commits, so the adding task "
+                "cannot wait for it: give it to another task as an argument",
             )
 
     def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
@@ -212,11 +211,11 @@ class Task(TaskHandle):
             return bool(self._keep) if self._defined else None
         return self._keep is not False if self._defined else None
 
-    # ---- what it is, and control
+    # ---- its state, and control
 
     def state(self) -> str:
-        """`finished`, or the state that `Plan.tasks` lists for it. Raises InvalidTask if the task
-        never existed, or is gone with its plan."""
+        """`finished`, or the state that `Plan.tasks` lists for the task. Raises InvalidTask if the
+        task never existed, or was removed with its plan."""
         client, plan_path, number = self._waited_for()
         return task_state(client, plan_path, number, self._defined)
 
@@ -229,17 +228,18 @@ class Task(TaskHandle):
     def why(self) -> Why:
         """Why the task does not run now, or has not ended: exact causes, with what to do.
 
-        A waiting task is followed along its edges to the tasks that keep it waiting in the end,
-        100 levels and 2 000 tasks at most; a cause says so if there may be more. Raises as `state`.
+        For a waiting task, the search follows its edges to the tasks that keep it waiting in the
+        end, 100 levels and 2 000 tasks at most. If there may be more causes, one cause says that.
+        Raises as `state`.
         """
         return why_task(*self._waited_for())
 
     def logs(self, *, follow: bool = False) -> Iterator[TaskLog]:
-        """What its attempts have printed and logged, as far as the history of the plan keeps it:
-        the last output of each attempt, also of one that runs.
+        """The output and logs of the task's attempts: of each attempt, also a running one, the end
+        that the plan's history has kept.
 
-        With `follow` also what is to come, until the task has ended or is dead. Raises
-        HistoryNotKept, PlanNotFound, PayloadUndecodable.
+        With `follow` the iterator waits for further output until the task has ended or is dead.
+        Raises HistoryNotKept, PlanNotFound, PayloadUndecodable.
         """
         client, plan_path, number = self._waited_for()
         if follow:
@@ -248,26 +248,26 @@ class Task(TaskHandle):
 
     @told_to_caller
     def skip(self, value: Any = None) -> bool:
-        """Let the task not run: those that take its result get `value`.
+        """Skip the task: instead of its result, its dependents and `task.result()` get `value`.
 
-        It returns when no earlier attempt of this task can give a result any more. A worker then
-        delivers the value, even if a function that was running goes on. `task.result()` returns the
-        value, too. A running function sees `current().cancelled`. Returns False if the task has
-        finished, or was skipped or cancelled before.
+        When this returns, no earlier attempt of the task can give a result any more. A worker then
+        delivers `value`, even if a function that was running goes on. A running function sees
+        `current().cancelled`. Returns False if the task has finished, or was skipped or cancelled
+        before.
 
-        A task that waits is cut from those it waits for, 1 500 at most. The value does not go to
-        the store. Raises PlanCancelled, PlanNotFound, InvalidTask, NotSerialisable,
-        PayloadTooLarge, TransactionRejected, and TaskError if it is still being defined.
+        A waiting task is cut from the tasks that it waits for, 1 500 at most. `value` does not go
+        to the store. Raises PlanCancelled, PlanNotFound, InvalidTask, NotSerialisable,
+        PayloadTooLarge, TransactionRejected, and TaskError if the task is still being defined.
         """
         return bool(self._decisions().skip(self.number, value, self.name))
 
     @told_to_caller
     def cancel(self) -> bool:
-        """Let the task fail for good with TaskCancelled, whether it runs, waits, or has failed.
+        """Make the task fail for good with TaskCancelled, whether it runs, waits, or is delayed.
 
         `on_failure` of the plan decides what follows, as for any task that fails for good. With
-        "hold" it is dead, and may be retried, unless it still waited for others. It returns when
-        no earlier attempt can give a result any more. A running function sees
+        "hold" the task is dead, and can be retried unless it was still waiting for other tasks.
+        When this returns, no earlier attempt can give a result any more. A running function sees
         `current().cancelled`. Returns False if the task has finished, is dead, or was skipped or
         cancelled before. Raises as `skip`.
         """
@@ -275,8 +275,8 @@ class Task(TaskHandle):
 
     @told_to_caller
     def retry(self) -> bool:
-        """Make a dead task runnable again, with all its attempts; a delayed one runs now. Returns
-        False if it is neither.
+        """Make a dead task runnable again, with all its attempts, or let a delayed task run now.
+        Returns False if the task is neither.
 
         Raises TaskError for a task that was cancelled while it waited for others, and as
         `Plan.retry_task`.
@@ -285,9 +285,9 @@ class Task(TaskHandle):
 
     @told_to_caller
     def set_priority(self, priority: int) -> bool:
-        """Set the priority (see `Plan.add_task`) of a task that waits, is runnable or delayed.
+        """Set the priority (see `Plan.add_task`) of a waiting, runnable or delayed task.
 
-        Returns False if it is claimed, gated, dead or finished. Raises as `skip`.
+        Returns False if the task is claimed, gated, dead or finished. Raises as `skip`.
         """
         return bool(self._decisions().set_priority(self.number, priority))
 
@@ -296,7 +296,7 @@ class Task(TaskHandle):
         return Decisions(self._plan)
 
     def _taken(self) -> str | NewTask:
-        # Its number, or its definition if it has no number yet.
+        # The number, or the definition of a task that has no number yet.
         self._feeds = True
         if self._new is not None and not self._new.number:
             return self._new
@@ -336,13 +336,13 @@ class Task(TaskHandle):
     def __reduce__(self) -> Any:
         raise NotSerialisable(
             f"{self!r} is a handle, which becomes an edge only as an argument of a task (at any "
-            "depth in lists, tuples, dicts and sets). A handle cannot be a result, nor stand in a "
+            "depth in lists, tuples, dicts and sets). A handle cannot be a result or be part of a "
             "closure: add a task that takes it as an argument"
         )
 
 
 class MapResults(Sequence[Any]):
-    """The results of `Plan.map`, in the order of the calls. Each is waited for when it is used.
+    """The results of `Plan.map`, in the order of the calls. Reading a result waits for its task.
 
     Iterating reads many results at once, and keeps none. Raises as `Task.result`.
     """
@@ -378,7 +378,7 @@ class MapResults(Sequence[Any]):
             ahead = self.tasks[at : at + AHEAD]
             if ahead[0]._outcome is None:
                 self._read_ahead(ahead)
-            # The first one is waited for, if it has not ended yet.
+            # If the first task has not ended yet, the loop waits for that one alone.
             there = ahead[:1] + list(takewhile(lambda task: task._outcome is not None, ahead[1:]))
             outcomes = ((task, task._outcome) for task in there)
             for task, outcome, read in with_reads(outcomes, lambda task: task._waited_for()[:2]):
@@ -400,7 +400,7 @@ class MapResults(Sequence[Any]):
         return [value] if self.chunksize == 1 else value
 
     def _read_ahead(self, tasks: list[Task]) -> None:
-        """Read the outcomes that are there in batches: one by one would take ten times as long."""
+        """Read the existing outcomes in batches, which takes a tenth of the time."""
         by_number = {task.number: task for task in tasks}
         client, plan_path, _ = tasks[0]._waited_for()
         size = 0

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from .client import Client
 
-#: The most slots that one worker may have. Tasks that compute hold the interpreter lock, so for
-#: those use more processes, not more threads.
+#: The slots of a worker. Tasks that compute hold the interpreter lock, so give them more processes,
+#: not more threads.
 THREADS_DEFAULT = 8
 THREADS_MAX = 500
 
@@ -44,19 +44,19 @@ THREADS_MAX = 500
 def check_queues(queues: Sequence[str]) -> tuple[str, ...]:
     """The queues, each once, in this order. Raises ZkplanError."""
     if isinstance(queues, str) or not queues:
-        raise ZkplanError(f"queues is a list of at least one name, not {queues!r}")
+        raise ZkplanError(f"queues must be a list of at least one name, not {queues!r}")
     for queue in queues:
         if type(queue) is not str or parse_queue(queue) is None:
-            raise ZkplanError(f"{queue!r:.60} is no name of a queue: {QUEUE_NAMES}")
+            raise ZkplanError(f"{queue!r:.60} is not the name of a queue: {QUEUE_NAMES}")
     return tuple(dict.fromkeys(queues))
 
 
 def check_isolation(isolation: str, tasks_per_child: int = 1) -> None:
-    """Raises ZkplanError, also where there is no Linux for processes."""
+    """Raises ZkplanError for a wrong value, and for "process" on a system other than Linux."""
     if isolation not in ("thread", "process"):
         raise ZkplanError(f'isolation must be "thread" or "process", not {isolation!r:.50}')
     if isolation == "process" and sys.platform != "linux":
-        raise ZkplanError('isolation="process" needs Linux: what it watches and ends is in /proc')
+        raise ZkplanError('isolation="process" needs Linux, because it controls children by /proc')
     if type(tasks_per_child) is not int or tasks_per_child < 1:
         raise ZkplanError(f"tasks_per_child must be 1 or more, not {tasks_per_child!r:.50}")
 
@@ -74,16 +74,17 @@ def _check(threads: int, max_abandoned: int | None, task_output: int) -> None:
 def _allow_list(
     is_json: bool, allow: Iterable[str], kinds: Collection[str], isolation: str
 ) -> AllowList | None:
-    """The functions that a worker with serializer json may run; None with another serializer."""
+    """The functions that a worker with serializer json may run; None for another serializer."""
     if not is_json:
         if tuple(allow):
             raise ZkplanError(
-                "a list of allowed functions needs serializer json: a pickle may call any function"
+                "a list of allowed functions needs serializer json, because a pickle can call any "
+                "function"
             )
         return None
     if isolation == "process":
         raise ZkplanError(
-            "a worker with serializer json has no processes for tasks: leave out "
+            "a worker with serializer json cannot run tasks in processes of their own: leave out "
             'isolation="process"'
         )
     return AllowList(allow, may_be_empty=bool(kinds))
@@ -92,33 +93,33 @@ def _allow_list(
 class Worker:
     """Claims tasks of all ready plans and runs them on `threads` threads.
 
-    A worker watches the index of active plans, so nobody has to tell it of new ones. `backoff` says
-    how often an idle worker looks for work that no watch has announced. It claims only tasks of
-    these `queues`, in order of preference: while the first has tasks for it, it takes those. A
-    worker runs only once. It must have a client of its own.
+    A worker watches the index of active plans, so it finds new plans by itself. `backoff` sets how
+    often an idle worker looks for work that no watch has announced. The worker claims only tasks of
+    these `queues`, in order of preference: while the first has tasks that it can run, it takes
+    those. A worker runs only once. It must have a client of its own.
 
-    With `isolation="process"` each task runs in a process of its own (Linux only), unless it says
-    otherwise; so does a task that says so itself. A child that dies costs one attempt of its task
-    alone. `memory_limit` is for each task that has none of its own, in bytes or as a text ("2GB");
-    by default it is a share of this machine's memory. After `tasks_per_child` tasks a child is
-    replaced.
+    With `isolation="process"` each task runs in a process of its own (Linux only), unless the
+    options of the task say otherwise. A task may also ask for a process itself. A child that dies
+    costs one attempt of its task alone. `memory_limit` applies to each such task that has no limit
+    of its own, in bytes or as a text ("2GB"); the default is a share of this machine's memory.
+    After `tasks_per_child` tasks a child is replaced.
 
-    With `task_output` the last so many bytes of what each attempt prints and logs are kept with the
-    history of its plan (`Task.logs`), at most 65 536. `sys.stdout` and `sys.stderr` of this process
-    are replaced while the worker runs, and pass on what is written; so it is 0, off, by default
-    here. `zkplan worker` keeps 16 KiB.
+    With `task_output` the last that many bytes that each attempt prints and logs are kept with the
+    history of its plan (`Task.logs`), at most 65 536. To do so, the worker replaces `sys.stdout`
+    and `sys.stderr` of this process while it runs (they still pass everything on), so the default
+    here is 0, off. `zkplan worker` keeps 16 KiB.
 
-    `share` says which plan is next, among those whose tasks have the highest priority now: the
-    oldest ("greedy"), each in turn for as many slot-seconds ("balanced"), or for as many as its
-    weight says ("weighted"; see `Plan.set`). Each worker shares its own slots.
+    `share` decides which plan is next, among those whose tasks have the highest priority now: the
+    oldest ("greedy"), the plans in turn with equal slot-seconds ("balanced"), or in turn by their
+    weights ("weighted"; see `Plan.set`). Each worker shares its own slots.
 
     With a client of serializer "json" the worker decodes no pickle, and runs only functions that
-    `allow` names, each entry as MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
-    commands). No module is imported for another function. It cannot isolate tasks then. Of tasks
-    of a kind it takes those that have a function with `@zkplan.kind` in this process now.
+    `allow` names. Each entry is MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
+    commands). The worker imports no module for another function, and cannot isolate tasks. It takes
+    tasks of the kinds for which this process has a function with `@zkplan.kind` now.
 
-    Raises ZkplanError for a value out of range, a wrong name of a queue or of a policy, and a list
-    of functions that is missing, wrong, or given with another serializer.
+    Raises ZkplanError for a value out of range, a wrong name of a queue or of a policy, and for an
+    `allow` that is missing, wrong, or given with another serializer.
     """
 
     def __init__(
@@ -136,9 +137,9 @@ class Worker:
         share: Policy = "weighted",
         task_output: int = 0,
     ) -> None:
-        """With `max_abandoned` it drains and ends once that many functions were given up (timed
-        out, cancelled) and hold their threads for 10 seconds; what runs has 30 seconds. Without it,
-        it goes on with fewer slots."""
+        """A function that was given up (timed out, cancelled) but goes on holds its thread. With
+        `max_abandoned` the worker drains and ends, with a grace of 30 seconds, once that many
+        functions have held theirs for 10 seconds. Without, it goes on with fewer slots."""
         _check(threads, max_abandoned, task_output)
         check_isolation(isolation, tasks_per_child)
         kinds = registered()
@@ -203,7 +204,7 @@ class Worker:
 
     @property
     def is_worn_out(self) -> bool:
-        """Whether it ended, or is about to, by `max_abandoned`."""
+        """Whether `max_abandoned` has ended the worker, or is about to."""
         return self._loop.wear.is_worn_out
 
     def on_ready(self, callback: Callable[[str], None]) -> None:
@@ -212,11 +213,11 @@ class Worker:
 
     @property
     def drained(self) -> bool:
-        """Whether it was told from elsewhere to drain (`Client.drain_worker`)."""
+        """Whether an operator has asked the worker to drain (`Client.drain_worker`)."""
         return self._loop.membership.state == "draining"
 
     def statistics(self) -> Statistics:
-        """What the worker has done since its start, as a snapshot."""
+        """A snapshot of what the worker has done since its start."""
         return self._loop.counters.snapshot()
 
     def run(self) -> None:
@@ -232,7 +233,7 @@ class Worker:
     def start(self) -> Worker:
         """Run tasks on a thread of its own. Returns the worker."""
         if self._thread is not None:
-            raise ZkplanError("this worker was started already; make a new one")
+            raise ZkplanError("this worker was started already: make a new one")
         self._thread = threading.Thread(target=self._run, name="zkplan-worker", daemon=True)
         self._thread.start()
         return self
@@ -246,9 +247,9 @@ class Worker:
     def stop(self, grace: Duration = 30.0) -> None:
         """Drain the worker: it claims nothing more, and running tasks have `grace` seconds to end.
 
-        It hands back the others, which costs them no attempt. After `start`, this waits until the
-        worker has ended, and raises the error that ended it, if one did. After `run` (call it from
-        another thread or a signal handler) it returns at once.
+        It then hands back the tasks that have not ended, which costs them no attempt. After
+        `start`, this waits until the worker has ended, and raises the error that ended it, if any.
+        After `run`, call this from another thread or a signal handler: it returns at once.
         """
         self._loop.stop(in_seconds(grace))
         if self._thread is not None and self._thread is not threading.current_thread():

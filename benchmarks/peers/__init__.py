@@ -1,1 +1,1 @@
-"""zkplan beside other executors, which run the same graphs in processes of their own."""
+"""Compare zkplan with other executors, which run the same graphs in processes of their own."""

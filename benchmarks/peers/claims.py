@@ -1,4 +1,4 @@
-"""Stores in PostgreSQL that tasks are claimed from, beside zkplan's service, in turns."""
+"""Claim tasks from stores in PostgreSQL and from zkplan's service, in turns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..turns import by_turns
 from . import postgres
 from .peer import Kind, version_of
 
-#: Adds so many tasks, and gives how many a second were then claimed and completed.
+#: Adds the given number of tasks, and returns how many were claimed and completed per second.
 Measured = Callable[[int], float]
 
-#: What each has on the disk before it goes on, and what becomes of a late completion.
+#: What each store has on the disk before it goes on, and what happens to a late completion.
 KEPT = {
     "zkplan": "claim, lease, result; refused when late; over HTTP",
     "dbos": "claim, result, each end by itself; no lease, a restart frees; refused when late",
@@ -34,14 +34,14 @@ KINDS = (
 def stores(
     python: str, batch: int, programs: int, tell: Callable[[str], None]
 ) -> Iterator[dict[str, Measured]]:
-    """By name and version, those that `python` has, on one PostgreSQL; tells which are skipped."""
+    """The stores that `python` has, by name and version, on one PostgreSQL. Tells of the others."""
     versions = {kind: version_of(kind, python) for kind in KINDS}
     for kind, version in versions.items():
         if version is None:
             tell(f"{kind.name}: skipped: {python} does not have it; pip install '{kind.package}'")
     found = postgres.find_postgres()
     if found is None:
-        tell("skipped, all that need it: there is no PostgreSQL here")
+        tell("all stores skipped: there is no PostgreSQL here")
     with ExitStack() as stack:
         measured: dict[str, Measured] = {}
         if found is not None and any(versions.values()):
@@ -62,7 +62,7 @@ def _store(kind: Kind, python: str, folder: str, batch: int, programs: int) -> I
             arguments = folder, postgres.USER, str(number)
             process = ClientProcess(kind.module, *arguments, python=python)
             running.append(stack.enter_context(process))
-            process.result()  # it is connected; the first one has made the tables
+            process.result()  # the process is connected, and the first one has made the tables
 
         def measure(tasks: int) -> float:
             running[0].begin(json.dumps({"add": tasks}))
@@ -82,7 +82,7 @@ def _store(kind: Kind, python: str, folder: str, batch: int, programs: int) -> I
 def take_turns(
     sides: dict[str, Measured], tasks: int, runs: int, tell: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Rates by name. The turn that warms up has half as many tasks."""
+    """Rates by name. The warm-up has half as many tasks."""
 
     def measure(name: str, turn: int) -> float:
         rate = sides[name](tasks if turn else tasks // 2)
@@ -93,7 +93,7 @@ def take_turns(
 
 
 def table(rates: Mapping[str, Sequence[float]]) -> str:
-    """One line a side: its median, lowest and highest rate, and what it has on the disk."""
+    """One line per side: its median, lowest and highest rate, and what it has on the disk."""
     lines = [f"{'':40} {'tasks/s':>8} {'lowest':>8} {'highest':>8}  on the disk before it goes on"]
     for name, each in rates.items():
         figures = " ".join(f"{rate:8,.0f}" for rate in (median(each), min(each), max(each)))

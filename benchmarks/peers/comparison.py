@@ -21,9 +21,9 @@ PROCESSES, THREADS = 2, 8
 
 
 class Graph(NamedTuple):
-    """What is computed, and how many times as fast as the better peer zkplan on ZooKeeper must be.
+    """A graph, and how many times as fast as the better peer zkplan on ZooKeeper must be.
 
-    `tasks` is their number, for a unit that counts them.
+    `tasks` is the number of tasks, for units that count tasks.
     """
 
     name: str
@@ -50,7 +50,7 @@ def graphs(size: Callable[[int, int], int]) -> list[tuple[Shape, Graph]]:
 def compare_with_peers(
     benches: Sequence[Bench], python: str, versions: dict[str, str]
 ) -> list[Row]:
-    """The rows of all who take part. Adds to `versions` those of the peers that do."""
+    """The rows of all executors. Adds the versions of the peers to `versions`."""
     first = benches[0]
     rows: list[Row] = []
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ def _take_turns(
 def rows_of(
     graph: Graph, took: Mapping[str, Sequence[float]], notes: Mapping[str, str], is_judged: bool
 ) -> list[Row]:
-    """The figure of each who ran the graph, then how many times as fast zkplan was."""
+    """The figure of each executor that ran the graph, then the relative speed of zkplan."""
     rows = []
     for who, runs in took.items():
         row = Row(graph.name, graph.unit, values=figure(graph.unit, graph.tasks, median(runs)))

@@ -1,7 +1,7 @@
-"""What both run as Dask graphs: expressions of arrays, and a group-by of a data frame.
+"""The Dask graphs that zkplan and Dask run: expressions of arrays, and a group-by of a data frame.
 
-Most numbers are whole, so the results do not depend on the order of the sums. Blocks and partitions
-are made by the tasks themselves.
+Most numbers are whole, so the results do not depend on the order of the sums. The tasks themselves
+make the blocks and partitions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def array(side: int) -> Any:
 
 
 def floats(side: int) -> Any:
-    """The same over random floats, which do not shrink when they are compressed."""
+    """As `array`, over random floats, which do not shrink when they are compressed."""
     draw = dask.array.random.default_rng(GROUPS)
     whole = draw.random((side, side), chunks=(side // 8, side // 8))
     return (whole + whole.T).sum(axis=0)
@@ -44,19 +44,19 @@ def partition(number: int, rows: int) -> Any:
 def group_by(rows: int) -> Any:
     """The sum and the count of each group of a frame in 16 partitions."""
     frame = dask.dataframe.from_map(partition, range(16), rows=rows // 16)
-    # In one partition: else Dask shuffles, by files unless it is `distributed` that computes.
+    # Into one partition, because otherwise Dask shuffles, through files unless `distributed` runs.
     return frame.groupby("key").value.agg(["sum", "count"], split_out=1).reset_index()
 
 
 def plain(found: Any) -> list[Any]:
-    """A result as JSON has it, in one order."""
+    """A result in a form that JSON has, in a fixed order."""
     if isinstance(found, numpy.ndarray):
         return list(found.tolist())
     return sorted(found[["key", "sum", "count"]].to_numpy().tolist())
 
 
 def are_same(one: list[Any], other: list[Any]) -> bool:
-    """Whether two plain results differ by no more than the order of sums of floats may make."""
+    """Whether two plain results are equal, up to the rounding of sums in another order."""
     return numpy.shape(one) == numpy.shape(other) and bool(numpy.allclose(one, other, rtol=1e-9))
 
 

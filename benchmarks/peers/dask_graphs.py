@@ -1,4 +1,4 @@
-"""Dask graphs computed by plans, beside Dask's own distributed scheduler, in turns."""
+"""Compute Dask graphs by plans and by Dask's own distributed scheduler, in turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RATIO_MIN = 1.0
 
 
 class Expression(NamedTuple):
-    """One of `dask_expressions`, by its name there, of this size."""
+    """One of `dask_expressions.EXPRESSIONS`, by its name, and its size."""
 
     name: str
     size: int

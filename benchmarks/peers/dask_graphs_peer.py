@@ -13,7 +13,7 @@ from .serving import answer_lines
 
 
 def run(peer: Peer, asked: dict[str, Any]) -> dict[str, Any]:
-    """From the first call, before the graph is built, until the result is here."""
+    """Compute an expression, timed from before the graph is built until the result is here."""
     gc.collect()
     began = time.perf_counter()
     found = EXPRESSIONS[asked["name"]](asked["size"]).compute(scheduler=peer.client)

@@ -1,4 +1,4 @@
-"""Dask runs the graphs: `distributed.LocalCluster`, in three ways of which the fastest counts."""
+"""Dask runs the graphs on a `distributed.LocalCluster`, in three ways. The fastest counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTLE_TIMEOUT_S = 30.0
 
 
 class Peer:
-    """A cluster of so many processes and threads, on loopback; `client` once it is started."""
+    """A cluster of processes and threads on loopback. `start` sets `client`."""
 
     def __init__(self, processes: int, threads: int) -> None:
         self._size = processes, threads
@@ -44,7 +44,7 @@ class Peer:
         self._cluster.close()
 
     def settle(self) -> None:
-        """Until the scheduler has forgotten the run, as it does after the last future is gone."""
+        """Wait until the scheduler has forgotten the run, after its last future was deleted."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while self.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
             if time.monotonic() > deadline:
@@ -54,7 +54,7 @@ class Peer:
     def _submit(self, calls: Any, leaves: list[int]) -> list[Any]:
         futures: list[Any] = []
         for function, needed in calls:
-            # pure: two calls of a function without arguments would be one task.
+            # With pure=True, two calls of a function without arguments would be one task.
             arguments = [futures[index] for index in needed]
             futures.append(self.client.submit(function, *arguments, pure=False))
         found: list[Any] = self.client.gather([futures[index] for index in leaves])

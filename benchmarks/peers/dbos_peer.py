@@ -1,4 +1,4 @@
-"""DBOS runs workflows from a queue, in a program of its own threads."""
+"""DBOS runs workflows from a queue, on the threads of this program."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sqlalchemy import create_engine
 from .serving import answer_lines
 
 APPLICATION, QUEUE, WORKFLOW, VERSION = "bench", "claims", "double", "1"
-#: How often a program looks for workflows; the default of 1 s would leave it idle.
+#: How often a program looks for workflows. The default of 1 s would leave it idle.
 POLLING_INTERVAL_S = 0.01
-#: Batches that it may run at once: with one alone it would wait for the next look.
+#: Batches that a program may run at once. With only one, it would wait for the next look.
 BATCHES = 4
 _OPEN = ["ENQUEUED", "PENDING"]
 _runs = itertools.count()
@@ -30,7 +30,7 @@ DBOS.workflow(name=WORKFLOW)(double)
 
 
 class Program:
-    """The first of them, `number` 0, adds the workflows."""
+    """One program. The one with `number` 0 adds the workflows."""
 
     def __init__(self, folder: str, user: str, number: int) -> None:
         self._url = f"postgresql+psycopg://{user}@/postgres?host={folder}"
@@ -53,7 +53,7 @@ class Program:
         self._client = DBOSClient(system_database_engine=self._engine)
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """`add` so many workflows, or `work` in such batches until all have ended."""
+        """`add` a number of workflows, or `work` in batches of a size until all have ended."""
         if "add" in asked:
             self._add(asked["add"])
             return {}
@@ -64,7 +64,7 @@ class Program:
         return {"done": next(_runs) - before - 1}
 
     def _add(self, count: int) -> None:
-        """In one transaction, of a queue that nobody takes from yet."""
+        """Add workflows in one transaction, to a queue that no program takes from yet."""
         self._queue.set_worker_concurrency(0)
         options: Any = {
             "queue_name": QUEUE,

@@ -1,4 +1,4 @@
-"""Dask reads files into frames and merges them: the same functions, in processes of its own."""
+"""Dask reads files into frames and merges them, by the same functions in processes of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .serving import answer_lines
 
 
 def run(peer: Peer, paths: list[str]) -> dict[str, Any]:
-    """From the first call until the table is here."""
+    """Make the table, timed from the first call until the table is here."""
     client = peer.client
     began = time.perf_counter()
     frames = [client.submit(read, path, pure=False) for path in paths]

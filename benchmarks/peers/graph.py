@@ -10,8 +10,8 @@ from ..shapes import Shape
 
 
 def plain_graph(shape: Shape) -> dict[str, Any]:
-    """`calls`: for each task the name of its function and the indexes of the tasks that are its
-    arguments; `leaves`: the indexes of the tasks whose values are wanted."""
+    """`calls` has for each task the name of its function, and the indexes of the tasks that are its
+    arguments. `leaves` has the indexes of the tasks whose values are wanted."""
     specs = shape.build()
     places = {id(spec): index for index, spec in enumerate(specs)}
     calls = [
@@ -21,7 +21,7 @@ def plain_graph(shape: Shape) -> dict[str, Any]:
 
 
 def _arguments(spec: TaskSpec) -> list[object]:
-    """The arguments one by one: a list of tasks is an argument of Ray only if it is spread."""
+    """The arguments one by one. Ray resolves the tasks in a list only if the list is spread."""
     found: list[object] = []
     for argument in spec.args:
         found += argument if isinstance(argument, list) else [argument]

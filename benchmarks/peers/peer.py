@@ -15,7 +15,7 @@ from .graph import plain_graph
 
 @dataclass(frozen=True)
 class Kind:
-    """`package` is what is installed, `distribution` that part whose version is told."""
+    """An executor. `package` is the name to install, `distribution` has the version to report."""
 
     name: str
     module: str
@@ -30,14 +30,14 @@ KINDS = (
 
 
 def interpreter(path: str) -> str:
-    """That of the virtual environment `path`; where it is no folder, it is the interpreter."""
+    """The interpreter of the virtual environment `path`, or the interpreter `path` itself."""
     found = Path(path, "bin", "python") if Path(path).is_dir() else Path(path)
-    # Not resolved: a link is what tells an interpreter its environment.
+    # Do not resolve links, because an interpreter finds its environment by the link.
     return str(found.absolute())
 
 
 def version_of(kind: Kind, python: str) -> str | None:
-    """The version that the interpreter has of it; None where it has none."""
+    """The version of the executor that the interpreter `python` has, or None."""
     ask = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
     command = [python, "-c", ask, kind.distribution]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -45,11 +45,11 @@ def version_of(kind: Kind, python: str) -> str | None:
 
 
 class Peer:
-    """Runs shapes in its process. Where it knows several ways, it keeps to the fastest one."""
+    """Runs shapes in a process of its own, each in the fastest of the ways that it knows."""
 
     def __init__(self, kind: Kind, python: str, processes: int, threads: int) -> None:
         self._process = ClientProcess(kind.module, str(processes), str(threads), python=python)
-        #: By the name of a shape.
+        #: The fastest way, by the name of the shape.
         self._fastest: dict[str, str] = {}
 
     def __enter__(self) -> Peer:
@@ -65,16 +65,16 @@ class Peer:
         self._process.__exit__(kind, error, trace)
 
     def way(self, shape: Shape) -> str:
-        """The way that was the fastest for this shape, in the better one of two runs each."""
+        """The fastest way for this shape, by the better of two runs in each way."""
         if shape.name not in self._fastest:
             took = {way: min(self._run(shape, way) for _ in range(2)) for way in self._ways}
             self._fastest[shape.name] = min(took, key=lambda way: took[way])
         return self._fastest[shape.name]
 
     def time_values(self, shape: Shape) -> float:
-        """Seconds from the first call until it has the values of all leaves.
+        """Seconds from the first call until the author has the values of all leaves.
 
-        Raises WrongResult, and RuntimeError where the process ended.
+        Raises WrongResult, and RuntimeError if the process has ended.
         """
         return self._run(shape, self.way(shape))
 

@@ -1,4 +1,4 @@
-"""PGQueuer's store is claimed from: its own queries, by a program with one connection."""
+"""Claim jobs from PGQueuer's store, by its own queries on one connection per program."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pgqueuer.queries import Queries
 from .serving import answer_lines
 
 ENTRYPOINT = "bench"
-#: PGQueuer's default: whoever's heartbeat is older has lost its jobs.
+#: PGQueuer's default. A program with an older heartbeat has lost its jobs.
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
 _ADDED_AT_ONCE = 1000
 
 
 class Program:
-    """The first of them, `number` 0, makes the tables."""
+    """One program. The one with `number` 0 makes the tables."""
 
     def __init__(self, folder: str, user: str, number: int) -> None:
         self._place: dict[str, Any] = {"host": folder, "user": user, "database": "postgres"}
@@ -33,7 +33,7 @@ class Program:
         self._loop.run_until_complete(self._start())
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """`add` so many jobs, or `work` in such batches until nothing is queued."""
+        """`add` a number of jobs, or `work` in batches of a size until none are queued."""
         if "add" in asked:
             self._loop.run_until_complete(self._add(asked["add"]))
             return {}
@@ -58,7 +58,7 @@ class Program:
         wanted = {ENTRYPOINT: EntrypointExecutionParameter(concurrency_limit=0)}
         me = uuid.uuid4()
         while jobs := await self._queries.dequeue(batch, wanted, me, None, HEARTBEAT_TIMEOUT):
-            # Its log keeps no results: they are computed, and dropped.
+            # PGQueuer keeps no results, so they are computed and dropped.
             done += len([2 * int(job.payload) for job in jobs])
             await self._queries.log_jobs([(job, "successful", None) for job in jobs])
         return done

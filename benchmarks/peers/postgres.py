@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own for the length of a block: as shipped, so it flushes every commit."""
+"""A new PostgreSQL for the length of a block, as shipped, so that it flushes every commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _START_TIMEOUT_S = 60.0
 
 
 def find_postgres() -> Path | None:
-    """The folder of its programs: of the newest release of Debian's, else by the search path."""
+    """The folder of PostgreSQL's programs: of Debian's newest release, or else in the PATH."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_release)
     found = str(debian[-1]) if debian else shutil.which("initdb")
     return Path(found).resolve().parent if found else None
@@ -27,7 +27,7 @@ def _release(program: Path) -> float:
 
 
 def version(programs: Path) -> str:
-    """Such as `15.8`."""
+    """The version, such as `15.8`."""
     command = [str(programs / "postgres"), "--version"]
     told: str = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return told.split()[2]
@@ -35,10 +35,11 @@ def version(programs: Path) -> str:
 
 @contextmanager
 def cluster(programs: Path) -> Iterator[str]:
-    """Gives the folder of its socket, the only way to it; the user is USER, without a password.
+    """Run a PostgreSQL for the block. Yields the folder of its socket, the only way to connect; the
+    user is USER, without a password.
 
-    It runs as the user who asks, or as `postgres` where that is root, as whom it refuses to run.
-    Raises RuntimeError where it does not start.
+    The server runs as the present user, or as `postgres` if that is root, because it refuses to run
+    as root. Raises RuntimeError if it does not start.
     """
     user = "postgres" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="zkplan-pg-") as folder:
@@ -64,7 +65,7 @@ def cluster(programs: Path) -> Iterator[str]:
                 _wait_ready(programs, folder, process, log)
                 yield folder
             finally:
-                process.send_signal(2)  # it breaks connections, and writes a checkpoint
+                process.send_signal(2)  # the server breaks connections, and writes a checkpoint
 
 
 def _wait_ready(programs: Path, folder: str, process: subprocess.Popen[bytes], log: Path) -> None:

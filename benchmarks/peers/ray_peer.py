@@ -1,4 +1,4 @@
-"""Ray runs the graphs: a local instance whose processors are as many as the threads of zkplan."""
+"""Ray runs the graphs on a local instance, with as many processors as zkplan has threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def run(calls: Any, leaves: list[int]) -> list[Any]:
 
 if __name__ == "__main__":
     os.environ.update({"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"})
-    # Its sockets lie there, whose paths may have no more than 107 bytes.
+    # The folder must have a short path, because the paths of Ray's sockets in it may have at most
+    # 107 bytes.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         serve(lambda: start(folder), {"remote": run})
         ray.shutdown()

@@ -1,6 +1,6 @@
-"""The side of the other executor: it is asked for runs of graphs, and tells how long each took.
+"""Serve runs of graphs in the process of another executor, and answer with the time of each.
 
-This module and those that use it import nothing but the other executor and the standard library:
+This module and those that use it import only the other executor and the standard library, because
 they run where zkplan is not installed.
 """
 
@@ -36,9 +36,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def serve(
     start: Callable[[], None], ways: dict[str, Way], settle: Callable[[], None] = lambda: None
 ) -> None:
-    """Answer each line of the input, a graph and the way to run it, by the time and the values.
+    """Answer each line of the input, a graph and the way to run it, with the time and the values.
 
-    `settle` returns when nothing of a run is left that could disturb the next one.
+    `settle` waits until nothing is left of a run that could disturb the next one.
     """
 
     def run(asked: dict[str, Any]) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def answer_lines(
     first: dict[str, Any],
     answer: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
-    """Start, tell `first`, and answer each line of the input until it ends."""
-    # What the peer prints goes to the standard error: the answers have the output alone.
+    """Start, print `first`, and answer each line of the input until it ends."""
+    # The prints of the peer go to standard error, so that standard output has only the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     start()

@@ -78,7 +78,7 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: to.change_kept(e.remains, uid="nobody"), "which is None"),
         (adding, lambda e: to.change_kept(e.remains, uid=winner(e).uid), "the kept result of"),
         (adding, lambda e: put(e.by_uid[e.remains.kept[0].uid], ended=None), "the kept result of"),
-        (drawn, lambda e: needy(e, 2).got.reverse(), "as that of"),
+        (drawn, lambda e: needy(e, 2).got.reverse(), "in place of one of"),
     ],
     "S5 the last claim commits": [
         (adding, lambda e: to.add_run(e, winner(e), n=9, uid="late"), "had a later claim"),

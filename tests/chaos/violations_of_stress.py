@@ -155,7 +155,7 @@ TABLE: dict[str, list[Row]] = {
     "S3 dependents started after their dependencies": [
         (stressed, lambda s: put(ran(s, 2), began=10.5), "began before t1 attempt 0"),
         (stressed, lambda s: s.history.executions.pop(1), "got a value of 1.0, which nobody made"),
-        (stressed, lambda s: ran(s, 2).got.reverse(), "as that of t0"),
+        (stressed, lambda s: ran(s, 2).got.reverse(), "in place of one of t0"),
         (stressed, lambda s: change_kept(s.remains, uid="x"), "the kept result of t2 is of x"),
     ],
     "S3 no task failed": [

@@ -108,7 +108,7 @@ def test_tasks_that_are_added_while_a_plan_is_read_are_noticed(
 
     monkeypatch.setattr(moving, "ArchiveWriter", Meanwhile)
     if adds > 1:
-        with pytest.raises(PlanError, match="was changed each"):
+        with pytest.raises(PlanError, match="changed during each"):
             export_plan(plan, tmp_path / "plan")
         assert os.listdir(tmp_path) == []
         return
@@ -124,7 +124,7 @@ def test_a_plan_that_was_changed_since_is_not_removed(zkplan_client: Client) -> 
     transport = zkplan_client.transport
     stand = transport.run(survey(zkplan_client.paths, plan.number)).stand
     plan.add_task(len, ["more"])
-    with pytest.raises(PlanError, match="was changed since"):
+    with pytest.raises(PlanError, match="was changed after"):
         transport.run(retire(plan.path, stand))
     assert plan.status().tasks == 2
     stand = transport.run(survey(zkplan_client.paths, plan.number)).stand
@@ -135,7 +135,7 @@ def test_a_plan_that_was_changed_since_is_not_removed(zkplan_client: Client) -> 
 def test_an_export_replaces_no_file(zkplan_client: Client, tmp_path: Path) -> None:
     (tmp_path / "plan").write_text("precious")
     plan = zkplan_client.create_plan()
-    with pytest.raises(ZkplanError, match="exists: choose another name"):
+    with pytest.raises(ZkplanError, match="exists, and an export never overwrites"):
         export_plan(plan, tmp_path / "plan")
     with pytest.raises(ZkplanError, match="cannot be written: No such file"):
         export_plan(plan, tmp_path / "no folder" / "plan")
@@ -148,7 +148,7 @@ def test_a_plan_is_imported_once_unless_a_copy_is_asked_for(
     export_plan(plan, tmp_path / "plan")
     first = import_plan(elsewhere, tmp_path / "plan")
     for client in (elsewhere, zkplan_client):
-        with pytest.raises(PlanError, match="is there already"):
+        with pytest.raises(PlanError, match="exists already"):
             import_plan(client, tmp_path / "plan")
     assert import_plan(elsewhere, tmp_path / "plan", copy=True) != first
     assert [found.name for found in elsewhere.plans()] == ["once", "once"]

@@ -157,7 +157,7 @@ def test_the_dead_of_a_cancelled_plan_are_not_retried(zkplan_client: Client) -> 
         task.result(30)
     plan.cancel()
     for call in (plan.retry, task.retry, lambda: plan.retry_task(task.number)):
-        with pytest.raises(PlanCancelled, match="would run again"):
+        with pytest.raises(PlanCancelled, match="can run again"):
             call()
     assert plan.status().dead == 1
 
@@ -250,9 +250,9 @@ def test_what_is_no_task_is_refused_by_what_it_is(zkplan_client: Client) -> None
         results = plan.map(abs, [1])
     refused: list[tuple[Any, str]] = [
         (task, "put it into a list"),
-        ([Future()], "not concurrent.futures._base.Future: wait for futures by concurrent.futures"),
-        (plan, "wait for a plan by its `wait`"),
-        ([task, plan], "wait for a plan by its `wait`"),
+        ([Future()], "not concurrent.futures._base.Future: wait for futures with concurrent"),
+        (plan, "wait for a plan with `plan.wait"),
+        ([task, plan], "wait for a plan with `plan.wait"),
         (results, "MapResults: pass its `tasks`"),
         ([[task]], r"takes a list of zkplan tasks, not builtins.list"),
         (7, "not builtins.int"),

@@ -65,7 +65,7 @@ def test_a_task_runs_after_those_whose_results_it_does_not_take(
         count = plan.add_task(notes, [str(tmp_path / "n")], after=before)
         both = plan.add_task(len, [count], after=[count, *before])
     assert both.result(WAIT_S) == 2
-    with pytest.raises(zkplan.InvalidTask, match="after is a list of tasks"):
+    with pytest.raises(zkplan.InvalidTask, match="after must be a list of tasks"):
         plan.add_task(len, [""], after="ab")  # type: ignore[arg-type]
 
 

@@ -194,7 +194,7 @@ def test_a_rule_that_makes_no_sense_is_refused(zkplan_client: Client, run: Run) 
         with pytest.raises(ZkplanError):
             zkplan_client.gc(**rule)
     for wrong_retention in (-1, "7d"):
-        with pytest.raises(InvalidTask, match="retention is a number of seconds"):
+        with pytest.raises(InvalidTask, match="retention must be 0 or more seconds"):
             zkplan_client.create_plan(retention=wrong_retention)  # type: ignore[arg-type]
     wrong = run("plan", "gc", "--older-than", "a week")
     assert (wrong.code, "write 90s, 30m, 12h, 7d or 2w" in wrong.err) == (2, True)

@@ -156,7 +156,7 @@ def test_a_plan_file_names_limits_and_has_one_of_its_own(
     file = tmp_path / "plan.toml"
     text = '[plan]\nname = "file"\nlimits = ["db"]\nmax_running = {}\n[tasks.t]\nshell = "true"\n'
     file.write_text(text.format(0))
-    assert "max_running is 1 to" in run("run", str(file)).err
+    assert "max_running must be 1 to" in run("run", str(file)).err
     file.write_text(text.format(2))
     assert "there is no limit 'db'" in run("run", str(file)).err
     zkplan_client.set_limit("db", 0)

@@ -294,7 +294,7 @@ def test_the_command_line_moves_a_plan(
     assert f"zkplan plan rm {int(plan.number)} {here}" in said
     code, out, said = run("plan", "import", file)
     assert code == 2
-    assert "is there already" in said
+    assert "exists already" in said
     root = ("--root", elsewhere.root)
     code, out, said = run("plan", "import", file, *root)
     assert code == 0

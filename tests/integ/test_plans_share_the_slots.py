@@ -115,7 +115,7 @@ def test_chains_of_an_old_plan_leave_a_new_one_its_turn(
 def test_a_share_is_changed_only_where_it_counts_and_survives_a_pause(
     zkplan_client: zkplan.Client,
 ) -> None:
-    with pytest.raises(InvalidTask, match="weight is a whole number from 1 to 1000, not 0"):
+    with pytest.raises(InvalidTask, match="weight must be a whole number from 1 to 1000, not 0"):
         zkplan_client.create_plan(weight=0)
     plan = zkplan_client.create_plan("p", weight=2, priority=3)
     plan.add_task(noted, ["p"])

@@ -172,7 +172,7 @@ def test_waiting_inside_the_block_of_the_plan_is_refused(zkplan_client: Client) 
         each: list[Callable[[], object]] = [plan.results, plan.wait, task.result, task.exception]
         each.append(lambda: list(zkplan.as_completed([task])))
         for call in each:
-            with pytest.raises(zkplan.PlanError, match="below the block"):
+            with pytest.raises(zkplan.PlanError, match="after the block"):
                 call()
 
 

@@ -69,7 +69,7 @@ def test_a_task_cannot_wait_for_what_it_has_just_added(
 
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(impatient)
-    assert "give it as an argument to another task" in task.result(WAIT_S)
+    assert "give it to another task as an argument" in task.result(WAIT_S)
 
 
 def build_and_wait(timeout: float) -> str:

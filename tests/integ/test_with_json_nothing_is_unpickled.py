@@ -171,7 +171,7 @@ def test_what_json_does_not_carry_is_refused_with_its_place(author: Client) -> N
         (_private, "_private is private"),
         ({}.keys, "objects have no name|names another object"),
     ):
-        with pytest.raises(NotSerialisable, match=f"travels by its name, and .*{told}"):
+        with pytest.raises(NotSerialisable, match=f"travels by its name, which .*{told}"):
             plan.add_task(function)
     with pytest.raises(NotSerialisable, match="check=False"):
         plan.add_tasks([TaskSpec(zkplan.shell("true")), TaskSpec(zkplan.shell("a", check=False))])

@@ -121,7 +121,7 @@ def test_a_plan_file_says_how_long_its_plan_stays_wherever_it_is_moved_to(
     text = '[plan]\nname = "{}"\nretention = {}\n[tasks.t]\nshell = "true"\n'
     file.write_text(text.format("wrong", -1))
     refused = run("run", str(file), "--check").err
-    assert "[plan]: retention is a number of seconds from 0" in refused
+    assert "[plan]: retention must be 0 or more seconds" in refused
     for name, retention in (("stays", "inf"), ("moves", "0.5")):
         file.write_text(text.format(name, retention))
         assert run("run", str(file), "--no-wait").code == 0

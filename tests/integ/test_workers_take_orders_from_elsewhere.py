@@ -118,7 +118,7 @@ def test_an_unknown_or_ambiguous_worker_is_refused_with_those_there_are(
             zkplan_client.pause_worker(one.id[:3])
         assert one.id in str(found.value)
         assert two.id in str(found.value)
-        with pytest.raises(WorkerNotFound, match=f"there are under {here[1]}: .*{one.id}"):
+        with pytest.raises(WorkerNotFound, match=f"workers under {here[1]}: .*{one.id}"):
             zkplan_client.pause_worker("nobody")
         said = run("worker", "drain", "--host", "nowhere")
         assert (said.code, "there are workers on: " in said.err) == (2, True)

@@ -21,17 +21,17 @@ def znode(data: bytes, version: int = 3) -> Seen:
 @pytest.mark.parametrize(
     ("path", "options", "said"),
     [
-        ("deploy", {}, "no path"),
-        ("/deploy/", {}, "no path"),
-        ("/a//b", {}, "no path"),
-        ("/a/../b", {}, "no path"),
-        (7, {}, "no path"),
+        ("deploy", {}, "not the path"),
+        ("/deploy/", {}, "not the path"),
+        ("/a//b", {}, "not the path"),
+        ("/a/../b", {}, "not the path"),
+        (7, {}, "not the path"),
         ("/a", {"exists": True, "value": b""}, "two conditions"),
         ("/a", {"value": 3}, "bytes or a text"),
-        ("/a", {"children": 0}, "children is 1 to"),
-        ("/a", {"children": True}, "children is 1 to"),
-        ("/a", {"timeout": 0}, "timeout is seconds"),
-        ("/a", {"timeout": "5"}, "timeout is seconds"),
+        ("/a", {"children": 0}, "children must be 1 to"),
+        ("/a", {"children": True}, "children must be 1 to"),
+        ("/a", {"timeout": 0}, "timeout must be more than 0 seconds"),
+        ("/a", {"timeout": "5"}, "timeout must be more than 0 seconds"),
     ],
 )
 def test_what_makes_no_condition_is_refused(path: Any, options: Any, said: str) -> None:

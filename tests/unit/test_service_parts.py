@@ -120,7 +120,7 @@ def test_a_function_of_a_kind_or_of_a_module_that_is_not_here_is_named() -> None
         b"no.such.module:Class.method"
     )
     assert NamedFunction.of_kind("resize-2.png").zkplan_dumped[1:] == b"kind:resize-2.png"
-    with pytest.raises(ValueError, match="a kind has"):
+    with pytest.raises(ValueError, match="a kind must have"):
         NamedFunction.of_kind("Resize")
     with pytest.raises(TypeError, match="is not imported here"):
         NamedFunction("no.such:thing")()

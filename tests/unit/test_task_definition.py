@@ -138,7 +138,7 @@ def test_an_earlier_task_of_the_same_call_may_be_an_argument() -> None:
 
 def test_a_later_task_of_the_same_call_may_not() -> None:
     later = TaskSpec(math.sqrt, (4,), name="later")
-    with pytest.raises(InvalidTask, match=r"task 'later' .* not added before it") as caught:
+    with pytest.raises(InvalidTask, match=r"task 'later' .* not an earlier spec") as caught:
         made(print, (later,), name="sum")
     assert "task 'sum' (print)" in str(caught.value)
 

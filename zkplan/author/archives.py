@@ -1,7 +1,7 @@
 """Archive plans in the store before they are removed, list the archives, and read one back.
 
-An archive is the file of an export. It lies in the folder `archive` of the store, beside those of
-plans, and nothing of zkplan ever deletes it.
+An archive is the file of an export. It lies in the folder `archive` of the store, beside the
+folders of plans. zkplan never deletes an archive.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from ..values.connection import Connection
 from ..values.store import CHUNK_BYTES, Store
 from .plan_reader import PlanReader
 
-#: Where archives lie in the store. A plan's folder begins with `plan-`.
+#: The folder of archives in the store. A plan's folder begins with `plan-`.
 FOLDER = "archive"
-#: How many bytes of an archive are read to list it: they hold its first line.
+#: How many bytes of an archive to read for a listing, enough for its first line.
 HEAD_BYTES = 64 * 1024
 _NAME = re.compile(r"plan-[0-9]{10}-[\w-]{1,100}\.zkplan", re.ASCII)
 
 
 class Archived(NamedTuple):
-    """An archive in the store. `plan` is the name of the plan, `path` where it stood. `exported` is
-    when it was written, in seconds since 1970 by the clock of the writer. If the file is damaged,
-    `plan` and `path` are empty, and `exported` is None."""
+    """An archive in the store. `plan` is the name of the plan, and `path` its former path.
+    `exported` is when the archive was written, in seconds since 1970 by the clock of the writer. If
+    the file is damaged, `plan` and `path` are empty, and `exported` is None."""
 
     file: str
     plan: str
@@ -50,11 +50,11 @@ class Archived(NamedTuple):
 def archive_plan(client: Connection, plan_path: str) -> str:
     """Write the archive of a plan that has ended, read it back, and return its name.
 
-    An archive is never overwritten: its writer may have removed half of the plan since. So this
-    looks for it again after the export, which would have seen such a half.
+    An archive is never overwritten, because its writer may have removed half of the plan since. So
+    this looks again for an archive after its own export, which might have read such a half.
 
     Raises StoreUnavailable if there is no store or it cannot be used, StoredValueLost if the
-    archive is damaged, PlanNotFound, and what an export raises.
+    archive is damaged, PlanNotFound, and as `export_plan`.
     """
     from .export import export_plan, read_through
 
@@ -65,23 +65,23 @@ def archive_plan(client: Connection, plan_path: str) -> str:
     # A failed plan may be retried and end again: each end has an archive of its own.
     retried = client.transport.run(status(plan_path)).retried
     name = f"{stem}-r{retried}.zkplan" if retried else f"{stem}.zkplan"
-    if not _stands(store, name):
+    if not _exists(store, name):
         with TemporaryDirectory(prefix="zkplan-archive-") as folder:
             file = Path(folder) / name
             export_plan(PlanReader(client, plan_path), file)
-            if not _stands(store, name):
+            if not _exists(store, name):
                 store.write(FOLDER, name, _chunks(file))
     with read_back(client, name) as copy:
         try:
             read_through(copy, client, any_secret=False)
         except PayloadUndecodable as error:
             raise StoredValueLost(
-                f"{FOLDER}/{name} in the store {store.url} is damaged: {error}. Move it away"
+                f"{FOLDER}/{name} in the store {store.url} is damaged: {error}. Move the file away"
             ) from None
     return name
 
 
-def _stands(store: Store, name: str) -> bool:
+def _exists(store: Store, name: str) -> bool:
     try:
         return bool(next(store.chunks(FOLDER, name, 1), b""))
     except StoredValueLost:
@@ -97,12 +97,12 @@ def archived_plans(client: Connection) -> list[Archived]:
 
 @contextmanager
 def read_back(client: Connection, name: str) -> Iterator[Path]:
-    """A copy of the archive as a file, while the block runs. Raises StoredValueLost if there is no
-    such archive, and StoreUnavailable."""
+    """A copy of the archive as a file for the duration of the block. Raises StoredValueLost if the
+    archive does not exist, and StoreUnavailable."""
     store = _store(client)
     if not _NAME.fullmatch(name):
         raise ZkplanError(
-            f"{name!r:.100} is no name of an archive: `zkplan plan archived` lists them"
+            f"{name!r:.100} is not the name of an archive: `zkplan plan archived` lists them"
         )
     with TemporaryDirectory(prefix="zkplan-archive-") as folder:
         file = Path(folder) / name
@@ -116,7 +116,7 @@ def _store(client: Connection) -> Store:
     if client.values.store is None:
         raise StoreUnavailable(
             "there is no store for archives: give one (connect(store=...), --store or "
-            "ZKPLAN_STORE), to the workers, too"
+            "ZKPLAN_STORE), also to the workers"
         )
     return client.values.store
 
@@ -131,11 +131,11 @@ def _head(store: Store, name: str) -> bytes:
     try:
         return next(store.chunks(FOLDER, name, HEAD_BYTES), b"")
     except StoredValueLost:
-        return b""  # somebody has just moved it away
+        return b""  # the file was moved away just now
 
 
 def described(name: str, head: bytes) -> Archived:
-    """What the first bytes of an archive say. Only an import checks the whole file."""
+    """The facts in the first bytes of an archive. Only an import checks the whole file."""
     try:
         line = zlib.decompressobj(31).decompress(head, 4 * HEAD_BYTES).partition(b"\n")[0]
         facts = json.loads(line)

@@ -19,10 +19,11 @@ from ..values.connection import Connection
 from . import patience
 from .patience import Patience, wake_up
 
-#: The most tasks that are watched one by one: a result that is not kept is in no list of results.
+#: The most tasks that are watched one by one, because the list of results lacks those that are not
+#: kept.
 WATCHED_TASKS = 4
-#: The plan is listed if at most this many tasks are unfinished for each one that is waited for.
-#: Otherwise each of these is looked up.
+#: All tasks of the plan are listed if at most this many are unfinished per awaited task. Otherwise
+#: each awaited task is looked up.
 LISTED_PER_TASK = 20
 
 
@@ -39,19 +40,20 @@ class Completed(NamedTuple):
 
 
 class PlanTasks:
-    """The tasks of one plan that are waited for.
+    """The awaited tasks of one plan.
 
     A task has completed when it has finished, when it is out of attempts, and when it can never
-    finish. The list of kept outcomes shows what is new. A task whose outcome is not kept leaves the
-    plan. The plan is read for that only when its counters show that there is such a task.
+    finish. The list of kept outcomes shows most completed tasks. A task whose outcome is not kept
+    only disappears from the plan; such tasks are searched for when the plan's counters show that
+    there are any.
     """
 
     def __init__(self, client: Connection, plan_path: str) -> None:
         self._client, self._plan = client, plan_path
-        #: The numbers of the tasks that have not completed, as far as is known.
+        #: The numbers of the tasks that are not known to have completed.
         self.open: set[str] = set()
         self.patience = Patience(client, plan_path, None, f"tasks of {plan_path} are waited for")
-        #: How many finished tasks had no kept outcome when the open ones were last looked for.
+        #: How many finished tasks had no kept outcome at the last search for the open tasks.
         self._unkept = -1
 
     def add(self, numbers: Iterable[str]) -> None:
@@ -63,7 +65,7 @@ class PlanTasks:
         return self.patience.why()
 
     def look(self) -> list[Completed]:
-        """Return what has completed since the last look, and set the watches.
+        """Return the tasks that have completed since the last look, and set the watches.
 
         Raises ZooKeeperError.
         """
@@ -104,8 +106,8 @@ class PlanTasks:
     def _gone(self, status: PlanStatus) -> list[Completed]:
         """The other open tasks that have left the plan.
 
-        The transaction that deletes a task also writes its outcome, if it is kept. So a task that
-        is gone has its outcome by now, or never.
+        The transaction that deletes a task also writes its outcome, if that is kept. So a deleted
+        task has its outcome by now, or never.
         """
         unkept = status.finished - (status.outcomes - status.dead)
         if unkept == self._unkept and status.ended is None:
@@ -117,7 +119,7 @@ class PlanTasks:
         transport = self._client.transport
         kept = gone.intersection(transport.ask(ReadChildren(f"{self._plan}/results")) or ())
         found = [Completed(number, True) for number in sorted(kept)]
-        # A removal cancels the plan before it deletes tasks. Those then complete as cancelled.
+        # A removal cancels the plan before it deletes tasks, which then complete as cancelled.
         now = transport.run(read_status(self._plan))
         if now.state != "cancelled":
             found += [Completed(number, False) for number in sorted(gone - kept)]
@@ -141,29 +143,28 @@ class PlanTasks:
 # ---- Wait for tasks of any number of plans, in the thread of the caller.
 
 
-#: The largest part of the time that goes into looking: a look at a large plan takes long.
+#: The largest share of the time that is spent on looks, because a look at a large plan takes long.
 LOOKING_SHARE = 0.25
 #: The least seconds between two looks.
 GAP_S = 0.005
-#: The most plans that are named at Ctrl-C.
+#: The most plans that the log names at Ctrl-C.
 NAMED_MAX = 3
 
 
 class Waited(Protocol):
-    """A task that may be waited for. Task implements it."""
+    """A task to wait for. Task implements this."""
 
     def _waited_for(self) -> tuple[Connection, str, str]:
-        """Its client, the path of its plan, and its number. Raises PlanError where a wait would
-        never end."""
+        """Client, path of the plan, and number. Raises PlanError where a wait would never end."""
 
 
 T = TypeVar("T", bound=Waited)
 
 
 def tasks_in(given: Iterable[T], call: str) -> list[T]:
-    """The tasks that `call` was given. Raises ZkplanError if it was given anything else."""
+    """The tasks in `given`, an argument of `call`. Raises ZkplanError for anything else."""
     is_one = hasattr(type(given), "_waited_for")
-    # The results of a map are waited for when they are taken.
+    # Iterating over the results of a map would wait for each.
     are_tasks = isinstance(given, Iterable) and not hasattr(given, "tasks") and not is_one
     found = list(given) if are_tasks else [given]
     for each in found:
@@ -174,21 +175,21 @@ def tasks_in(given: Iterable[T], call: str) -> list[T]:
         if is_one:
             instead = "put it into a list"
         elif callable(getattr(each, "tasks", None)):
-            instead = "wait for a plan by its `wait`, for all of its results by its `results`"
+            instead = "wait for a plan with `plan.wait()`, or for its results with `plan.results()`"
         elif hasattr(each, "tasks"):
             instead = "pass its `tasks`"
         elif hasattr(each, "add_done_callback"):
-            instead = "wait for futures by concurrent.futures or asyncio"
+            instead = "wait for futures with concurrent.futures or asyncio"
         else:
-            instead = "add_task returns one"
+            instead = "add_task returns a task"
         raise ZkplanError(f"{call} takes a list of zkplan tasks, not {name}: {instead}")
     return cast("list[T]", found)
 
 
 class Group(Generic[T]):
-    """A context manager that waits for tasks of any plans together. It is for one thread.
+    """A context manager that waits for tasks of several plans together. It is for one thread.
 
-    `woken` may be set by any thread: the wait then returns early.
+    Any thread may set `woken`: the wait then looks early.
     """
 
     def __init__(self) -> None:
@@ -215,7 +216,7 @@ class Group(Generic[T]):
                 plan.patience.log_that_it_goes_on()
 
     def add(self, tasks: Iterable[T]) -> None:
-        """Wait for these tasks, too. It waits once for a task that is given twice."""
+        """Add tasks to wait for. Duplicates count once."""
         fresh: dict[tuple[int, str], dict[str, T]] = {}
         clients: dict[tuple[int, str], Connection] = {}
         for task in tasks:
@@ -233,7 +234,7 @@ class Group(Generic[T]):
 
     @property
     def open(self) -> list[T]:
-        """The tasks that have not completed, as far as this client knows, in the order given."""
+        """The tasks that are not known to have completed, in the order given."""
         return [
             task
             for key, tasks in self._tasks.items()
@@ -260,10 +261,10 @@ class Group(Generic[T]):
     def wait(self, deadline: float | None) -> list[tuple[T, Completed]]:
         """Wait until a task completes. Returns an empty list after the monotonic time `deadline`.
 
-        It looks at least once. Raises ZooKeeperError.
+        Looks at least once. Raises ZooKeeperError.
         """
         while True:
-            self.woken.clear()  # before the look: what happens after it sets the event again
+            self.woken.clear()  # before the look, so that later changes set the event again
             found = self.look()
             if found or not any(plan.open for plan in self._plans.values()):
                 return found
@@ -272,7 +273,7 @@ class Group(Generic[T]):
             self.pause(deadline)
 
     def hurry(self) -> None:
-        """Look again at once. Any thread may call it."""
+        """Look again at once. Any thread may call this."""
         self._hurried.set()
         self.woken.set()
 
@@ -282,7 +283,7 @@ class Group(Generic[T]):
         if deadline is not None:
             left = min(left, deadline - time.monotonic())
         if left > 0 and self.woken.wait(left):
-            # Shortly after a look more is about to change: one look is enough for all of it.
+            # More changes tend to follow shortly, and one later look finds all of them.
             until = self._next_look if deadline is None else min(self._next_look, deadline)
             self._hurried.wait(max(0.0, until - time.monotonic()))
         self._hurried.clear()

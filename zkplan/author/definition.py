@@ -1,4 +1,4 @@
-"""Define tasks: check what the author gives, serialise it, find the edges, and write the record."""
+"""Define tasks: check and serialise the author's specs, find the edges, and make the records."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from .handles import TaskHandle
 from .options import check_key, with_options
 from .task_specs import TaskSpec, run_chunk
 
-#: How many bytes a task's definition may have: it shares a transaction with the task's edges.
+#: The most bytes of a task's definition, which shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
-#: The most edges into one task. Build a wider join as a tree, or its arguments fill up one worker.
+#: The most edges into one task. The arguments of a wider join could fill the memory of a worker.
 EDGES_MAX = 50_000
 _OPTIONS = options_at(At.TASK)
 _options_in: Callable[[TaskSpec], tuple[Any, ...]] = attrgetter(*_OPTIONS)
 _NONE: dict[str, Any] = {}
-#: Gives the position of the edge that a value becomes; None for a constant.
+#: Returns the position of the edge that a value becomes, or None for a constant.
 PositionOf = Callable[[Any], "int | None"]
 
 
-# ---- Check a task: its options, and that the call fits the function.
+# ---- Check a task: that its options are valid, and that the call fits the function.
 
 
 class Checker:
-    """Checks the tasks of one call. What was checked for one of them is not checked again for an
-    equal one."""
+    """Checks the tasks of one call. Equal options and calls are checked only once."""
 
     def __init__(self, defaults: TaskOptions = DEFAULT_OPTIONS, as_json: bool = False) -> None:
         self._defaults, self._as_json = defaults, as_json
-        #: Calls that fit: a function, the number of its arguments, and the names of the others.
+        #: Calls that fit: the function, the number of positional arguments, and the names of the
+        #: keyword arguments.
         self._calls: set[tuple[object, ...]] = set()
-        #: The options, by the function and those that its task gives.
+        #: The full options, by the function and the options of its spec.
         self._options: dict[tuple[object, ...], TaskOptions] = {}
 
     def check(self, spec: TaskSpec) -> TaskOptions:
-        """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
+        """The options of the task. Raises InvalidTask if options or arguments do not fit."""
         options = self._options_of(spec)
         if spec.key is not None:
             check_key(spec.key, spec.label, f"{spec.label}: its key")
@@ -72,7 +72,7 @@ class Checker:
         given = (id(spec.fn), *_options_in(spec))
         try:
             options = self._options.get(given)
-        except TypeError:  # a list, or an option that is wrong
+        except TypeError:  # not hashable: a list, or a wrong value
             return _options(spec, self._defaults, self._as_json)
         if options is None:
             options = self._options[given] = _options(spec, self._defaults, self._as_json)
@@ -86,7 +86,7 @@ def _options(spec: TaskSpec, defaults: TaskOptions, as_json: bool) -> TaskOption
     given: dict[str, Any] = dict(getattr(spec.fn, "zkplan_options", _NONE))
     given |= {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
     if hasattr(spec.fn, "zkplan_stands_for"):
-        given["name"] = spec.called  # else it would be called as all commands
+        given["name"] = spec.called  # else all commands would have the same name
     if not given and defaults is DEFAULT_OPTIONS:
         return defaults
     options = with_options(defaults, given, spec.label, as_json)
@@ -95,10 +95,10 @@ def _options(spec: TaskSpec, defaults: TaskOptions, as_json: bool) -> TaskOption
             raise InvalidTask(
                 spec.label,
                 f"{spec.label} is a coroutine function: coroutines run in the loop of their "
-                'worker, so they can have no process of their own. Leave out isolation="process" '
-                "and memory_limit, or make it a plain function (asyncio.run)",
+                'worker, so they cannot have processes of their own. Leave out isolation="process" '
+                "and memory_limit, or give a plain function that calls asyncio.run",
             )
-        # The defaults of the plan are for its other tasks.
+        # The isolation in the plan's defaults is for its other tasks.
         return replace(options, isolation="thread", memory_limit=None)
     return options
 
@@ -110,7 +110,7 @@ def _check_arguments(spec: TaskSpec) -> None:
     ):
         what = f"its arguments must be a list or tuple, not {kind_of(spec.args)}"
     elif type(spec.after) not in (list, tuple):
-        what = f"after is a list of tasks, not {kind_of(spec.after)}"
+        what = f"after must be a list of tasks, not {kind_of(spec.after)}"
     elif spec.kwargs is not None and not (
         isinstance(spec.kwargs, Mapping) and all(isinstance(name, str) for name in spec.kwargs)
     ):
@@ -120,16 +120,16 @@ def _check_arguments(spec: TaskSpec) -> None:
 
 
 def _check_call(spec: TaskSpec) -> None:
-    """Refuse generators, and arguments that do not fit: the call could only fail in a worker."""
+    """Refuse generators, and arguments that do not fit: the call would only fail in a worker."""
     fn = spec.fn
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise InvalidTask(
-            spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
+            spec.label, f"{spec.label} is a generator: return a list, or add one task for each item"
         )
     try:
-        # A decorator may add arguments of its own, so the signature of the wrapper counts.
+        # The wrapper's own signature counts, because a decorator may add arguments.
         signature = inspect.signature(fn, follow_wrapped=False)
-    except Exception:  # many builtins have none; a user's class may raise anything
+    except Exception:  # many builtins have no signature; a user's class may raise anything
         return
     try:
         signature.bind(*spec.args, **spec.kwargs or _NONE)
@@ -147,7 +147,7 @@ def _check_call(spec: TaskSpec) -> None:
 def _dump_function_pickled(
     spec: TaskSpec, fn: Callable[..., Any], plan_path: str, values: Values
 ) -> bytes:
-    """The function, or a reference to it in the store. Raises NotSerialisable."""
+    """The bytes of the function, or of a reference to the store. Raises NotSerialisable."""
     try:
         dumped = dump_function(fn)
     except ZkplanError:
@@ -181,7 +181,7 @@ def _dump_call_pickled(
     raise not_serialisable(f"{spec.label}: its arguments", None, failure) from failure
 
 
-# ---- Serialise a task of a plan with serializer json: its function by name, arguments as JSON.
+# ---- Serialise a task of a plan with serializer json: the function by name, arguments as JSON.
 
 
 def _dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
@@ -193,19 +193,19 @@ def _dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
     of_each = _of_each(fn)
     if task_kind(of_each):
         raise NotSerialisable(
-            f"{spec.label}: a map makes tasks of a function, not of a kind: add one task for each "
-            "item with add_tasks"
+            f"{spec.label}: map takes a function, not a kind: add one task for each item with "
+            "add_tasks"
         )
     if hasattr(of_each, "zkplan_stands_for"):
         raise NotSerialisable(
-            f"{spec.label}: with serializer json a task of a map makes one command: give map "
-            "chunksize=1"
+            f"{spec.label}: with serializer json each task of a map runs one command: call map "
+            "with chunksize=1"
         )
     try:
         return dump_name(fn if of_each is None else of_each, each=of_each is not None)
     except ValueError as error:
         raise NotSerialisable(
-            f"{spec.label}: with serializer json a function travels by its name, and "
+            f"{spec.label}: with serializer json a function travels by its name, which "
             f"{function_name(fn)} cannot: {error}"
         ) from None
 
@@ -213,12 +213,12 @@ def _dump_function_json(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
 def _dump_call_json(
     spec: TaskSpec, args: Sequence[Any], plan_path: str, values: Values, position_of: PositionOf
 ) -> bytes:
-    """The arguments. Raises NotSerialisable, which names the argument and the place in it."""
+    """The arguments. Raises NotSerialisable, which names the argument and the place inside it."""
     kwargs = spec.kwargs or _NONE
     if why := getattr(spec.fn, "zkplan_not_json", ""):
         raise NotSerialisable(f"{spec.label}: {why}")
     if _of_each(spec.fn) is not None:
-        # The calls of one task of a map: each is a tuple, because a function is called with it.
+        # The calls of one task of a map are tuples of arguments, which JSON does not have.
         args = [[[*call] for call in calls] for calls in args]
     try:
         return values.dump_call_json(plan_path, args, kwargs, position_of)
@@ -243,9 +243,9 @@ def _of_each(fn: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 class Definer:
-    """Defines the tasks of one `Plan.add_tasks`. Each may have those before it as arguments.
+    """Defines the tasks of one `Plan.add_tasks`. Each task may take earlier ones as arguments.
 
-    `own_limit` says that the plan has a limit of its own. Nothing is sent.
+    `own_limit` means that the plan has `max_running`, a limit of its own. Nothing is sent.
     """
 
     def __init__(
@@ -263,12 +263,12 @@ class Definer:
         self._gates = Gates(plan_path, values, defaults, as_json)
         #: The bytes of functions, by the identity of the function.
         self._functions: dict[int, bytes] = {}
-        #: What was made of each spec, by the identity of the spec.
+        #: The new task of each spec, by the identity of the spec.
         self._made: dict[int, NewTask] = {}
 
     @property
     def gates(self) -> list[NewTask]:
-        """The gates that tasks have as arguments. They are added before these tasks."""
+        """The gates that tasks take as arguments. They are added before the tasks."""
         return self._gates.made
 
     def define(self, spec: TaskSpec) -> NewTask:
@@ -292,13 +292,13 @@ class Definer:
         if not self._as_json and type(spec.fn) is Kind:
             raise InvalidTask(
                 spec.label,
-                f"{spec.label}: a task of a kind carries JSON alone, and this plan has serializer "
-                'pickle: connect with serializer="json" to create it',
+                f"{spec.label}: a task of a kind needs JSON, but this plan has serializer pickle: "
+                'connect with serializer="json" to create a plan for it',
             )
         if self._as_json and options.is_isolated:
             raise InvalidTask(
                 spec.label,
-                f"{spec.label}: a task with serializer json has no process of its own: leave out "
+                f"{spec.label}: a task with serializer json cannot have its own process: leave out "
                 'isolation="process" and memory_limit',
             )
 
@@ -326,10 +326,10 @@ class Definer:
             return place
 
         for each in spec.after:
-            # An edge that no argument refers to: it only orders the two tasks.
+            # No argument refers to this edge, which only orders the two tasks.
             if position_of(each, take=False) is None:
                 raise InvalidTask(
-                    spec.label, f"{spec.label}: after is a list of tasks, not {each!r}"
+                    spec.label, f"{spec.label}: after must be a list of tasks, not {each!r}"
                 )
         dump = _dump_call_json if self._as_json else _dump_call_pickled
         arguments = dump(spec, args, self._plan_path, self._values, position_of)
@@ -346,7 +346,7 @@ class Definer:
             keep=options.keep,
             queue=lane_of(options.queue, limits, kind) if limits or kind else options.queue,
             key=spec.key or "",
-            not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
+            not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never too early
             takes_failures=options.run_if != RUN_IF[0],
             name=options.name or function_name(spec.fn),
         )
@@ -363,7 +363,8 @@ class Definer:
         if new is None:
             raise InvalidTask(
                 spec.label,
-                f"{spec.label} has {argument.label} as an argument, which is not added before it",
+                f"{spec.label} has {argument.label} as an argument, which is not an earlier spec "
+                "of this call",
             )
         new.feeds = True
         return new
@@ -381,8 +382,8 @@ def _check_size(spec: TaskSpec, edges: int, record_bytes: int) -> None:
     if edges > EDGES_MAX:
         raise InvalidTask(
             spec.label,
-            f"{spec.label} has {edges} tasks as arguments, the limit is {EDGES_MAX}: join them in "
-            "groups first",
+            f"{spec.label} has {edges} tasks as arguments, but at most {EDGES_MAX} fit: join them "
+            "in groups first",
         )
     size = record_bytes + SOURCE_BYTES * edges
     if size > RECORD_BYTES_MAX:

@@ -40,7 +40,7 @@ from .plan_reader import PlanReader
 
 logger = get_logger("zkplan.archive")
 
-#: How often a plan that changes while it is read is read again before the export gives up.
+#: How often the export reads a plan that keeps changing before it gives up.
 READINGS_MAX = 5
 #: Seconds between two checks of the claims that an export waits for.
 LOOK_S = 0.1
@@ -49,7 +49,7 @@ _SEALED = {"arg": VALUE + FAILURE, "log": FAILURE + LOG, "result": VALUE + FAILU
 
 
 class Exported(NamedTuple):
-    """What an export wrote: unfinished tasks, znodes, and the checksum that ends the file."""
+    """The facts of an export. `tasks` counts unfinished tasks; `sha256` also ends the file."""
 
     file: Path
     state: str
@@ -70,8 +70,8 @@ def export_plan(
 
     The plan must be paused, not marked ready, cancelled or done. With `pause` it is paused first.
     Its running tasks have `wait` seconds to end. Afterwards the plan stays paused, because two
-    copies of it would run its tasks twice: remove it once the file is imported. With `remove`, the
-    export removes it: it first reads the file again, and refuses if the plan has changed meanwhile.
+    copies would run its tasks twice: remove it once the file is imported. With `remove`, the export
+    removes it: the export first reads the file again, and refuses if the plan has changed since.
 
     Raises PlanError if the plan is running or keeps changing, WaitTimeout if tasks are still
     claimed, PlanNotFound, OtherFormat, and ZkplanError if the file exists or cannot be written. An
@@ -86,14 +86,14 @@ def export_plan(
     client: Connection = plan.client
     if target.exists():
         raise ZkplanError(
-            f"{target} exists: choose another name, an export never overwrites a file"
+            f"{target} exists, and an export never overwrites a file: choose another name"
         )
     status = plan.status() if pause else None
     if status is not None and status.state in ("running", "failed") and status.ended is None:
         try:
             client.transport.run(plan_life.change_state(plan.path, "paused"))
         except PlanDrained:
-            pass  # its last task has finished meanwhile
+            pass  # the last task has finished meanwhile
     try:
         for _ in range(READINGS_MAX):
             found = _wait_for_claims(plan, in_seconds(wait))
@@ -103,11 +103,11 @@ def export_plan(
         else:
             raise PlanError(
                 plan.path,
-                f"{plan.path} was changed each of the {READINGS_MAX} times it was read: end the "
-                "programs that add tasks to it, then export it again",
+                f"{plan.path} changed during each of {READINGS_MAX} readings: end the programs "
+                "that add tasks to it, then export it again",
             )
     except ZkplanError:
-        raise  # WaitTimeout is an OSError too
+        raise  # WaitTimeout is also an OSError
     except OSError as error:
         raise ZkplanError(f"{target} cannot be written: {error.strerror or error}") from error
     if remove:
@@ -118,8 +118,7 @@ def export_plan(
 
 
 def _wait_for_claims(plan: PlanReader, wait: float) -> Survey:
-    """Wait until no task of the plan is claimed. Release what vanished workers have left
-    claimed."""
+    """Wait until no task of the plan is claimed. Releases the claims of vanished workers."""
     client: Connection = plan.client
     deadline = time.monotonic() + wait
     while True:
@@ -147,7 +146,7 @@ def _wait_for_claims(plan: PlanReader, wait: float) -> Survey:
 
 
 def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
-    """Do what workers do. If the last worker has vanished, nobody else would do it."""
+    """Release claims as workers do, because the last worker may have vanished."""
     vacant = (yield from orphaned_claims(paths)).vacant
     for worker in claims_nodes.intersection(vacant):
         yield from clear_claims(paths, worker)
@@ -185,16 +184,16 @@ def import_plan(
 ) -> str:
     """Make a plan from an exported file, under the client's root. Returns its number.
 
-    The plan is paused if it was paused. It has the same task numbers, attempts, logs and kept
-    results, and no committed task runs again. The whole file is checked before anything is written.
-    After an error, the import removes what it has written. If the process is killed meanwhile, a
-    plan named "… (half imported)" is left. It does not run: remove it like any other.
+    The new plan is paused if the exported one was. It has the same task numbers, attempts, logs and
+    kept results, and no committed task runs again. The whole file is checked before anything is
+    written. After an error, the import removes what it has written. If the process is killed
+    meanwhile, a plan named "… (half imported)" is left. It does not run: remove it like any other.
 
-    Raises PlanError if the plan is there already, or another one has its key (`copy` makes a second
-    one all the same, without the key), and ZkplanError if the file cannot be read. Raises
-    PayloadUndecodable if the file is damaged, not an exported plan, of a newer format, or sealed
-    with another secret. `any_secret` does not check that: what is in the file is then sealed with
-    the keys of this client, no matter who wrote it.
+    Raises PlanError if this root has the plan already, or another plan has its key (with `copy` a
+    second plan is made all the same, without the key), and ZkplanError if the file cannot be read.
+    Raises PayloadUndecodable if the file is damaged, not an exported plan, of a newer format, or
+    sealed with another secret. `any_secret` skips the check of the seals: everything in the file is
+    then sealed with the keys of this client, no matter who wrote it.
     """
     source = Path(file)
     store = client.values.store
@@ -204,8 +203,8 @@ def import_plan(
     if twin is not None:
         raise PlanError(
             twin,
-            f"the plan in {source} is there already, as {twin}: remove that one first, or ask for "
-            "a second plan (--copy), whose tasks then run a second time",
+            f"the plan in {source} exists already, as {twin}: remove {twin} first, or ask for a "
+            "second plan (--copy), whose tasks then run a second time",
         )
     seals = FileSeals(client.file_keys, header.uid, not any_secret)
     with open_archive(source) as (header, lines):
@@ -215,14 +214,14 @@ def import_plan(
             raise PayloadUndecodable(f"{source} cannot be imported: it does not begin with a plan")
         record = PlanRecord.from_bytes(first.data)
         if copy and record.key:
-            record = replace(record, key="")  # the key names one plan: the other one
+            record = replace(record, key="")  # the other plan keeps the key
             first = first._replace(data=record.to_bytes())
         number, mark = transport.run(begin(paths, record))
         unpacker = None
         try:
             home = transport.ask(ReadData(paths.plan(number)))
             if home is None:
-                raise PlanNotFound(paths.plan(number), "it was removed while it was imported")
+                raise PlanNotFound(paths.plan(number), "the plan was removed during its import")
             unpacker = Unpacker(store, paths.plan(number), record.uid, home.created_ms)
             znodes = unpacker.znodes(items)
             transport.run(fill(paths, number, mark, header.creates, first.data, znodes))
@@ -246,7 +245,7 @@ def _remove_half(client: Connection, number: str, unpacker: Unpacker | None) -> 
 
 
 def read_through(file: Path, client: Connection, any_secret: bool) -> Header:
-    """Check the whole file, and unless `any_secret` the seal of each line. Blobs need a store."""
+    """Check the whole file, and the seal of each line unless `any_secret`. Blobs need a store."""
     complete = Complete(file, client.values.store)
     with open_archive(file) as (header, lines):
         seals = FileSeals(client.file_keys, header.uid, not any_secret)
@@ -265,7 +264,7 @@ def read_through(file: Path, client: Connection, any_secret: bool) -> Header:
 
 
 def _kinds(znode: Znode) -> bytes:
-    """The kinds of payload that this znode may hold; empty if it holds none."""
+    """The kinds of payload that this znode may hold; empty for none."""
     here, _, name = znode.path.partition("/")
     if here == "results":
         return VALUE + FAILURE

@@ -10,11 +10,11 @@
 The digest covers all bytes before the last line. So a file that was cut short, changed or glued
 together is refused before anything in it is used. `zcat FILE | less` shows the file.
 
-A blob of a plan with a store stands before the first znode that refers to it, in pieces:
+A blob of a plan with a store comes, in pieces, before the first znode that refers to it:
 
     {"blob": "0000000005.1-0f3a...", "base64": "emti..."}
 
-Its name holds the digest of its bytes, which is checked, too.
+The name of a blob holds the digest of its bytes, which is also checked.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _BLOB = re.compile(rf"({_NUMBER}\.[0-9]{{1,10}}|add)-[0-9a-f]{{32}}", re.ASCII)
 
 
 class Header(NamedTuple):
-    """The first line. `creates` counts the children that the plan has ever had, `tasks` the
-    unfinished tasks."""
+    """The first line of the file. `creates` counts the children that the plan has ever had, `tasks`
+    the unfinished tasks."""
 
     name: str
     uid: str
@@ -88,14 +88,13 @@ class ArchiveWriter:
     disk."""
 
     def __init__(self, target: Path, header: Header, blobs: bool = False) -> None:
-        """`blobs`: `add_piece` may be called."""
         self._target, self._origin = target, header.origin
         self._half = target.with_name(f".{target.name}.{os.getpid()}.half")
         self._digest = hashlib.sha256()
-        # The file holds arguments and results, so it is as private as the data of an embedded
-        # server.
+        # The file holds arguments and results, so only its owner may read it, as with the data of
+        # an embedded server.
         self._raw: BinaryIO = open(self._half, "xb", opener=_private)  # noqa: SIM115
-        # The header has no name and no time, so that equal plans give equal bytes.
+        # The gzip header gets no name and no time, so that equal plans give equal bytes.
         self._file = gzip.GzipFile("", "wb", 6, self._raw, 0)
         self.znodes = 0
         head = {"zkplan": KIND, "format": ARCHIVE, "about": ABOUT, **header._asdict()}
@@ -119,7 +118,8 @@ class ArchiveWriter:
         self.znodes += 1
 
     def add_piece(self, piece: Piece) -> None:
-        """All pieces of one blob follow each other, before the znodes that refer to it."""
+        """Add a piece. The pieces of a blob must be consecutive, before the znodes that refer to
+        it."""
         self._write({"blob": piece.blob, "base64": base64.b64encode(piece.data).decode()})
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ class ArchiveWriter:
         os.fsync(self._raw.fileno())
         if self._target.exists():
             raise FileExistsError(
-                f"{self._target} exists now: another program has made it meanwhile"
+                f"{self._target} exists now: another program has made the file meanwhile"
             )
         self._half.replace(self._target)
         folder = os.open(self._target.parent, os.O_RDONLY)
@@ -156,13 +156,13 @@ class ArchiveWriter:
 
 @contextmanager
 def open_archive(file: Path) -> Iterator[tuple[Header, Iterator[Znode | Piece]]]:
-    """The header of an archive, its znodes and the pieces of blobs, in order.
+    """The header of an archive, and its znodes and pieces of blobs, in order.
 
-    Raises PayloadUndecodable, which says what is wrong with the file, and ZkplanError if it cannot
-    be read. Damage may show only after the last znode, so trust nothing before the end.
+    Raises PayloadUndecodable, which names the damage, and ZkplanError if the file cannot be read.
+    Damage may show only after the last znode, so trust nothing before the end.
     """
     try:
-        unpacked = gzip.open(file)  # noqa: SIM115 - closed below; errors of the caller stay his own
+        unpacked = gzip.open(file)  # noqa: SIM115 - a `with` here would catch the caller's errors
     except OSError as error:
         raise ZkplanError(f"{file} cannot be read: {error.strerror or error}") from error
     with unpacked:
@@ -266,7 +266,7 @@ class _Lines:
             raise self._wrong(f"{path!r:.100} is not a znode of a plan")
         counts = path.startswith("task-") and path.endswith("/ready")
         if type(version) is not int or not 0 <= version <= VERSION_MAX * counts:
-            raise self._wrong(f"{path} has a version that it can have in no plan")
+            raise self._wrong(f"{path} has an impossible version")
         try:
             data = text.encode() if packed is None else base64.b64decode(packed, validate=True)
         except (AttributeError, TypeError, ValueError):
@@ -274,14 +274,14 @@ class _Lines:
         return Znode(path, data, version)
 
 
-# ---- The lines of an exported file are sealed for the file: for its plan, and for their znodes.
+# ---- Each line of an exported file is sealed for the plan of the file, and for its znode.
 #
 # The keys are those that the user gave, never those that an embedded server made for itself, which
-# stay in its folder. Without keys the lines are as they are.
+# stay in its folder. Without keys the lines are not sealed.
 
 
 class FileSeals:
-    """Seals and opens the lines of one file. `uid` is that of its plan."""
+    """Seals and opens the lines of one file. `uid` is the uid of its plan."""
 
     def __init__(self, keys: Sequence[Key], uid: str, checks: bool = True) -> None:
         """With `checks` False, lines that were not sealed with these keys are opened, too, unless

@@ -1,8 +1,8 @@
 """Restore the znodes of an exported plan under a new number, and its blobs in another store.
 
 Until the last transaction the new plan has another name, and neither `add-count` nor `ready`. So no
-task can be added to it or claimed, and nobody finds an incomplete plan by its name. Each
-transaction checks the version of the plan's znode that the one before it made. So a repeated
+task can be added or claimed, and a search by name does not find an incomplete plan. Each
+transaction checks the version of the plan's znode that the previous transaction made. So a repeated
 transaction is refused.
 """
 
@@ -39,12 +39,12 @@ from .export_snapshot import LAST, Znode, delayed_of
 
 #: Operations per transaction.
 BATCH_OPS = 1000
-#: The end of a plan's name until all of the plan is written.
+#: The end of a plan's name until the whole plan is written.
 HALF = "(half imported)"
 
 
 def find_twin(paths: Paths, uid: str) -> Step[str | None]:
-    """The path of the plan with that `uid` under the root, or None."""
+    """The path of the plan with this `uid` under the root, or None."""
     for path, record in (yield from plan_records(paths)) if uid else ():
         if record is not None and record.uid == uid:
             return path
@@ -52,17 +52,17 @@ def find_twin(paths: Paths, uid: str) -> Step[str | None]:
 
 
 def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
-    """Create a plan that is marked as half imported. Returns its number and its data, the mark.
+    """Create a plan that is marked as half imported. Returns its number, and the mark: its data.
 
-    `fill` gives it its name and its key at the end. Raises PlanExists if another plan has the key.
+    In the end `fill` sets the name and the key. Raises PlanExists if another plan has the key.
     """
     held = (yield from find_key(paths, record.key)) if record.key else None
     if held is not None:
         other = paths.plan(held.number)
         raise PlanExists(
             other,
-            f"{other} has the key {record.key!r} of the plan that is imported: remove that one "
-            "first, or ask for a second plan (--copy), which gets no key",
+            f"{other} has the key {record.key!r} of the imported plan: remove {other} first, or "
+            "ask for a second plan (--copy), which gets no key",
         )
     if record.key:
         yield from ensure(paths.keys)
@@ -80,10 +80,10 @@ def fill(
     record: bytes,
     znodes: Iterable[Znode],
 ) -> Step[None]:
-    """Write all `znodes` into the plan that `begin` made, and give it its `record` at the end.
+    """Write all `znodes` into the plan that `begin` made, and write its `record` at the end.
 
-    `creates` is the number of children that the plan had had, so that the next task gets the same
-    number that it would have got there. If the iterator raises, the plan stays half imported.
+    `creates` is how many children the exported plan ever had, so that the next task gets the number
+    that it would have got there. If the iterator raises, the plan stays half imported.
     """
     path, last = paths.plan(plan), dict[str, bytes]()
     step, ops, size, has_gates = 0, list[Op](), 0, False
@@ -99,7 +99,7 @@ def fill(
         size += added
     yield from _write(path, step, mark, ops)
     if failed_tasks(last.get("done", b"")):
-        yield Multi([Create(paths.failed)])  # the last transaction makes its entry there
+        yield Multi([Create(paths.failed)])  # the last transaction makes an entry there
     ends = _last_ops(path, last)
     key = PlanRecord.from_bytes(record).key
     if key:
@@ -108,9 +108,10 @@ def fill(
 
 
 def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
-    """Send the transaction of that number; `data` is what the plan's znode holds with it.
+    """Send transaction number `step`, which sets the plan's znode to `data`.
 
-    An earlier copy of it, whose answer was lost, has raised the version that it checks.
+    If an earlier copy of the transaction was applied and its answer lost, the version that the
+    transaction checks has grown by one.
     """
     answer = yield Multi([SetData(path, data, step), *ops])
     if isinstance(answer, Applied):
@@ -118,7 +119,7 @@ def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
     if answer.at == 0:
         node = yield ReadData(path)
         if node is None:
-            raise PlanNotFound(path, f"{path} was removed while it was imported")
+            raise PlanNotFound(path, f"{path} was removed during its import")
         if answer.repeated and node.version == step + 1:
             return
     error = rejected(f"importing {path}", answer)
@@ -129,7 +130,8 @@ def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
 def _operations(
     paths: Paths, plan: str, creates: int, znodes: Iterable[Znode], last: dict[str, bytes]
 ) -> Iterator[Op]:
-    """The operations that make the znodes. `last` gets those that the last transaction makes."""
+    """The operations that make the znodes. `last` gets the data of those that the last transaction
+    makes."""
     path = paths.plan(plan)
     made = len(PLAN_FIXED) - 1
     children = 0
@@ -147,17 +149,17 @@ def _operations(
             delayed = delayed_of(znode.path, plan)
             if delayed is not None:
                 due = delayed_name(delayed.due_ms, plan, delayed.entry, delayed.queue)
-                # An archive of an older version has no delay: its due time alone counts then.
+                # An archive of an older version has no delay, so only the due time counts.
                 yield Create(f"{paths.delayed}/{due}", znode.data)
         else:
             if name.startswith(("prov-", "log-")):
-                # The number that the task's counter gives now. The numbers of the source may be
-                # higher: the counter would later give them to another edge or log.
+                # Renumber by the task's new counter. The old numbers may be higher, and the counter
+                # would later give such a number to another edge or log.
                 name = f"{name.partition('-')[0]}-{children:010d}"
             children += 1
             child = f"{path}/{here}/{name}"
             yield Create(child, znode.data)
-            # A version counts the arrivals, and it only grows by one.
+            # The version counts the arrivals, and each write raises it by one.
             yield from repeat(SetData(child, znode.data), znode.version)
     for _ in range(creates - made):
         yield Create(f"{path}/gap")
@@ -167,7 +169,7 @@ def _operations(
 def _last_ops(path: str, last: dict[str, bytes]) -> list[Op]:
     ended = "done" in last or control_from_bytes(last.get("ready", b"")) == "cancelled"
     if not ended:
-        last.setdefault("add-count", b"")  # somebody may have deleted it by hand
+        last.setdefault("add-count", b"")  # it may have been deleted by hand
     ops: list[Op] = [Create(f"{path}/{name}", last[name]) for name in LAST if name in last]
     if "ready" in last and not ended:
         ops.append(Create(active_entry(path)))
@@ -191,14 +193,15 @@ class Piece(NamedTuple):
 
 
 class Packer:
-    """Gives the blobs of one plan, each once, as pieces for a file."""
+    """Yields the blobs of one plan, each once, as pieces for a file."""
 
     def __init__(self, values: Values, plan_path: str) -> None:
         self._values, self._plan_path = values, plan_path
         self._packed: set[str] = set()
 
     def pieces(self, znode: Znode) -> Iterator[Piece]:
-        """What `znode` refers to and is not packed yet, so that it stands before the znode.
+        """The pieces of blobs that `znode` refers to and that are not packed yet. Write them before
+        the znode.
 
         Raises StoredValueLost, StoreUnavailable, and PayloadUndecodable if there is no store.
         """
@@ -216,24 +219,24 @@ class Packer:
 
 
 class Complete:
-    """Checks that each blob that a file refers to stands in it, before what refers to it."""
+    """Checks that a file has each blob before the znodes that refer to it."""
 
     def __init__(self, file: Path, store: Store | None) -> None:
         self._file, self._store = file, store
         self._found: set[str] = set()
 
     def see_piece(self, piece: Piece) -> None:
-        """Raises ZkplanError if there is no store to write it to."""
+        """Raises ZkplanError if there is no store for the blob."""
         if self._store is None:
             raise ZkplanError(
-                f"{self._file} holds large values, which need a store, and none is configured "
-                "here: give one that the workers reach, too (connect(store=...), --store or "
+                f"{self._file} holds large values, which need a store, but none is configured "
+                "here: give one that the workers also reach (connect(store=...), --store or "
                 "ZKPLAN_STORE)"
             )
         self._found.add(piece.blob)
 
     def see(self, znode: Znode) -> None:
-        """Raises PayloadUndecodable for a blob that is missing."""
+        """Raises PayloadUndecodable if a blob of `znode` is missing."""
         missing = [name for name in names_in(znode.data) if name not in self._found]
         if missing:
             raise PayloadUndecodable(
@@ -243,11 +246,11 @@ class Complete:
 
 
 class Unpacker:
-    """Writes the blobs of a file into the store, before it yields the znodes that refer to them.
-    From then on the references name that store."""
+    """Writes the blobs of a file into the store before it yields the znodes that refer to them,
+    with references to that store."""
 
     def __init__(self, store: Store | None, plan_path: str, uid: str, created_ms: int) -> None:
-        """`uid` is that of the plan's record, `created_ms` the time of creation of its znode."""
+        """`uid` is in the plan's record, and `created_ms` is when its znode was created."""
         self._store = store
         self.folder = folder_name(plan_path, uid, created_ms)
 
@@ -264,6 +267,6 @@ class Unpacker:
                     yield item._replace(data=moved(item.data, store)) if store else item
 
     def undo(self) -> None:
-        """Delete what was written. Raises StoreUnavailable."""
+        """Delete the written blobs. Raises StoreUnavailable."""
         if self._store is not None:
             self._store.delete_folder(self.folder)

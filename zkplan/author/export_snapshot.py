@@ -1,8 +1,8 @@
 """Take a consistent snapshot of a plan while none of its tasks is claimed.
 
 Everything is read twice, the second time only the structure. No part of a plan ever returns to an
-earlier state: numbers grow, and names are never used again. So what is equal in both readings did
-not change between them, and the snapshot shows one moment.
+earlier state, because numbers grow and names are never used again. So if both readings are equal,
+nothing changed between them, and the snapshot shows one moment.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from ..protocol.transactions import READS_PER_REQUEST, pending_dependents
 TASKS_PER_READ = 300
 #: The children of a plan that are created in the last transaction of its import, in this order.
 LAST = ("add-count", "done", "ready")
-#: In place of a due time: the entry is that of a gate.
+#: In place of a due time, for the entry of a gate.
 GATED = -1
 
 
 class Znode(NamedTuple):
-    """One znode of a plan: its path below the plan, its data, for a task's `ready` its version.
+    """One znode of a plan: its path below the plan, its data, and for a task's `ready` its version.
 
     A gate is `gates/ENTRY`. A delayed entry is `delayed/DUE-ENTRY`, and its data are its delay. The
-    plan's number is left out, for it changes.
+    entries lack the plan's number, because an import changes it.
     """
 
     path: str
@@ -81,8 +81,8 @@ Sink = Callable[[Znode], None]
 
 
 class Stand(NamedTuple):
-    """The control znodes of a plan: `ready` and `add-count` are versions, -1 if the znode is
-    missing."""
+    """The control znodes of a plan: `ready` and `adds` are the versions of `ready` and `add-count`,
+    -1 if the znode is missing."""
 
     state: str
     ready: int
@@ -90,10 +90,10 @@ class Stand(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What is known of a plan before it is read.
+    """The facts of a plan before it is read.
 
-    `creates` counts the children ever created: the number the next task gets. `claimed` maps
-    claimed tasks to their workers, `ranks` the tasks that pending records name to their ranks.
+    `creates` counts the children ever created, which is the number of the next task. `claimed` maps
+    claimed tasks to their workers, and `ranks` maps the tasks that pending records name to ranks.
     """
 
     stand: Stand
@@ -104,10 +104,10 @@ class Survey(NamedTuple):
 
 
 def survey(paths: Paths, plan: str) -> Step[Survey]:
-    """Read the plan's state, then which worker claims which task. Raises PlanNotFound.
+    """Read the plan's state, then the claims on its tasks. Raises PlanNotFound.
 
-    The claims nodes are read after `ready`: so a claim made before the pause is seen, and none is
-    made after it.
+    The claims nodes are read after `ready`, so that every claim made before the pause is seen. No
+    claim is made after it.
     """
     path = paths.plan(plan)
     node, *control = yield ReadMany([ReadData(path), *(ReadData(f"{path}/{n}") for n in LAST)])
@@ -133,15 +133,15 @@ def survey(paths: Paths, plan: str) -> Step[Survey]:
 
 
 def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None) -> Step[bytes]:
-    """Read the plan once, and return a digest of its structure. `sink` gets the znodes, if given.
+    """Read the plan once, and return a digest of its structure. `sink`, if given, gets the znodes.
 
     A task that is complete but not published yet goes to the sink as published, because its pending
     record is on a claims node, which is not exported. Raises PlanError for a task that is still
     being defined.
     """
     path = paths.plan(plan)
-    # `delayed` and `gates` first: an entry that becomes due, or a gate that opens meanwhile is seen
-    # in both places, not in none.
+    # Read `delayed` and `gates` first, so that an entry that becomes due meanwhile, or a gate that
+    # opens, is seen in both places rather than in neither.
     names, delayed, gates = yield ReadMany(
         [ReadChildren(path), ReadChildren(paths.delayed), ReadChildren(paths.gates)]
     )
@@ -183,8 +183,8 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
 class _Walk:
     """One reading of a plan.
 
-    `entries` maps those that run or wait to when they are due, or 0, or GATED. `placed` are the
-    tasks that are in an index.
+    `entries` maps each entry to its due time in milliseconds, to 0 if it is runnable, or to GATED.
+    `placed` has the tasks that are in an index.
     """
 
     path: str
@@ -208,21 +208,21 @@ class _Walk:
         for index, task in enumerate(tasks):
             ready, names = answers[2 * index : 2 * index + 2]
             if names is None:
-                continue  # finished or removed meanwhile: the second reading differs
+                continue  # finished or removed meanwhile, so the second reading will differ
             if ready is None or "incomplete" in names:
                 raise PlanError(
                     self.path,
-                    f"{task} of {self.path} is still being defined: wait for its author to end "
-                    "(`zkplan plan check` says more), then export again",
+                    f"{task} of {self.path} is still being defined: wait for its author to finish "
+                    "(`zkplan plan check` shows more), then export again",
                 )
             if ADDS in names:
                 raise PlanError(
                     self.path,
                     f"{task} of {self.path} is still adding tasks: let a worker run the plan until "
-                    "it has added them all, then export again",
+                    "all of them are added, then export again",
                 )
-            # The `owner` mark of a worker is not part of the plan. It may stand a little longer
-            # than its claim. What a lost claim has staged does not count.
+            # The `owner` mark of a worker, which may outlive its claim a little, is not part of the
+            # plan. Neither are the adds that a lost claim has staged.
             children = sorted(
                 name
                 for name in names
@@ -240,7 +240,8 @@ class _Walk:
         owed = count_from_bytes(k) == version and number not in self.placed
         if not owed or any(name.startswith("dep-") for name in children):
             return version
-        # It may have run before its plan was retried: no name of an entry comes back.
+        # The task may have run before its plan was retried, and the name of an entry is never used
+        # again.
         retries = [int(name[6:]) for name in children if re.fullmatch("retry-[0-9]+", name)]
         n = max(retries, default=-1) + 1
         entry = Entry(self.ranks.get(number) or "5000", number, n, 0)
@@ -248,10 +249,10 @@ class _Walk:
         return version + 1
 
     def copy(self, wanted: Sequence[str | Znode]) -> Step[None]:
-        """Give the wanted znodes to the sink, in order, and read those that are only named so far.
+        """Give the wanted znodes to the sink, in order. Those given by name are read first.
 
-        Nothing else limits the size of an answer. So the sizes seen so far decide how many values
-        the next request asks for.
+        Nothing else limits the size of an answer, so the sizes of earlier answers decide how many
+        values the next request asks for.
         """
         sink = self.sink
         if sink is None:
@@ -266,11 +267,12 @@ class _Walk:
             for item in batch:
                 if not isinstance(item, str):
                     sink(item)
-                elif (node := next(left)) is not None:  # else the second reading differs
+                elif (node := next(left)) is not None:  # else the second reading will differ
                     sink(Znode(item, node.data))
 
     def give_entries(self, paths: Paths, plan: str) -> Step[None]:
-        """An entry of `delayed`, with its delay: the due time alone may come from a wrong clock."""
+        """Give the entries to the sink. A delayed entry takes its delay along as data, because its
+        due time may come from a wrong clock."""
         if self.sink is None:
             return
         if self.queues:
@@ -278,7 +280,7 @@ class _Walk:
         for queue in self.queues:
             self.sink(Znode(f"{QUEUES}/{queue}"))
         if self.has_history:
-            # It begins anew with the import, and has no events of the imported tasks.
+            # The history begins with the import, without earlier events of the imported tasks.
             self.sink(Znode(HISTORY, Cut(imported=True).to_bytes()))
         entries = list(self.entries.items())
         for start in range(0, len(entries), READS_PER_REQUEST):
@@ -302,8 +304,8 @@ class _Walk:
 
 
 def delayed_of(path: str, plan: str) -> Delayed | None:
-    """The delayed entry that `delayed/DUE-ENTRY` of a snapshot stands for, in the plan of that
-    number.
+    """The delayed entry that `delayed/DUE-ENTRY` of a snapshot means in the plan with the number
+    `plan`.
 
     >>> delayed_of("delayed/0000000001000-5000-0000000012.1.1", "0000000003").entry.task
     '0000000012'
@@ -314,7 +316,8 @@ def delayed_of(path: str, plan: str) -> Delayed | None:
 def retire(path: str, seen: Stand) -> Step[None]:
     """Cancel a plan if it is still as in the snapshot, so that it never runs again here.
 
-    Raises PlanError if it has changed since: a task that was added later would be lost.
+    Raises PlanError if the plan has changed since, because a task that was added later would be
+    lost.
     """
     if seen.state == "cancelled":
         return
@@ -325,8 +328,8 @@ def retire(path: str, seen: Stand) -> Step[None]:
     )
     ops = [end, Delete(f"{path}/add-count", seen.adds)] if seen.adds >= 0 else [end]
     if seen.state == "done":
-        ops.append(Check(f"{path}/done"))  # it may be retried
-    # An entry that is made after this read raises the version of `ready`.
+        ops.append(Check(f"{path}/done"))  # a retry would delete `done`
+    # Making an entry after this read also raises the version of `ready`.
     if (yield ReadData(active_entry(path))) is not None:
         ops.append(Delete(active_entry(path)))
     answer = yield Multi(ops)
@@ -334,9 +337,9 @@ def retire(path: str, seen: Stand) -> Step[None]:
         return
     now = yield ReadData(control)
     if now is not None and control_from_bytes(now.data) == "cancelled":
-        return  # by an earlier copy of this, or by somebody else: it does not run either way
+        return  # an earlier copy of this transaction, or another client, has cancelled the plan
     raise PlanError(
         path,
-        f"{path} was changed since it was exported (resumed, or tasks were added), so it was not "
-        "removed; the file shows it as it was before: pause it and export it again",
+        f"{path} was changed after its export (resumed, or tasks were added), so it was not "
+        "removed. The file shows the earlier state: pause the plan and export it again",
     )

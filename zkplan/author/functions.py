@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PlanOpen(Protocol):
-    """What a decorated function needs of the plan that is being built. Plan implements it."""
+    """The part of an open plan that a decorated function calls. Plan implements it."""
 
     def add_task(
         self,
@@ -34,19 +34,19 @@ class PlanOpen(Protocol):
     ) -> Any: ...
 
 
-#: The plans in whose `with` blocks the code runs, the innermost last.
+#: The plans whose `with` blocks are open here, the innermost last.
 open_plans: ContextVar[tuple[PlanOpen, ...]] = ContextVar("zkplan_open_plans", default=())
 
 
 class TaskFunction:
-    """A function with options for its tasks. It is called as it is, but inside the `with` block of
-    a plan: there a call adds a task and returns its handle."""
+    """A function with options for its tasks. Inside the `with` block of a plan, a call adds a task
+    and returns its handle; everywhere else it calls the function."""
 
     def __init__(self, fn: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, fn)
         self.__signature__ = _signature(fn)
         self._fn = fn
-        #: What `Plan.add_task` takes where the call itself does not say otherwise.
+        #: Options for `Plan.add_task`, unless its call gives others.
         self.zkplan_options = options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -59,8 +59,8 @@ class TaskFunction:
         if instance is None:
             return self
         raise TypeError(
-            f"{function_name(self._fn)} is a method: @zkplan.task is for functions, since a task "
-            "would need the object that the method belongs to"
+            f"{function_name(self._fn)} is a method: @zkplan.task is for functions only, because a "
+            "task would also need the object of the method"
         )
 
     def __repr__(self) -> str:
@@ -83,9 +83,9 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Inside `with client.create_plan() as plan:` the call `double(4)` adds a task to the plan of the
     innermost block and returns its handle, which may be an argument of the next call. Everywhere
-    else, also inside a running task, it calls the function. The options are those of
-    `Plan.add_task`; they hold, too, where the function is given to `Plan.add_task`, unless that
-    says otherwise. Raises InvalidTask for what is not a function, and TypeError for an unknown
+    else, also inside a running task, the call runs the function. The options are those of
+    `Plan.add_task`, which also uses them if it gets the decorated function, unless its own options
+    override them. Raises InvalidTask if `fn` is not a function, and TypeError for an unknown
     option.
     """
     refuse_other_names(options)
@@ -108,21 +108,20 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-# ---- Kinds: `@zkplan.kind("resize")` names a function, so that a task needs nothing but that
-# name.
+# ---- Kinds: `@zkplan.kind("resize")` names a function, so that a task needs only that name.
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: How errors describe the names of kinds.
-KIND_NAMES = "the name of a kind has 1 to 40 of the characters a-z 0-9 . _ -"
+KIND_NAMES = "the name of a kind must have 1 to 40 of the characters a-z 0-9 . _ -"
 _ANY = inspect.Parameter
 
 
 class Kind:
     """A name that stands for a function: of this program, of a worker, or of another language.
 
-    As a decorator it says that tasks of the kind run that function in workers of this process.
-    `Plan.add_task(kind, args)` adds a task of the kind, no matter what runs it.
+    As a decorator, a kind registers a function: the workers of this process run it for tasks of the
+    kind. `Plan.add_task(kind, args)` adds a task of the kind, whoever runs the task.
     """
 
     __signature__ = inspect.Signature(
@@ -149,7 +148,7 @@ class Kind:
 
 
 def kind(name: str) -> Kind:
-    """The kind of that name, for tasks of plans with serializer json.
+    """The kind with this name, for tasks of plans with serializer json.
 
     >>> @kind("resize")
     ... def resize(path, width):
@@ -157,24 +156,24 @@ def kind(name: str) -> Kind:
     >>> resize("cat", 64)
     'cat-64.png'
 
-    Workers of a process run the kinds that are registered there when they are made. A task of the
-    kind is added with `plan.add_task(resize, [path, 64])`. Where the function is not known, such as
-    one in another language, `zkplan.kind("resize")` stands for it. Raises InvalidTask for a name
-    that does not fit.
+    A worker runs the kinds that its process has registered when the worker is made. To add a task
+    of the kind, call `plan.add_task(resize, [path, 64])`. If the function is not known here, for
+    example because it is in another language, pass `zkplan.kind("resize")` instead. Raises
+    InvalidTask for a malformed name.
     """
     return Kind(name)
 
 
 def task_kind(fn: object) -> str:
-    """The kind of a function that was registered, or of a `Kind`; empty for others."""
+    """The kind of a registered function or of a `Kind`; empty for anything else."""
     found = getattr(fn, "zkplan_kind", "")
     return found if type(found) is str else ""
 
 
-# ---- A function that is given by its name alone: another machine has it.
+# ---- A function that is known by its name alone, because only other machines have it.
 
 
-#: What stands in place of a module where a function is known by its kind.
+#: Stands in place of a module if the name of a function is a kind.
 KIND = "kind"
 _KIND = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
@@ -182,31 +181,31 @@ _KIND = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 class NamedFunction:
     """Stands for the function MODULE:NAME in a task of a plan with serializer json.
 
-    Only a worker can find out whether there is such a function, and whether the arguments fit it.
+    Only a worker can find out whether the function exists, and whether the arguments fit it.
     """
 
-    #: The kind that it names, which its entries have, too; see `kinds`.
+    #: The kind that this function is known by, or empty; see `task_kind`.
     zkplan_kind = ""
 
     def __init__(self, path: str) -> None:
-        """Raises ValueError, whose text says what is wrong with the name."""
+        """Raises ValueError, whose text names the mistake."""
         module, _, qualname = path.partition(":")
-        why = why_unfit(Name(module, qualname)) if qualname else "it is no MODULE:FUNCTION"
+        why = why_unfit(Name(module, qualname)) if qualname else "it is not MODULE:FUNCTION"
         if why:
-            raise ValueError(f"{path!r:.100} names no function that may be run: {why}")
+            raise ValueError(f"{path!r:.100} names no function that may run: {why}")
         if module == KIND:
             raise ValueError(f"no module is called {KIND}: give `{KIND}` in place of the function")
         self._take(path, module, qualname)
 
     @classmethod
     def of_kind(cls, kind: str) -> NamedFunction:
-        """The function that workers have registered for this kind of task, in any language.
+        """The function, in any language, that workers have registered for this kind.
 
         Raises ValueError.
         """
         if not _KIND.fullmatch(kind):
             raise ValueError(
-                f"a kind has 1 to 40 of the characters a-z 0-9 . _ -, not {kind!r:.100}"
+                f"a kind must have 1 to 40 of the characters a-z 0-9 . _ -, not {kind!r:.100}"
             )
         made = cls.__new__(cls)
         made._take(f"{KIND}:{kind}", KIND, kind)
@@ -215,7 +214,7 @@ class NamedFunction:
 
     def _take(self, path: str, module: str, qualname: str) -> None:
         self.__module__, self.__qualname__ = module, qualname
-        #: What the definition of a task holds.
+        #: The bytes that stand for the function in the definition of a task.
         self.zkplan_dumped = JSON + path.encode()
         if len(self.zkplan_dumped) > NAME_BYTES_MAX:
             raise ValueError(f"the name of a function has at most {NAME_BYTES_MAX - 1} bytes")
@@ -228,17 +227,17 @@ class NamedFunction:
 
 
 def function_at(path: str) -> Callable[..., Any]:
-    """Raises ValueError, whose text says why there is none."""
+    """Import and return the function at `path`. Raises ValueError with the reason."""
     module, separator, name = path.partition(":")
     if not (separator and module and name):
-        raise ValueError(f"it is a text MODULE:FUNCTION, unlike {path!r:.100}")
+        raise ValueError(f"it must be MODULE:FUNCTION, not {path!r:.100}")
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as error:  # the module runs, and may raise anything
+    except Exception as error:  # importing runs the module, which may raise anything
         raise ValueError(f"{path} cannot be imported: {summary_of(error)}") from error
     if not callable(found):
-        raise ValueError(f"{path} is no function but {found!r:.100}")
+        raise ValueError(f"{path} is not a function but {found!r:.100}")
     function: Callable[..., Any] = found
     return function

@@ -1,4 +1,4 @@
-"""Yield tasks as they complete, and call back when they do: the rules of concurrent.futures."""
+"""Yield tasks, or call back, as they complete, by the rules of concurrent.futures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = get_logger("zkplan.plan")
 
 
 class Watcher:
-    """Waits for tasks in a thread of its own, and calls back from there. It is thread-safe."""
+    """Waits for tasks in a thread of its own, which makes the callbacks. It is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,8 +36,8 @@ class Watcher:
         self._callbacks: dict[str, list[Callback]] = {}
 
     def add(self, task: TaskHandle, callback: Callback) -> None:
-        """Call back once when `task` completes, at once if it has. Raises PlanError where a
-        wait for it would never end."""
+        """Call `callback` once when `task` completes, or at once if it has completed. Raises
+        PlanError if the wait would never end."""
         _, _, number = task._waited_for()
         with self._lock:
             self._fresh.append(task)
@@ -51,7 +51,7 @@ class Watcher:
         ).start()
 
     def discard(self, task: TaskHandle, callback: Callback) -> None:
-        """Do not call back any more. Does nothing if it was called already."""
+        """Cancel a callback. Does nothing if it was called already."""
         _, _, number = task._waited_for()
         with self._lock:
             waiting = self._callbacks.get(number, [])
@@ -86,31 +86,31 @@ class Watcher:
         for callback in waiting:
             try:
                 callback(completed, outcome)
-            except BaseException:  # SystemExit, too: the others still wait for their call
+            except BaseException:  # also SystemExit, because the other callbacks are still due
                 logger.exception("a callback for task-%s failed", completed.number)
 
     def _complete_all(self, error: Exception) -> None:
-        """End all waits: ZooKeeper does not answer."""
+        """End all waits with `error`: ZooKeeper does not answer."""
         with self._lock:
             numbers = list(self._callbacks)
         for number in numbers:
             self._complete(Completed(number, False, error), None)
 
 
-# ---- Tasks as they complete, with the meanings of `concurrent.futures`; in coroutines, too.
+# ---- Tasks as they complete, as in `concurrent.futures`, also for coroutines.
 
 
 def as_completed(tasks: Iterable[HandleT], timeout: Duration | None = None) -> AsCompleted[HandleT]:
     """Iterate over tasks as they complete, with `for` or `async for`. `timeout` is in seconds.
 
     A task has completed when it has finished, is out of attempts, or can never finish because its
-    plan was cancelled or removed, or has failed. `task.result()` returns the value or raises what
-    went wrong; here it needs no request. The tasks may be of several plans. One that is given twice
-    comes once.
+    plan was cancelled or removed, or has failed. `task.result()` then returns the value or raises
+    the error without another request. The tasks may be of several plans. Duplicates are yielded
+    once.
 
-    Raises ZkplanError for what is no task; WaitTimeout if the time, counted from this call, is over
-    before the last task has completed; ZooKeeperUnavailable; and PlanError inside the `with` block
-    of a plan that is not marked ready.
+    Raises ZkplanError for an item that is not a task; WaitTimeout if the last task has not
+    completed `timeout` seconds after this call; ZooKeeperUnavailable; and PlanError inside the
+    `with` block of a plan that is not marked ready.
     """
     return AsCompleted(tasks, timeout)
 
@@ -120,7 +120,8 @@ class AsCompleted(Generic[HandleT]):
 
     def __init__(self, tasks: Iterable[HandleT], timeout: Duration | None) -> None:
         timeout = checked_timeout(timeout)
-        #: By client, too: plans of two roots or servers may have the same path.
+        #: The keys include the client, because plans of two roots or servers may have the same
+        #: path.
         self._tasks = {_identity(task): task for task in tasks_in(tasks, "as_completed")}
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
@@ -195,7 +196,7 @@ def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *ar
 class DoneAndNotDone(tuple[set[HandleT], set[HandleT]], Generic[HandleT]):
     """What `wait` returns: `done, not_done`."""
 
-    # No NamedTuple: before Python 3.11 that cannot be generic.
+    # Not a NamedTuple, which cannot be generic before Python 3.11.
     __slots__ = ()
 
     @property
@@ -210,12 +211,12 @@ class DoneAndNotDone(tuple[set[HandleT], set[HandleT]], Generic[HandleT]):
 def wait(
     tasks: Iterable[HandleT], timeout: Duration | None = None, return_when: str = ALL_COMPLETED
 ) -> DoneAndNotDone[HandleT]:
-    """Wait for tasks, of one plan or several. `timeout` is in seconds; when it is over, return.
+    """Wait for tasks of one plan or several, at most `timeout` seconds. Returns `done, not_done`.
 
     `return_when` is `ALL_COMPLETED`, `FIRST_COMPLETED` or `FIRST_EXCEPTION`, as in
-    `concurrent.futures`. `as_completed` says when a task has completed. Raises
-    ZooKeeperUnavailable, ZkplanError for another `return_when` or what is no task, and PlanError
-    inside the `with` block of a plan that is not marked ready.
+    `concurrent.futures`. See `as_completed` for when a task has completed. Raises
+    ZooKeeperUnavailable, ZkplanError for another `return_when` or an item that is not a task, and
+    PlanError inside the `with` block of a plan that is not marked ready.
     """
     timeout = checked_timeout(timeout)
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):

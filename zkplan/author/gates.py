@@ -1,4 +1,4 @@
-"""Define gates: the tasks that stand for what when() returns."""
+"""Define gates: the tasks that wait for the conditions of when()."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..values.function_codec import dump_function
 from ..values.plan_values import Values
 from .task_specs import TaskSpec
 
-#: Options that say something about a gate; `key` is not one that its record holds.
+#: The options that a gate may have, apart from `key`, which is not in its record.
 _OPTIONS = options_at(At.GATE)
 _OTHERS = [name for name in options_at(At.TASK) if name not in _OPTIONS]
 
 
 class Gates:
-    """The gates of one call of `Plan.add_tasks`: one for each `When`, however many tasks wait."""
+    """The gates of one call of `Plan.add_tasks`: one per `When`, however many tasks wait for it."""
 
     def __init__(
         self, plan_path: str, values: Values, defaults: TaskOptions, as_json: bool
     ) -> None:
         self._plan_path, self._values, self._as_json = plan_path, values, as_json
-        # What a gate runs only hands on a value: it needs no process, no deadline and no permit.
+        # A gate's function only hands on a value, so it needs no process, deadline or permit.
         self._defaults = replace(
             defaults,
             name="",
@@ -44,22 +44,22 @@ class Gates:
 
     @property
     def made(self) -> list[NewTask]:
-        """Those that stand in no spec of their own. They are added before what waits for them."""
+        """The gates without specs of their own, to add before the tasks that wait for them."""
         return list(self._made.values())
 
     def of(
         self, when: When, spec: TaskSpec, taker: TaskOptions, position: int, *, take: bool
     ) -> NewTask:
-        """The gate of an argument at that position, or, without `take`, of what only orders.
+        """The gate of the argument at `position`, or, without `take`, of an entry of `after`.
 
-        It has the rank and the queue of `taker`, the first task that waits for it: a worker that
-        can run that task can run the gate. It has a key if that task has one, so that both are
-        added once.
+        The gate has the rank and the queue of `taker`, the first task that waits for it, so that a
+        worker that can run `taker` can run the gate. The gate has a key if `taker` has one, so that
+        both are added once.
         """
         known = id(when), take
         if known not in self._made:
             options = replace(self._defaults, **when.zkplan_options, queue=taker.queue)
-            # No author can give such a key: it is not printable.
+            # The line break keeps this key apart from those of authors, which are printable.
             key = f"{spec.key}\n{position}" if spec.key else ""
             gate = self._define(
                 f"the gate {when!r}", when, options, rank_of(taker.priority), key, take=take
@@ -69,15 +69,15 @@ class Gates:
         return self._made[known]
 
     def define(self, spec: TaskSpec, when: When) -> NewTask:
-        """The gate that a spec has in place of its function. Raises InvalidTask."""
+        """The gate of a spec that has `when` in place of a function. Raises InvalidTask."""
         wrong = [name for name in _OTHERS if getattr(spec, name) is not None]
         wrong += [name for name in ("args", "kwargs", "after") if getattr(spec, name)]
         if wrong:
             raise InvalidTask(
                 spec.label,
-                f"{when!r} takes no {wrong[0]}: a gate has {', '.join(_OPTIONS)}, key, and its "
-                "timeout is that of `when`. Give what holds a task back to the task that takes the "
-                "gate",
+                f"{when!r} takes no {wrong[0]}: the options of a gate are {', '.join(_OPTIONS)} "
+                "and key, and `when` takes its timeout. Give other options to the task that takes "
+                "the gate",
             )
         given = {name: each for name in _OPTIONS if (each := getattr(spec, name)) is not None}
         options = replace(self._defaults, **{**when.zkplan_options, **given})
@@ -91,7 +91,8 @@ class Gates:
             raise InvalidTask(
                 label,
                 f"{label}: a plan with serializer json takes no gate, because the data of a znode "
-                "are bytes, which JSON does not have: put the gate into a plan of its own",
+                "are bytes, which JSON does not have: put the gate into a plan with serializer "
+                "pickle",
             )
         function = self._values.function(self._plan_path, dump_function(passed))
         arguments = codecs.dump_call([when], {}, lambda value: 0 if value is when else None)

@@ -1,4 +1,4 @@
-"""What authors' modules need of the handle of a task. Task is the only handle."""
+"""The interface of a task's handle for the modules of this room. Task implements it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from ..values.connection import Connection
     from .completion import Completed
 
-    #: Gets what has completed, and its sealed outcome if that is kept. It must not block.
+    #: Gets a completed task, and its sealed outcome if the outcome is kept. It must not block.
     Callback = Callable[[Completed, bytes | None], None]
 
 
 class TaskHandle:
-    """The handle of a task. It becomes an edge where it is an argument of another task."""
+    """The handle of a task. As an argument of another task, the handle becomes an edge."""
 
     __slots__ = ()
 
@@ -29,11 +29,12 @@ class TaskHandle:
 
     @property
     def number(self) -> str:
-        """The ten digits in the name of its znode."""
+        """The ten digits in the name of the task's znode."""
         raise NotImplementedError
 
     def _taken(self) -> str | NewTask:
-        """What an edge to the task refers to. The handle notes that another task takes it."""
+        """The number or the definition of the task, for an edge from it. The handle notes that
+        another task takes the result."""
         raise NotImplementedError
 
     def _waited_for(self) -> tuple[Connection, str, str]:
@@ -41,22 +42,22 @@ class TaskHandle:
         raise NotImplementedError
 
     def _is_kept(self) -> bool | None:
-        """Whether the result will be kept, as far as this handle knows; None if it does not."""
+        """Whether the result will be kept; None if this handle does not know."""
         raise NotImplementedError
 
     def _bring(self, outcome: bytes | None, read: Read | None = None) -> None:
-        """Keep a sealed outcome that was read together with others, until `result` takes it.
+        """Hold a sealed outcome that was read together with others, until `result` takes it.
 
-        `read` gives the blob of its value.
+        `read` returns the blob of the value.
         """
         raise NotImplementedError
 
     def _is_taken(self) -> bool:
-        """Whether no outcome is held here: none has come, or `result` has taken it."""
+        """Whether this handle holds no outcome: none has come, or `result` has taken it."""
         raise NotImplementedError
 
     def _watch(self, callback: Callback) -> Callable[[], None]:
-        """Call back once when the task has completed. Returns what cancels that."""
+        """Call `callback` once when the task has completed. The returned function cancels this."""
         raise NotImplementedError
 
 

@@ -45,7 +45,8 @@ def new_record(
     max_running: int | None = None,
     history: bool = True,
 ) -> PlanRecord:
-    """Raises InvalidTask for an option, a name or a key out of range. `defaults` are checked."""
+    """Make the record of a plan. `defaults` are checked already. Raises InvalidTask for an option,
+    a name or a key out of range."""
     retention = in_seconds(retention)
     check_plan(name, on_failure, retention, max_running)
     check_key(key, "", "the key of a plan")
@@ -82,28 +83,28 @@ def check_plan(
         isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
     ):
         raise InvalidTask(
-            "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
+            "", f"the name of a plan must have 1 to 200 printable characters, not {name!r:.50}"
         )
     if name is not None and name.startswith(KEY_PREFIX):
         raise InvalidTask(
             "",
-            f"the name of a plan does not begin with {KEY_PREFIX!r}, unlike {name!r:.50}: that "
-            "names a plan by its key (key=…)",
+            f"the name of a plan must not begin with {KEY_PREFIX!r}, as {name!r:.50} does, because "
+            "this prefix marks the key of a plan (key=…)",
         )
     is_number = isinstance(retention, (int, float))
     if retention is not None and not (
         is_number and (0 <= retention < NUMBER_MAX or retention == math.inf)
     ):
-        raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
+        raise InvalidTask("", f"retention must be 0 or more seconds, not {retention!r}")
     if max_running is not None and not (type(max_running) is int and 1 <= max_running <= SIZE_MAX):
-        raise InvalidTask("", f"max_running is 1 to {SIZE_MAX}, not {max_running!r}")
+        raise InvalidTask("", f"max_running must be 1 to {SIZE_MAX}, not {max_running!r}")
 
 
 def check_share(weight: int | None, priority: int | None) -> None:
     """Raises InvalidTask."""
     if weight is not None and not (type(weight) is int and 1 <= weight <= WEIGHT_MAX):
         raise InvalidTask(
-            "", f"weight is a whole number from 1 to {WEIGHT_MAX}, not {weight!r:.50}"
+            "", f"weight must be a whole number from 1 to {WEIGHT_MAX}, not {weight!r:.50}"
         )
     known = type(priority) is int and PRIORITY_MIN <= priority <= PRIORITY_MAX
     if priority is not None and not known:
@@ -116,7 +117,9 @@ def check_if_exists(if_exists: IfExists, key: str | None) -> None:
     """Raises InvalidTask."""
     if if_exists not in ("return", "raise", "replace_finished"):
         raise InvalidTask(
-            "", f'if_exists is "return", "raise" or "replace_finished", not {if_exists!r}'
+            "", f'if_exists must be "return", "raise" or "replace_finished", not {if_exists!r}'
         )
     if if_exists != "return" and key is None:
-        raise InvalidTask("", f"if_exists={if_exists!r} needs a key: a name may be used again")
+        raise InvalidTask(
+            "", f"if_exists={if_exists!r} needs a key, because several plans may have one name"
+        )

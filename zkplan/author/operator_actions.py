@@ -1,4 +1,4 @@
-"""Carry out what an operator decides about tasks, workers, queues and limits."""
+"""Carry out an operator's decisions about tasks, workers, queues and limits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from ..views.why_facts import LOOKED_AT, CodeNote, log_code_notes, notes_before_
 from ..views.workers import keys_fit, living_workers
 from .plan_reader import PlanReader
 
-#: The most bytes of the value of a skipped task. It does not go to the store.
+#: The most bytes of the value of a skipped task, which does not go to the store.
 VALUE_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 
 
@@ -89,7 +89,7 @@ def retry_all(transport: Transport, plan_path: str) -> int:
         except PayloadUndecodable as error:
             damaged = damaged or error
         except TaskError:
-            continue  # it was cancelled before it had all its arguments
+            continue  # the task was cancelled before it had all its arguments
     if damaged is not None:
         raise damaged
     return retried
@@ -104,16 +104,16 @@ def retry_task(transport: Transport, plan_path: str, number: str) -> bool:
 def _refuse_if_cancelled(transport: Transport, plan_path: str) -> None:
     if transport.run(read_status(plan_path)).state == "cancelled":
         raise PlanCancelled(
-            plan_path, f"{plan_path} was cancelled: none of its tasks would run again"
+            plan_path, f"{plan_path} was cancelled, so none of its tasks can run again"
         )
 
 
 class Decisions:
-    """What an operator decides about tasks of one plan.
+    """An operator's decisions about the tasks of one plan.
 
-    Each method returns where the task stood, or an empty text if nothing was to be done. It raises
-    InvalidTask for a number that never was a task. Where many tasks are meant, `look` reads the
-    places of all of them together first.
+    Each method returns the state that the task was in, or an empty text if there was nothing to do.
+    It raises InvalidTask for a number that never was a task. Before decisions about many tasks,
+    `look` reads the places of all tasks together.
     """
 
     def __init__(self, plan: PlanReader) -> None:
@@ -132,8 +132,8 @@ class Decisions:
         return self._decide(task, self.skipped(task, value, name), skips=True)
 
     def skipped(self, task: str, value: Any, name: str = "") -> bytes:
-        """The outcome of a task that is skipped. Raises NotSerialisable, PayloadTooLarge."""
-        # Eight random bytes make it unique to this call.
+        """The outcome of a skipped task. Raises NotSerialisable, PayloadTooLarge."""
+        # Eight random bytes make the outcome unique to this call.
         mark = os.urandom(8)
         sealed = self._client.codec.seal_skipped(value, name, self._is_json(), mark)
         if len(sealed) > VALUE_BYTES_MAX:
@@ -145,7 +145,7 @@ class Decisions:
         return self._decide(task, self.cancelled(task, name), skips=False)
 
     def cancelled(self, task: str, name: str = "") -> bytes:
-        """The outcome of a task that is cancelled."""
+        """The outcome of a cancelled task."""
         host = socket.gethostname()
         who = f"{OPERATOR}{host.split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
         message = f"cancelled by an operator on {host}"
@@ -156,7 +156,7 @@ class Decisions:
         return codec.seal(FAILURE, failure.to_bytes())
 
     def _is_json(self) -> bool:
-        """Whether those that take the outcome decode JSON alone."""
+        """Whether the tasks that take the outcome decode only JSON."""
         return self._of.record.serializer == JSON_ONLY
 
     def _decide(self, task: str, sealed: bytes, *, skips: bool) -> str:
@@ -201,13 +201,14 @@ class Decisions:
 # ---- Drain, pause and resume workers from another machine.
 
 
-#: Seconds between two looks at workers that are waited for.
+#: Seconds between two looks at the awaited workers.
 LOOK_S = 0.2
 _NAMED = 10
 
 
 def find_worker(client: Connection, which: str) -> WorkerRecord:
-    """The living worker of that ID, or the only one whose ID begins so. Raises WorkerNotFound."""
+    """The living worker with the ID `which`, or the only one whose ID begins with `which`. Raises
+    WorkerNotFound."""
     living = living_workers(client)
     found = [each for each in living if each.id == which]
     found = found or [each for each in living if which and each.id.startswith(which)]
@@ -217,13 +218,13 @@ def find_worker(client: Connection, which: str) -> WorkerRecord:
         raise WorkerNotFound(
             which,
             f"{len(found)} workers have an ID that begins with {which!r}: {_named(found)}; give "
-            "more of it",
+            "more of the ID",
         )
     raise WorkerNotFound(which, f"there is no worker {which!r:.100}; {_there(client, living)}")
 
 
 def workers_of(client: Connection, host: str) -> list[WorkerRecord]:
-    """The living workers on that host. Raises WorkerNotFound if there is none."""
+    """The living workers on `host`. Raises WorkerNotFound if there are none."""
     living = living_workers(client)
     found = [each for each in living if host in (each.host, each.host.partition(".")[0])]
     if not found:
@@ -235,18 +236,18 @@ def workers_of(client: Connection, host: str) -> list[WorkerRecord]:
 
 
 def order_worker(client: Connection, which: str, state: WorkerState) -> WorkerRecord:
-    """Send it the order, and return it as it was before.
+    """Order a worker into `state`, and return the worker as it was before.
 
-    Raises as `find_worker` and `order`, and ZkplanError if it has other keys than this client: it
-    would ignore the order.
+    Raises as `find_worker` and `order`, and ZkplanError if the worker's keys differ from this
+    client's, because the worker would ignore the order.
     """
     worker = find_worker(client, which)
     if not keys_fit(client, worker):
         ours = client.keys[0].name if client.keys else "none"
         theirs = worker.keys or "none, or unknown here"
         raise ZkplanError(
-            f"worker {worker.id} takes no order of this client: its keys are {theirs}, and that of "
-            f"this client is {ours}. Give the file with its keys (secret-files)"
+            f"worker {worker.id} takes no order of this client: its keys are {theirs}, and the key "
+            f"of this client is {ours}. Give this client the worker's keys (secret-files)"
         )
     client.transport.run(order(client.paths, worker.id, state))
     return worker
@@ -258,9 +259,9 @@ def wait_until_gone(
     timeout_s: float | None,
     report: Callable[[int, int], None] = lambda workers, tasks: None,
 ) -> None:
-    """Wait until these workers have signed off. Raises WaitTimeout.
+    """Wait until `workers` have signed off. Raises WaitTimeout.
 
-    `report` gets how many workers are left, and how many tasks they have.
+    `report` gets the number of workers that are left, and of their tasks.
     """
     end = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
@@ -285,11 +286,11 @@ def _named(workers: list[WorkerRecord]) -> str:
 
 def _there(client: Connection, living: list[WorkerRecord]) -> str:
     where = f"under {client.root}"
-    return f"there are {where}: {_named(living)}" if living else f"there is none {where}"
+    return f"workers {where}: {_named(living)}" if living else f"there is none {where}"
 
 
 class WorkerOrders(Connection):
-    """What a client does with workers: see who lives, and give them orders."""
+    """The calls of a client about workers: list the living ones, and give them orders."""
 
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
@@ -299,12 +300,12 @@ class WorkerOrders(Connection):
     def drain_worker(
         self, worker: str, *, wait: bool = False, timeout: Duration | None = None
     ) -> WorkerRecord:
-        """Have a worker finish what runs, hand back what it has claimed ahead, and end.
+        """Make a worker finish its running tasks, hand back those claimed ahead, and end.
 
-        `worker` is its ID, or the beginning of one that no other has. It hears of it within a sixth
-        of its session time-out. With `wait` this returns when it has signed off; `timeout` limits
-        that, in seconds. Doing it twice does no harm. Returns the worker as it was before. Raises
-        WorkerNotFound, AccessDenied and WaitTimeout.
+        `worker` is its ID, or a beginning that no other worker's ID has. The worker gets the order
+        within a sixth of its session time-out. With `wait` this returns when the worker has signed
+        off, or raises WaitTimeout after `timeout` seconds. Repeating the call does no harm. Returns
+        the worker as it was before. Raises WorkerNotFound, AccessDenied and WaitTimeout.
         """
         found = order_worker(self, worker, "draining")
         if wait:
@@ -313,9 +314,9 @@ class WorkerOrders(Connection):
 
     @told_to_caller
     def pause_worker(self, worker: str) -> WorkerRecord:
-        """Have a worker claim nothing more until `resume_worker`. What runs goes on, and counts.
+        """Stop a worker from claiming tasks until `resume_worker`. Its running tasks go on.
 
-        Otherwise as `drain_worker`. Raises ZkplanError if it drains.
+        Otherwise as `drain_worker`. Raises ZkplanError if the worker drains.
         """
         return order_worker(self, worker, "paused")
 
@@ -325,31 +326,31 @@ class WorkerOrders(Connection):
         return order_worker(self, worker, "running")
 
 
-# ---- What tasks wait for besides their arguments: see the queues, see and set the limits.
+# ---- What tasks wait for besides their arguments: list the queues, list and set the limits.
 
 
 class QueuesAndLimits(Connection):
-    """What a client does with queues and limits."""
+    """The calls of a client about queues and limits."""
 
     def queues(self) -> list[QueueStatus]:
         """The queues of all active plans and of all workers, by name.
 
-        Reads one znode for each unfinished task of a plan that uses other queues than the default
-        one.
+        Reads one znode for each unfinished task of the plans that use other queues than "default".
         """
         return queue_statuses(self)
 
     def limits(self) -> list[LimitStatus]:
-        """All limits under the root, by name, each with the permits that are held."""
+        """All limits under the root, by name, each with its permits in use."""
         return self.transport.run(list_limits(self.paths, time.time()))
 
     def set_limit(self, name: str, size: int, *, per: Per | None = None) -> None:
         """Let at most `size` tasks that name this limit run at the same time.
 
-        With `per`, a "second", "minute", "hour" or "day", let at most `size` of them start within
-        any such time, by the server's clock; each attempt counts. Makes the limit, or changes its
-        size; a lower size stops no task that runs. Raises ZkplanError for a wrong name, size or
-        `per`, and if a rate is to become none, or the other way.
+        With `per`, a "second", "minute", "hour" or "day", the limit is a rate instead: at most
+        `size` attempts start within any such time, by the server's clock. Makes the limit, or
+        changes its size; a lower size stops no running task. Raises ZkplanError for a wrong name,
+        size or `per`, and if the call would turn a rate into a limit without `per`, or the other
+        way.
         """
         check_limit(name, size, per)
         self.transport.run(ensure_root(self.paths))
@@ -359,7 +360,7 @@ class QueuesAndLimits(Connection):
         """Remove a limit. Returns whether it existed. Tasks that name it wait until it is set
         again.
 
-        Raises ZkplanError while tasks that hold permits of it run.
+        Raises ZkplanError while running tasks hold its permits.
         """
         check_limit(name, 0)
         return self.transport.run(remove_limit(self.paths, name))

@@ -1,4 +1,4 @@
-"""Turn the options of a task, as its author gives them, into those that its record holds."""
+"""Check the options that an author gives for a task, and convert them for the task's record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..values.functions_by_name import dump_name
 
 #: A date and time with a zone, or a delay from now: in seconds, or as a timedelta.
 Moment = datetime | timedelta | float
-#: The longest `retry_if` of a function by value, in bytes.
+#: The most bytes of a function that is `retry_if` and travels by value.
 FUNCTION_BYTES_MAX = 64 * 1024
 
 
@@ -28,8 +28,8 @@ def with_options(
 ) -> TaskOptions:
     """`defaults` with the options that an author gives for the task `label`.
 
-    With `as_json` a function in `retry_if` travels by its name. Raises InvalidTask, which names the
-    task, the option and its bounds, and NotSerialisable.
+    With `as_json` a function in `retry_if` travels by its name. Raises NotSerialisable, and
+    InvalidTask, which names the task, the option and its bounds.
     """
     converted = dict(given)
     try:
@@ -61,11 +61,11 @@ def _check(options: TaskOptions) -> None:
         raise ValueError(f"a pure task runs only on results: leave out run_if={options.run_if!r}")
 
 
-# ---- One option: from what an author gives to what a record holds. All raise ValueError.
+# ---- Convert one option from the author's form to that of the record. All raise ValueError.
 
 
 def seconds_of(moment: Moment, what: str) -> float:
-    """Wall-clock seconds since 1970. Raises ValueError, whose text says what to give.
+    """Convert `moment` to wall-clock seconds since 1970. Raises ValueError with the allowed forms.
 
     >>> from datetime import timezone
     >>> seconds_of(datetime(1970, 1, 2, tzinfo=timezone.utc), "deadline")
@@ -84,10 +84,11 @@ def seconds_of(moment: Moment, what: str) -> float:
         at = time.time() + moment
     else:
         raise ValueError(
-            f"{what}: a datetime with a time zone, a timedelta, or seconds from now, not {moment!r}"
+            f"{what} must be a datetime with a time zone, a timedelta, or seconds from now, not "
+            f"{moment!r}"
         )
-    if not 0 <= at <= LATEST_S:  # NaN, too
-        raise ValueError(f"{what}: a moment between 1970 and 2286, not {moment!r}")
+    if not 0 <= at <= LATEST_S:  # also false for NaN
+        raise ValueError(f"{what} must be a moment between 1970 and 2286, not {moment!r}")
     return at
 
 
@@ -95,7 +96,7 @@ def _memory_bytes(name: str, given: Any) -> int | None:
     try:
         return None if given is None else size_from(given)
     except ValueError as error:
-        raise ValueError(f"{name} is {error}, not {given!r:.50}") from None
+        raise ValueError(f"{name} must be {error}, not {given!r:.50}") from None
 
 
 def memory_bytes(given: str | int | None, label: str) -> int | None:
@@ -122,12 +123,12 @@ def _class_name(name: str, given: Any) -> str:
     if isinstance(getattr(builtins, given, None), type):
         return f"builtins:{given}"
     raise ValueError(
-        f"{name}: {given!r:.100} is no exception of Python; give another as MODULE:CLASS"
+        f"{name}: {given!r:.100} is not a built-in exception: name others as MODULE:CLASS"
     )
 
 
 def _retry_rule(name: str, given: Any) -> Any:
-    """Names of exceptions, or the function as it was given."""
+    """The names of the exceptions, or the function itself."""
     is_class = isinstance(given, type) and issubclass(given, BaseException)
     if is_class or isinstance(given, str | list | tuple):
         return _class_names(name, given)
@@ -148,8 +149,8 @@ def _function_as_text(function: Callable[..., Any], as_json: bool) -> str:
         ) from error
     if len(dumped) > FUNCTION_BYTES_MAX:
         raise ValueError(
-            f"retry_if: the function {name} takes {len(dumped)} bytes, at most "
-            f"{FUNCTION_BYTES_MAX}; put it into a module"
+            f"retry_if: the function {name} takes {len(dumped)} bytes, but at most "
+            f"{FUNCTION_BYTES_MAX} fit: put it into a module"
         )
     return base64.b64encode(dumped).decode()
 
@@ -166,7 +167,7 @@ def _names(name: str, given: Any) -> Any:
     return tuple(given) if type(given) is list else given
 
 
-#: Options that an author gives in another form than records have.
+#: Options that an author gives in another form than the record has.
 _CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "retry_delay": _seconds,
     "timeout": _seconds,
@@ -185,5 +186,5 @@ def check_key(key: str | None, label: str, what: str) -> None:
         isinstance(key, str) and 0 < len(key) <= NAME_CHARS_MAX and key.isprintable()
     ):
         raise InvalidTask(
-            label, f"{what} has 1 to {NAME_CHARS_MAX} printable characters, unlike {key!r:.50}"
+            label, f"{what} must have 1 to {NAME_CHARS_MAX} printable characters, not {key!r:.50}"
         )

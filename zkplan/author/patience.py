@@ -32,15 +32,17 @@ logger = get_logger("zkplan.plan")
 #: One look: (True, what was waited for), or (False, the status of the plan).
 Look = Callable[[], tuple[bool, Any]]
 
-#: Seconds after which the plan is looked at without a watch: for progress, and because a watch may
-#: be lost.
+#: Seconds after which the waiter looks at the plan without a watch: to show progress, and because a
+#: watch may be lost.
 LOOK_S = 1.0
 #: After this many looks without a change, the waiter finds out whether anything can still run.
 STILL_LOOKS = 2
 #: If tasks are dead and others are claimed, the end of a claim wakes the waiter. It watches one
-#: claim at a time, and the next one after this many seconds: short tasks do not cost a proof each.
+#: claim at a time, and the next one after this many seconds, so that short tasks do not cost a
+#: proof each.
 CLAIM_WATCH_GAP_S = 0.2
-#: The same after a proof that led to nothing: this client may not read or not repair something.
+#: As STILL_LOOKS, after a proof without a result, because this client cannot read or repair
+#: something.
 UNPROVED_LOOKS = 30
 
 
@@ -85,7 +87,7 @@ class Patience:
         self.last: PlanStatus | None = None
         self._still = 0
         self._next_claim_watch = 0.0
-        #: Nothing could run at the last look, and yet it is unknown whether that will change.
+        #: Whether no task could run at the last look, without proof that none ever will.
         self._stands = False
         #: Why this client cannot find out whether the plan can go on.
         self._unseen = ""
@@ -97,10 +99,10 @@ class Patience:
         return self.last.dead if self.last is not None else 0
 
     def wait(self, look: Look, longest: float | None = None) -> Any:
-        """Look until something is found. Raises the error that says why the wait is in vain.
+        """Call `look` until it has found its aim. Raises the reason if the wait is in vain.
 
-        It looks whenever a watch fires, and after `longest` seconds. When the time is over, the
-        plan is looked at once more. Raises WaitTimeout if it can go on.
+        Looks whenever a watch fires, and at least every `longest` seconds (LOOK_S by default). When
+        the time is over, looks once more, and raises WaitTimeout if the plan can go on.
         """
         with wake_up(self._client, self._plan) as woken:
             while True:
@@ -117,17 +119,17 @@ class Patience:
                 woken.clear()
 
     def judge(self, seen: PlanStatus, look: Look, is_over: bool = False) -> tuple[bool, Any]:
-        """Judge a look that has found nothing. Returns what a further look has found.
+        """Judge a look that has not found its aim. Returns the result of the last look.
 
-        Raises the error that says why the wait is in vain, if it is.
+        Raises the reason if the wait is in vain.
         """
         found = False
         while not found and self._seems_in_vain(seen, is_over):
             dead, before = self._prove(), seen
             if dead is None:
                 break
-            # This look finds all that happened before the proof. Without a change the wait is in
-            # vain.
+            # This look finds everything that happened before the proof. If it finds no change, the
+            # wait is in vain.
             found, seen = look()
             self._stands = not found and seen[:-1] == before[:-1]
             if self._stands:
@@ -136,7 +138,7 @@ class Patience:
         return found, seen
 
     def _seems_in_vain(self, status: PlanStatus, is_over: bool) -> bool:
-        """Whether to prove that nothing can run. Warns of what keeps the plan waiting."""
+        """Whether to prove that no task can run. Logs what keeps the plan waiting."""
         moved = self.last is None or status[:-1] != self.last[:-1]
         self.last, self._stands = status, False
         self._still = 0 if moved else self._still + 1
@@ -145,8 +147,8 @@ class Patience:
             raise PlanCancelled(status.path, f"{status.path} was cancelled{reason}")
         if status.state == "defining":
             self._warn(
-                f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
-                "the end of its `with` block"
+                f"{status.path} is not marked ready, so no task runs before `mark_ready` or the "
+                "end of its `with` block"
             )
         if (status.dead and moved) or is_over:  # perhaps the last task that could run has ended
             return may_stand(status)
@@ -160,7 +162,7 @@ class Patience:
         return not status.runnable
 
     def _nobody_takes(self, status: PlanStatus, workers: Sequence[WorkerRecord]) -> str:
-        """Why no worker can take what is runnable; empty if one can."""
+        """Why no worker can take the runnable tasks; empty if one can."""
         if not workers:
             return no_worker(self._client)
         queues = unserved(self._client, status.path, workers)
@@ -175,7 +177,7 @@ class Patience:
         return ""
 
     def _prove(self) -> int | None:
-        """The number of dead tasks if no task can run; None if one can, or if that is unknown."""
+        """The number of dead tasks if no task can run; None if one can, or if this is unknown."""
         run, paths = self._client.transport.run, self._client.paths
         try:
             dead = run(dead_if_deadlocked(paths, self._plan))
@@ -194,7 +196,7 @@ class Patience:
 
     def _in_vain(self, status: PlanStatus, dead: int, is_over: bool) -> None:
         """Raise the error, if the reason is known."""
-        # A late look repairs nothing: an author may just be adding to the plan.
+        # The last look must not repair, because an author may be adding tasks at this moment.
         why = raise_in_vain(self._client, status, dead, repair=not is_over)
         self._still = -UNPROVED_LOOKS
         if why:
@@ -210,8 +212,7 @@ class Patience:
             raise
 
     def log_that_it_goes_on(self) -> None:
-        """Log that only the wait has ended, and how to look at the plan, unless the plan ends with
-        this process."""
+        """Log that the plan goes on, and how to see it, unless the plan ends with this process."""
         seen = self.last
         if seen is None or self._client.ends_with_process:
             return
@@ -222,7 +223,7 @@ class Patience:
         )
 
     def _warn(self, message: str) -> None:
-        """Log each message once, however long the wait is."""
+        """Log each message only once."""
         if message not in self._warned:
             self._warned.add(message)
             logger.warning("%s", message)
@@ -231,7 +232,7 @@ class Patience:
         """Why the plan has not ended, as far as this client knows."""
         status = self.last
         if status is not None and status.state == "defining":
-            return "the plan is not marked ready, so nothing of it runs"
+            return "the plan is not marked ready, so its tasks do not run"
         if status is not None and status.state == "paused":
             return "the plan is paused until `resume`"
         dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
@@ -239,7 +240,7 @@ class Patience:
             if self._stands:
                 check = self._client.command(f"plan check {int(number_of(self._plan))}")
                 return dead + (
-                    f"nothing of it can run now (`{check}` says why, and repairs what it can)"
+                    f"none of its tasks can run now (`{check}` shows why, and repairs what it can)"
                 )
             if told := no_free_slot(self._client):
                 return dead + told

@@ -37,7 +37,7 @@ DRAWN_MAX = 200
 
 
 class PlanReader:
-    """A handle that only reads its plan. It is thread-safe. Plan is one that also changes it."""
+    """A thread-safe handle that only reads a plan. Its subclass Plan also changes the plan."""
 
     def __init__(self, client: Connection, path: str, record: PlanRecord | None = None) -> None:
         self._client = client
@@ -53,8 +53,8 @@ class PlanReader:
 
     @property
     def number(self) -> str:
-        """The ten digits in the name of its znode, a text. `int(plan.number)` is the number that
-        commands print."""
+        """The ten digits in the name of the plan's znode, as a text. `int(plan.number)` is the
+        number that commands print."""
         return number_of(self.path)
 
     @property
@@ -70,8 +70,8 @@ class PlanReader:
 
     @property
     def due(self) -> datetime | None:
-        """The time for which a schedule made the plan, in the schedule's time zone; None for a plan
-        of no schedule."""
+        """The due time for which a schedule made the plan, in the schedule's time zone; None if no
+        schedule made it."""
         record = self.record
         if record.due is None:
             return None
@@ -83,23 +83,21 @@ class PlanReader:
         """Iterate over the tasks that are out of attempts: number and dead letter. Raises
         PlanNotFound.
 
-        The iterator reads in batches as it goes on. `dict(plan.dead())` makes a mapping of all.
+        The iterator reads in batches as it goes on. `dict(plan.dead())` makes a mapping.
         """
         return dead_letters(self._client.transport, self.path)
 
     def tasks(self) -> Iterator[TaskSummary]:
         """Iterate over all unfinished tasks, oldest first. Raises PlanNotFound.
 
-        The iterator reads in batches as it goes on, so each task is shown as it was at its own
-        moment.
+        The iterator reads in batches as it goes on, so the tasks are not all of one moment.
         """
         return unfinished_tasks(self._client, self.path)
 
     def outcomes(self) -> Iterator[OutcomeSummary]:
         """Iterate over all kept results and failures, by task number. Raises PlanNotFound.
 
-        The iterator reads in batches as it goes on. `task(number).result()` returns the value of
-        one.
+        The iterator reads in batches as it goes on. `task(number).result()` returns a value.
         """
         return kept_outcomes(self._client, self.path)
 
@@ -109,32 +107,33 @@ class PlanReader:
         """The plan in numbers. Raises PlanNotFound.
 
         This costs one batch of reads, however large the plan is. If tasks are dead and none is
-        runnable, it costs about nine more, which prove whether the plan has failed: they read the
-        claims of all workers, among others.
+        runnable, about nine more batches prove whether the plan has failed; they include the claims
+        of all workers.
         """
         return status_of(self._client, self.path)
 
     def progress(self) -> PlanProgress:
-        """The tasks counted by state. It reads the plan's indexes and the claims of all workers.
-        Raises PlanNotFound."""
+        """The number of tasks in each state. This reads the plan's indexes and the claims of all
+        workers. Raises PlanNotFound."""
         return plan_progress(self._client, self.path)
 
     def why(self) -> Why:
-        """Why it has not ended: exact causes, with what to do. The reads are bounded, however large
-        the plan is; the causes are not all of one moment. Raises PlanNotFound."""
+        """Why the plan has not ended: exact causes, with what to do. The number of reads is
+        bounded, however large the plan is; the causes are not all of one moment. Raises
+        PlanNotFound."""
         return why_plan(self._client, self.path)
 
     def graph(self, sample: int | None = None) -> PlanGraph:
-        """All unfinished tasks, similar ones in one box. Raises PlanNotFound.
+        """The graph of all unfinished tasks, with similar tasks in one box. Raises PlanNotFound.
 
-        With `sample` it reads only this many tasks, spread evenly over the plan, with at most 20
-        edges of each: the numbers of tasks and edges are then estimates.
+        With `sample` this reads only that many tasks, spread evenly over the plan, and at most 20
+        edges of each task. The numbers of tasks and edges are then estimates.
         """
         return plan_graph(self._client, self.path, sample)
 
     def is_drained(self) -> bool:
-        """Whether it has ended: every task has finished, or has failed for good where failures
-        cascade. Raises PlanNotFound."""
+        """Whether the plan has ended: every task has finished, or has failed for good if
+        `on_failure` is "cascade". Raises PlanNotFound."""
         status = self._client.transport.run(plan_life.status(self.path))
         if status.state == "running" and status.tasks == status.dead:
             return end_if_drained(self._client, self.path)
@@ -143,10 +142,10 @@ class PlanReader:
     def history(
         self, task: TaskHandle | str | int | None = None, since: datetime | float | None = None
     ) -> list[Event]:
-        """What happened to one task or to all, in the order in which ZooKeeper applied it.
+        """The events of one task, or of all tasks, in the order in which ZooKeeper applied them.
 
         `since` is a datetime with a zone, or seconds since 1970. A history is bounded: the oldest
-        events of a plan with many tasks go to the store, or are deleted where workers have none.
+        events of a plan with many tasks move to the store, or are deleted if workers have no store.
         Raises HistoryNotKept, PayloadUndecodable.
         """
         after = since.timestamp() if isinstance(since, datetime) else since or 0.0
@@ -159,10 +158,10 @@ class PlanReader:
         return [each for each in events if each.when >= after and number in ("", each.task)]
 
     def events(self, *, follow: bool = True) -> EventStream:
-        """Iterate over the events from the first on, with `for` or `async for`; with `follow` also
-        over those to come, until the plan has ended.
+        """Iterate over the events from the first on, with `for` or `async for`. With `follow` the
+        iterator waits for further events, by a watch, until the plan has ended.
 
-        It waits for the next one by a watch. Iterating raises as `history`.
+        Iterating raises as `history`.
         """
         read = None if follow else self.history
         return EventStream(self._client.values, self.path, read)
@@ -176,13 +175,13 @@ class PlanReader:
         """Wait until the plan is drained. `timeout` is in seconds.
 
         With `progress`, a terminal shows a progress bar. With `fail_fast`, the first task that
-        fails for good raises PlanFailed, while the other tasks go on. Without it, PlanFailed is
-        raised when tasks are dead and nothing else can run, or when the plan has drained with
-        failures.
+        fails for good raises PlanFailed, while the other tasks go on. Without `fail_fast`,
+        PlanFailed is raised when tasks are dead and no other task can run, or when the plan has
+        drained with failures.
 
-        Raises PlanCancelled, PlanStuck, PlanNotFound and WaitTimeout, too; PlanError inside the
-        plan's own `with` block, where the wait would never end; ZkplanError for a time below 0. The
-        plan is looked at once more when the time is over. So even with `timeout=0` a plan that
+        Also raises PlanCancelled, PlanStuck, PlanNotFound and WaitTimeout; PlanError inside the
+        plan's own `with` block, where the wait would never end; and ZkplanError for a time below 0.
+        When the time is over, the plan is read once more. So even with `timeout=0` a plan that
         cannot go on raises PlanFailed or PlanStuck.
         """
         self._refuse_to_wait_inside()
@@ -208,15 +207,16 @@ class PlanReader:
     ) -> list[Any]:
         """Wait for the results of many tasks and return them, in the order asked.
 
-        They are read in batches while the plan runs. Without `tasks`, this waits until the plan has
-        ended, and returns all kept results by task number. `timeout` is in seconds.
+        The results are read in batches while the plan runs. Without `tasks`, this waits until the
+        plan has ended, and returns all kept results, in the order of the task numbers. `timeout` is
+        in seconds.
 
-        The first task that fails raises as `Task.result` does. With `on_error="return"` its
-        exception stands in the list in place of its value, and so does the PlanFailed or
-        PlanCancelled of tasks that can never finish. A task whose result will not be kept raises
-        ResultNotKept before the wait; with `on_error="return"` only if that is so of all of them.
-        Without `tasks`, a plan that goes on and keeps nothing raises it. Raises ForeignTask for a
-        task of another plan, WaitTimeout, ZooKeeperUnavailable, and PlanError as `wait`.
+        The first task that fails raises as `Task.result` does. With `on_error="return"` the list
+        has its exception in place of its value, and PlanFailed or PlanCancelled for each task that
+        can never finish. Raises ResultNotKept before the wait if the result of any task will not be
+        kept; with `on_error="return"` only if no result will be kept; without `tasks` only if the
+        plan has not ended and keeps nothing. Raises ForeignTask for a task of another plan,
+        WaitTimeout, ZooKeeperUnavailable, and PlanError as `wait`.
         """
         if on_error not in ("raise", "return"):
             raise ZkplanError(f'on_error must be "raise" or "return", not {on_error!r}')
@@ -227,7 +227,7 @@ class PlanReader:
         return results_of(self._client, self.path, tasks_in(tasks, "results"), timeout, raises)
 
     def flush(self) -> None:
-        """Send the adds that a `with` block has kept back. Only Plan has any."""
+        """Send the adds that a `with` block has kept back. Only Plan has such adds."""
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError where a wait would never end: in the `with` block of a Plan."""

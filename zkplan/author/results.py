@@ -39,15 +39,15 @@ from .handles import HandleT, TaskHandle
 from .patience import Patience, checked_timeout
 from .waiting import wait_for_plan
 
-#: Definitions that are read at once to find a task that keeps its result.
+#: Definitions to read in one batch, in search of a task that keeps its result.
 TASKS_PER_BATCH = 300
 
 
 def refuse_unkept(
     client: Connection, plan_path: str, tasks: Mapping[str, TaskHandle], if_any: bool = True
 ) -> None:
-    """Raise ResultNotKept for tasks that have no outcome yet and will not keep their results, as
-    far as it can be known now: if it is so of any, or else only if it is so of all. `tasks` is by
+    """Raise ResultNotKept if it is known now that tasks without an outcome will not keep their
+    results: with `if_any` for a single such task, else only if all `tasks` are such. `tasks` is by
     number."""
     asked = {number: task for number, task in tasks.items() if task._is_kept() is not True}
     reads: list[ReadData | ReadChildren] = []
@@ -60,7 +60,7 @@ def refuse_unkept(
     for at, number in enumerate(asked):
         outcome, node, names = answers[3 * at : 3 * at + 3]
         if outcome is not None or node is None or names is None:
-            continue  # it has finished: its outcome is there or not
+            continue  # the task has finished, with or without a kept outcome
         if is_kept(client.codec, asked[number], node.data, names) is False:
             unkept.append(number)
     if unkept and (if_any or len(unkept) == len(tasks)):
@@ -68,14 +68,15 @@ def refuse_unkept(
 
 
 def refuse_if_nothing_is_kept(client: Connection, plan_path: str) -> None:
-    """Raise ResultNotKept for a plan that goes on, has no kept outcome, and has no task that will
-    keep its result, as far as it can be known now."""
+    """Raise ResultNotKept for a plan that goes on, has no kept outcome, and has no task that is
+    known to keep its result, or might."""
     ask = client.transport.ask
     status = client.transport.run(read_status(plan_path))
     if status.outcomes or status.state not in ("running", "paused"):
         return
     names = sorted(name for name in ask(ReadChildren(plan_path)) or () if parse_task(name))
-    # The last tasks of a plan are mostly those whose results nobody takes: one batch is enough.
+    # Mostly the last tasks of a plan are those whose results no task takes, so that one batch is
+    # enough.
     for end in range(len(names), 0, -TASKS_PER_BATCH):
         paths = [f"{plan_path}/{name}" for name in names[max(0, end - TASKS_PER_BATCH) : end]]
         reads = [read for path in paths for read in (ReadData(path), ReadChildren(path))]
@@ -84,19 +85,19 @@ def refuse_if_nothing_is_kept(client: Connection, plan_path: str) -> None:
             if node is not None and _keeps(client.codec, node.data, children or ()) is not False:
                 return
     if not names or ask(ReadChildren(f"{plan_path}/results")):
-        return  # what has ended meanwhile may have kept its result
+        return  # a task that has ended meanwhile may have kept its result
     raise ResultNotKept(
         plan_path,
-        f"no result of {plan_path} is kept: {count(len(names), 'task')} of it, and all give theirs "
-        "to their dependents alone. Add with keep=True what you ask for. If tasks add others that "
-        "are kept, wait first (`plan.wait()`)",
+        f"no result of {plan_path} is kept: the results of its {count(len(names), 'task')} go only "
+        "to their dependents. Add tasks with keep=True to read their results. If running tasks add "
+        "tasks that keep theirs, wait first (`plan.wait()`)",
     )
 
 
 def is_kept(codec: Codec, task: TaskHandle, definition: bytes, names: Iterable[str]) -> bool | None:
     """Whether the result of an unfinished task will be kept. None if that cannot be known here.
 
-    `definition` is the data of its znode, `names` are the children.
+    `definition` is the data of the task's znode, and `names` are the children.
     """
     known = task._is_kept()
     return _keeps(codec, definition, names) if known is None else known
@@ -106,7 +107,7 @@ def _keeps(codec: Codec, definition: bytes, names: Iterable[str]) -> bool | None
     try:
         keep = task_options(codec.open_definition(definition)).keep
     except PayloadUndecodable:
-        return None  # signed with another secret, as its result will be
+        return None  # signed with another secret, and so will be the result
     return keep or (keep is None and not any(name.startswith("prov-") for name in names))
 
 
@@ -141,9 +142,9 @@ def wait_for_outcome(
     transport = client.transport
     path, outcome_path = f"{plan_path}/task-{number}", f"{plan_path}/results/{number}"
     patience = Patience(client, plan_path, timeout, f"there is no result of {label_of(path, name)}")
-    # In this order: the transaction that deletes the task writes the outcome. So if the task is
-    # gone, its outcome is found after that, or never. A plan that is removed is cancelled before
-    # its tasks are deleted.
+    # The order matters. The transaction that deletes the task writes the outcome, so once the task
+    # is found missing, the outcome is found afterwards or never. A plan that is removed is
+    # cancelled before its tasks are deleted.
     paths = (path, outcome_path, f"{plan_path}/ready", plan_path)
 
     def look() -> tuple[bool, Any]:
@@ -162,7 +163,7 @@ def wait_for_outcome(
             names = transport.ask(ReadChildren(path)) or ()
             if is_kept(client.codec, task, live.data, names) is False:
                 if transport.ask(ReadChildren(outcome_path)) is not None:
-                    return look()  # it has just ended
+                    return look()  # the task has just ended
                 raise will_not_be_kept(number, task)
         transport.ask(ReadData(path, watch=True))
         if transport.ask(ReadData(outcome_path, watch=True)) is not None:
@@ -175,7 +176,7 @@ def wait_for_outcome(
 
 
 def label_of(path: str, name: str) -> str:
-    """How messages call a task."""
+    """The words for a task in messages."""
     return f"{name} ({path})" if name else path
 
 
@@ -190,21 +191,22 @@ def not_kept(path: str, name: str) -> ResultNotKept:
 def open_outcome(
     values: Values, sealed: bytes, path: str, name: str, read: Read | None = None
 ) -> Any:
-    """Return the value of an outcome, or raise the exception that it holds. `path` is that of the
-    task; `read` gives the blob of its value, if that is read elsewhere."""
+    """Return the value of an outcome, or raise the exception that it holds. `path` is the path of
+    the task; `read` returns the blob of the value, if the blob is read elsewhere."""
     kind, body = values.codec.open(VALUE + FAILURE, sealed)
     if kind == VALUE:
         try:
             return values.load(path.rpartition("/")[0], body, read)
         except StoredValueLost as error:
             raise StoredValueLost(
-                f"the result of {label_of(path, name)} is gone: {error}. Restore the file"
+                f"the result of {label_of(path, name)} is lost: {error}. Restore the file"
             ) from None
     raise failure_in(values.codec, body, path, name)
 
 
 def failure_in(codec: Codec, body: bytes, path: str, name: str) -> Exception:
-    """The exception of the function, caused by a TaskFailed; that one if it cannot be restored."""
+    """The exception of the function, with a TaskFailed as its cause; the TaskFailed itself if the
+    exception cannot be restored."""
     failure, label = Failure.from_bytes(body), label_of(path, name)
     remote = TaskFailed(
         name or path,
@@ -231,7 +233,7 @@ def has_completed(client: Connection, plan_path: str, number: str) -> bool:
     reads = [
         ReadData(f"{plan_path}/results/{number}"),
         ReadData(f"{plan_path}/ready"),
-        # Its `ready` comes and goes with the task, and is small.
+        # The `ready` below the task comes and goes with the task, and is small.
         ReadData(f"{plan_path}/task-{number}/ready"),
     ]
     outcome, control, ready = client.transport.ask(ReadMany(reads, strict=True))
@@ -240,7 +242,7 @@ def has_completed(client: Connection, plan_path: str, number: str) -> bool:
     return control is not None and control_from_bytes(control.data) == "cancelled"
 
 
-# ---- Read kept outcomes in bulk, and those of their values that are stored side by side.
+# ---- Read kept outcomes in batches, and their values in the store several at a time.
 
 
 Each = TypeVar("Each")
@@ -249,9 +251,9 @@ Each = TypeVar("Each")
 def read_outcomes(
     transport: Transport, plan_path: str, numbers: Sequence[str]
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Yield the number and the sealed outcome of each task, None where there is none.
+    """Yield the number and the sealed outcome (or None) of each task.
 
-    It reads in batches as it goes on.
+    The iterator reads in batches as it goes on.
     """
     for batch in outcome_nodes(transport, plan_path, numbers, strict=True):
         for number, node in batch:
@@ -261,7 +263,7 @@ def read_outcomes(
 def with_outcomes(
     found: list[tuple[HandleT, Completed]],
 ) -> Iterator[tuple[tuple[HandleT, Completed], bytes | None]]:
-    """Add the sealed outcome to each task that has one. It reads as it goes on."""
+    """Yield each task with its sealed outcome, or None. The iterator reads as it goes on."""
     by_plan: dict[tuple[int, str], list[tuple[HandleT, Completed]]] = {}
     places: dict[tuple[int, str], Connection] = {}
     for pair in found:
@@ -282,10 +284,10 @@ def with_reads(
     place_of: Callable[[Each], tuple[Connection, str]],
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[Each, bytes | None, Read | None]]:
-    """Add to each sealed outcome what gives the blob of its value, if that is stored: for
-    `open_outcome`. A few are read ahead, as long as that `is_wanted`.
+    """Yield each sealed outcome with a `read` for `open_outcome`, if the value is in the store. A
+    few blobs are read ahead while `is_wanted` returns True.
 
-    `place_of` says the client and the path of the plan.
+    `place_of` returns the client and the path of the plan.
     """
     behind = deque[tuple[Each, bytes | None]]()
 
@@ -326,8 +328,8 @@ def results_of(
             found = group.wait(deadline)
             if not found:
                 raise WaitTimeout(
-                    f"{len(group.open)} of {len(set(numbers))} results of {plan_path} are not "
-                    f"there after {timeout:g} s; {group.why()}"
+                    f"{len(group.open)} of {len(set(numbers))} results of {plan_path} are missing "
+                    f"after {timeout:g} s; {group.why()}"
                 )
             outcomes = with_reads(with_outcomes(found), lambda _: (client, plan_path))
             for (task, completed), outcome, read in outcomes:
@@ -354,7 +356,7 @@ def kept_results(
     return [
         _value(client, f"{plan_path}/task-{at}", "", Completed(at, True), raises, outcome, read)
         for at, outcome, read in with_reads(outcomes, lambda _: (client, plan_path))
-        if outcome is not None  # else its task was retried meanwhile
+        if outcome is not None  # else the task was retried meanwhile
     ]
 
 
@@ -367,7 +369,7 @@ def _value(
     outcome: bytes | None,
     read: Read | None,
 ) -> Any:
-    """The value, or the error in its place unless it `raises`."""
+    """The value. An error is raised if `raises`, and else returned in place of the value."""
     try:
         if completed.error is not None:
             raise completed.error

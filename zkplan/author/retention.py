@@ -1,8 +1,8 @@
 """Remove finished plans, and bound how many a root keeps.
 
-Workers remove plans whose retention is over. Any number of them may do so at once, because only
-plans that have ended for good are removed. A failed plan could be retried: so this proves once more
-that nothing of it can run, and cancels it in a transaction that any change since then refuses.
+Workers remove plans whose retention is over. Any number of workers may do so at once, because only
+plans that have ended for good are removed. A failed plan could be retried, so the removal proves
+again that no task can run, and cancels the plan in a transaction that fails after any change since.
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ from .archives import Archived, archive_plan, archived_plans
 
 Ended = Literal["done", "cancelled", "failed"]
 STATES: tuple[Ended, ...] = ("done", "cancelled", "failed")
-#: A failed plan with more dead tasks than one transaction checks is left to `zkplan plan rm`.
+#: The most dead tasks that one transaction checks. Failed plans with more are left to `plan rm`.
 DEAD_MAX = 1000
 
 
 class Expired(NamedTuple):
-    """A finished plan that is to be removed. `ended` is in seconds since 1970 of the server.
+    """A finished plan that a rule removes. `ended` is in seconds since 1970 by the server's clock.
 
-    `reason` says why it goes. `outcome` is empty before the removal, then `removed`, or why the
-    plan is still there. `znodes` is None unless they were counted. `archived` is the name of its
-    archive in the store, if one was made. `holds`: it has failed and not ended, since its dead
-    tasks hold back those that wait for them. `end` is which end that is: see `remove_plan.remove`.
+    `reason` is why the plan is removed. `outcome` is empty before the removal, then `removed`, or
+    why the plan was kept. `znodes` is None unless the znodes were counted. `archived` is the name
+    of the plan's archive in the store, if one was made. `holds` is True if the plan has failed but
+    not ended, because its dead tasks hold back the tasks that wait for them. `end` identifies the
+    end of the plan: see `remove_plan.remove`.
     """
 
     path: str
@@ -77,22 +78,23 @@ def expired(
     max_znodes: int | None = None,
     states: Collection[str] = ("done", "cancelled"),
 ) -> list[Expired]:
-    """The plans that these rules (see `Client.gc`) and their retention let go, oldest end first.
+    """The plans to remove by these rules (see `Client.gc`) and their retention, oldest end first.
 
     Times are in seconds. Raises ZkplanError for a wrong rule.
     """
     rules = {"older_than": older_than, "keep": keep, "max_znodes": max_znodes}
     for name, value in rules.items():
-        if value is not None and not value >= 0:  # NaN, too
+        if value is not None and not value >= 0:  # also refuses NaN
             raise ZkplanError(f"{name} must be 0 or more, not {value!r}")
     if isinstance(states, str) or not set(states) <= set(STATES):
-        raise ZkplanError(f"states are some of {', '.join(STATES)}, not {states!r}")
+        raise ZkplanError(f"states must be a list of {', '.join(STATES)}, not {states!r}")
     default = client.transport.run(read_bounds(client.paths)).retention
     now = server_now(client)
     found, theirs = list[Expired](), list[Expired]()
     for plan, own in _ended_plans(client, states):
         retention = default if own is None else own
-        # A plan that holds dead tasks stays until somebody asks for it by a rule.
+        # The root's retention spares a plan that holds dead tasks; only an explicit rule removes
+        # it.
         if now - plan.ended >= retention and (own is not None or not plan.holds):
             whose = "the root's" if own is None else "its"
             reason = f"{whose} retention of {age(retention).removesuffix(' ago')} is over"
@@ -105,7 +107,7 @@ def expired(
 
 
 def server_now(client: Connection) -> float:
-    """Seconds since 1970, by the server's clock; by the clock here where nothing may be written."""
+    """Seconds since 1970 by the server's clock; by the local one if this client cannot write."""
     clock = ServerClock()
     client.transport.run(clock.ask(client.paths.delayed))
     return clock.now()
@@ -119,7 +121,7 @@ def _by_rules(
     keep: int | None,
     max_znodes: int | None,
 ) -> list[Expired]:
-    """Those of `found`, oldest first, that each rule lets go."""
+    """The plans of `found`, oldest first, that all given rules remove."""
     reasons = []
     going = list(found)
     if older_than is not None:
@@ -137,7 +139,7 @@ def _by_rules(
 
 
 def _over_budget(going: Sequence[Expired], sizes: dict[str, int], budget: int) -> list[Expired]:
-    """As many of `going`, oldest first, as have to go so that the others fit the budget."""
+    """The oldest plans of `going`, as many as must go to bring all `sizes` down to `budget`."""
     total, chosen = sum(sizes.values()), []
     for plan in going:
         if total <= budget:
@@ -148,7 +150,7 @@ def _over_budget(going: Sequence[Expired], sizes: dict[str, int], budget: int) -
 
 
 def znodes_of(plan_path: str) -> Step[int]:
-    """How many znodes a plan has, itself included."""
+    """The number of znodes of a plan, with the plan's own."""
     names = (yield ReadChildren(plan_path)) or []
     lists = yield from read_all([ReadChildren(f"{plan_path}/{name}") for name in names])
     return 1 + len(names) + sum(len(each or ()) for each in lists)
@@ -164,7 +166,7 @@ def _ended_plans(
         ReadData(f"{path}/{name}") for path, _ in records for name in ("ready", "done", "dead")
     ]
     nodes = run(read_all(reads, strict=False))
-    # Read after the states: a plan that was cancelled before gets no claim any more (S9).
+    # Read the claims after the states: a cancelled plan gets no further claim (S9).
     claims = [parse_claim(name) for _, name in run(names_on_claims_nodes(client.paths, True))]
     claimed = {claim.plan for claim in claims if claim is not None}
     for at, (path, record) in enumerate(records):
@@ -183,7 +185,7 @@ def _ended_plans(
 def _end(
     client: Connection, path: str, nodes: Sequence[Node | None], failed: bool
 ) -> tuple[str, float]:
-    """The state of a plan that has ended, and when it did; an empty text for any other plan."""
+    """The state and the time of end of a plan that has ended; an empty text for any other plan."""
     ready, done, dead = nodes
     state, ended = ended_at(ready, done)
     if state or ready is None:
@@ -204,11 +206,11 @@ def _end(
 def remove_expired(
     client: Connection, plans: Sequence[Expired], archive: bool = False
 ) -> Iterator[Expired]:
-    """Remove these plans. Yields each with its outcome; a plan that resists does not stop the rest.
+    """Remove `plans`. Yields each with its outcome; a plan that cannot be removed does not stop the
+    others.
 
-    With `archive` each is archived first, and kept where that fails.
-
-    Raises ZooKeeperUnavailable and the like. What was not removed then, the next run removes.
+    With `archive` each plan is archived first, and kept if that fails. Raises ZooKeeperUnavailable
+    and the like; the next run then removes the plans that are left.
     """
     for plan in plans:
         try:
@@ -221,7 +223,7 @@ def remove_expired(
                 yield plan._replace(outcome="kept: somebody has retried it")
                 continue
         except PlanNotFound:
-            yield plan._replace(outcome="removed")  # by another one, at the same time
+            yield plan._replace(outcome="removed")  # by another process at the same time
         except UNREACHABLE:
             raise
         except ZkplanError as error:
@@ -231,9 +233,9 @@ def remove_expired(
 
 
 def _cancel_failed(client: Connection, path: str) -> str:
-    """Cancel a failed plan if nothing of it can run. Any change that lets it run refuses that.
+    """Cancel a failed plan if none of its tasks can run. A change that lets one run prevents this.
 
-    Returns why it is not cancelled; empty if it is.
+    Returns why the plan was not cancelled; empty if it was.
     """
     changed = "it is not failed any more, or has changed"
     names = client.transport.ask(ReadChildren(f"{path}/dead")) or []
@@ -252,7 +254,7 @@ def _cancel_failed(client: Connection, path: str) -> str:
     return "" if client.transport.run(step) else changed
 
 
-# ---- What a client says of the bounds of its root: retention, archives, the budget; and `gc`.
+# ---- The calls of a client about the bounds of its root: retention, archives, the budget, `gc`.
 
 
 logger = get_logger("zkplan.client")
@@ -274,17 +276,18 @@ class Bounded(Connection):
     ) -> list[Expired]:
         """Remove finished plans. Returns them, oldest end first, each with its outcome.
 
-        A plan goes if each rule that is given lets it go: it ended more than `older_than` seconds
-        ago; it is not among the `keep` plans that ended last; it is one of the oldest, which have
-        to go so that finished plans have at most `max_znodes` znodes. A plan with a `retention` of
-        its own goes when that is over, and not before: the rules do not count. Any other goes when
-        that of its root is over, too. Without any rule only such plans go. `states` says which
-        plans count as finished; "failed" must be asked for. With `dry_run` nothing is removed. With
-        `archive` each plan is archived in the store first, and kept where that fails.
+        A plan is removed if all rules that are given allow it: the plan ended more than
+        `older_than` seconds ago; it is not among the `keep` plans that ended last; it is one of the
+        oldest, which must go to bring finished plans down to `max_znodes` znodes. The rules do not
+        apply to a plan with a `retention` of its own, which is removed when that is over, and not
+        before. Any other plan is also removed when the root's retention is over. Without rules only
+        retention counts. `states` are the states that count as finished; "failed" is not one by
+        default. With `dry_run` nothing is removed. With `archive` each plan is archived in the
+        store first, and kept if that fails.
 
-        It never removes a plan that runs or has a running task. Several clients may call it at
-        once. It does not promise exact ages where the clocks of servers differ. Raises ZkplanError
-        for a wrong rule.
+        This never removes a plan that runs or has a running task. Several clients may call it at
+        once. Ages are not exact if the clocks of servers differ. Raises ZkplanError for a wrong
+        rule.
         """
         found = expired(
             self,
@@ -296,8 +299,7 @@ class Bounded(Connection):
         return found if dry_run else self.remove_finished(found, archive=archive)
 
     def remove_finished(self, plans: Sequence[Expired], *, archive: bool = False) -> list[Expired]:
-        """Remove plans that `gc` has found with `dry_run`. Returns what it does, and does the
-        rest."""
+        """Remove the plans that `gc` has found with `dry_run`. Returns them with their outcomes."""
         ended = list(remove_expired(self, plans, archive))
         if ended and self.transport.run(read_bounds(self.paths)).has_budget:
             self.bounds(count=True)
@@ -306,10 +308,11 @@ class Bounded(Connection):
     @told_to_caller
     def bounds(self, *, count: bool = False) -> Bounds:
         """How long finished plans stay under this root, whether they are archived, the budget, and
-        how much of it was used when it was counted last.
+        how much of the budget was used at the last count.
 
-        With `count` the plans are counted now: exactly, but for plans of more than some thousand
-        znodes, for which a sample stands. Raises PayloadUndecodable if it was changed by hand.
+        With `count` the plans are counted now: exactly, except that plans of more than some
+        thousand znodes are estimated from a sample. Raises PayloadUndecodable if the bounds were
+        changed by hand.
         """
         if not count:
             return self.transport.run(read_bounds(self.paths))
@@ -317,15 +320,16 @@ class Bounded(Connection):
 
     @told_to_caller
     def set_retention(self, seconds: Duration = RETENTION_S, *, archive: bool = False) -> Bounds:
-        """Say how long finished plans stay under this root whose authors say nothing, and whether
-        workers archive each plan in their store before they remove it. Infinite is for ever.
+        """Set how long finished plans without a `retention` of their own stay under this root.
+        `math.inf` means for ever.
 
-        Raises ZkplanError for a time out of range.
+        With `archive`, workers archive each plan in their store before they remove it. Raises
+        ZkplanError for a time out of range.
         """
         seconds = in_seconds(seconds)
         known = type(seconds) in (int, float) and (0 <= seconds < NUMBER_MAX or seconds == math.inf)
         if not known:
-            raise ZkplanError(f"a retention is a number of seconds from 0, not {seconds!r:.50}")
+            raise ZkplanError(f"a retention must be 0 or more seconds, not {seconds!r:.50}")
         return self._change({"retention": float(seconds), "archive": bool(archive)}, anew=True)
 
     @told_to_caller
@@ -335,27 +339,27 @@ class Bounded(Connection):
         znodes: int | None = None,
         bytes: int | str | None = None,  # noqa: A002 - as on the command line
     ) -> Bounds:
-        """Bound what the plans under this root take: their znodes, and their bytes of data, as a
-        number or a text ("500MB"). None: no bound; without any there is no budget.
+        """Bound the room of the plans under this root: their znodes, and their bytes of data, as a
+        number or a text ("500MB"). None means no bound. Without any bound there is no budget.
 
-        At the budget `create_plan` raises BudgetSpent; plans that are there go on, so it may be
-        exceeded. A worker counts every five minutes or more rarely. Names, and what ZooKeeper takes
-        besides, are not counted. Raises ZkplanError for a bound that is wrong.
+        When the budget is used up, `create_plan` raises BudgetSpent; existing plans go on, so they
+        may exceed it. A worker counts every five minutes or more rarely. Names, and what ZooKeeper
+        itself needs, are not counted. Raises ZkplanError for a wrong bound.
         """
         if znodes is not None and (type(znodes) is not int or znodes < 0):
-            raise ZkplanError(f"znodes is a whole number from 0, not {znodes!r:.50}")
+            raise ZkplanError(f"znodes must be a whole number from 0, not {znodes!r:.50}")
         try:
             most = None if bytes is None else size_from(bytes)
         except ValueError as error:
-            raise ZkplanError(f"bytes is {error}, not {bytes!r:.50}") from None
+            raise ZkplanError(f"bytes must be {error}, not {bytes!r:.50}") from None
         changes = {"znodes": znodes, "bytes": most, "used": None}
         has_one = znodes is not None or most is not None
         return self._change(changes, count=has_one, anew=True)
 
     @told_to_caller
     def archived_plans(self) -> list[Archived]:
-        """The archives in the store, of all roots that share it: `import_plan(file, archived=True)`
-        makes a plan of one. Raises StoreUnavailable."""
+        """The archives in the store, of all roots that share it. `import_plan(file, archived=True)`
+        makes a plan from an archive. Raises StoreUnavailable."""
         return archived_plans(self)
 
     def _change(self, changes: dict[str, Any], count: bool = False, anew: bool = False) -> Bounds:
@@ -366,7 +370,7 @@ class Bounded(Connection):
         return self.transport.run(change_bounds(self.paths, changes, anew))
 
     def _warn(self, warning: str) -> None:
-        """Log it, but each text once: an author may create thousands of plans."""
+        """Log each warning only once, because an author may create thousands of plans."""
         if warning not in self._warned:
             self._warned.add(warning)
             logger.warning("%s", warning)

@@ -17,16 +17,16 @@ from ..values.function_codec import function_name
 from .handles import TaskHandle
 from .options import Moment
 
-#: When a task runs, by how those ended that it waits for.
+#: On which outcomes of its predecessors a task runs.
 RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-# ---- The options of tasks as authors give them. `protocol.task_options` has the table.
+# ---- The options of tasks in the form that authors give. `protocol.task_options` has the table.
 
 
 class PlanDefaults(TypedDict, total=False):
-    """What `Client.create_plan` takes as the defaults for the tasks of a plan."""
+    """The options that `Client.create_plan` takes as the defaults for the tasks of a plan."""
 
     attempts: int | None
     retry_delay: Duration | None
@@ -43,14 +43,14 @@ class PlanDefaults(TypedDict, total=False):
 
 
 class FunctionOptions(PlanDefaults, total=False):
-    """What `@zkplan.task` takes."""
+    """The options that `@zkplan.task` takes."""
 
     name: str | None
     run_if: RunIf | None
 
 
 class AddOptions(FunctionOptions, total=False):
-    """What `Plan.add_task` takes."""
+    """The options that `Plan.add_task` takes."""
 
     after: Sequence[TaskHandle | TaskSpec | When]
     key: str | None
@@ -59,7 +59,7 @@ class AddOptions(FunctionOptions, total=False):
 
 
 def shows(options: type, **defaults: Any) -> Callable[[FunctionT], FunctionT]:
-    """Have editors and help() show the options one by one, where a function takes `**options`."""
+    """Make editors and help() list the options of a function that takes `**options`."""
 
     def decorate(function: FunctionT) -> FunctionT:
         signature = inspect.signature(function)
@@ -85,8 +85,8 @@ def shows(options: type, **defaults: Any) -> Callable[[FunctionT], FunctionT]:
 class TaskSpec:
     """The description of one task for `Plan.add_tasks`.
 
-    It may be an argument of a later task in the same call. Options left at None take the plan's
-    defaults. `Plan.add_task` says what each option means.
+    A TaskSpec may be an argument of a later task in the same call. Options left at None take the
+    plan's defaults. `Plan.add_task` explains the options.
     """
 
     fn: Callable[..., Any]
@@ -117,7 +117,7 @@ class TaskSpec:
 
     @property
     def called(self) -> str:
-        """The name of the task: that given here, that of the decorator, or the function's."""
+        """The name of the task: `name`, or the decorator's, or the function's."""
         own: dict[str, Any] = getattr(self.fn, "zkplan_options", {})
         return self.name or own.get("name") or function_name(self.fn)
 
@@ -133,7 +133,7 @@ class TaskSpec:
 
 #: With chunksize="auto" the calls make at most this many tasks.
 TASKS_MAX = 500
-#: The most calls of a map. More are most likely an iterable without an end, which fills the memory.
+#: The most calls of a map. More most likely mean endless iterables, which would fill the memory.
 CALLS_MAX = 5_000_000
 
 
@@ -158,23 +158,25 @@ def specs_for(
     chunksize: int | str,
     given: Mapping[str, Any],
 ) -> tuple[list[TaskSpec], int, int]:
-    """The tasks, the number of calls in each, and the number of calls. Raises ZkplanError."""
+    """The tasks, the number of calls per task, and of all calls. Raises ZkplanError."""
     if chunksize != "auto" and not (type(chunksize) is int and chunksize >= 1):
         raise ZkplanError(f'chunksize must be "auto" or a number from 1 on, not {chunksize!r}')
     if "key" in given:
-        raise ZkplanError("a map has many tasks, and a key names one: give each add_task its key")
+        raise ZkplanError(
+            "map takes no key, because a key belongs to one task: call add_task for each task"
+        )
     calls = list(islice(zip(*iterables, strict=False), CALLS_MAX + 1))
     if len(calls) > CALLS_MAX:
         raise ZkplanError(
-            f"a map has at most {CALLS_MAX:,} calls: do its iterables have no end? Give it a part "
-            "of them (itertools.islice), or several maps"
+            f"a map has at most {CALLS_MAX:,} calls: if its iterables have an end, split them over "
+            "several maps, or else take a part (itertools.islice)"
         )
     size = -(-len(calls) // TASKS_MAX) or 1 if chunksize == "auto" else int(chunksize)
     options = {**getattr(fn, "zkplan_options", {}), **given, "keep": True}
     if size == 1:
         return [TaskSpec(fn, args, **options) for args in calls], 1, len(calls)
     name = options.pop("name", None) or function_name(fn)
-    # One object for all tasks: its bytes are made, and stored, once.
+    # All tasks share one object, so that its bytes are made and stored once.
     chunk = functools.partial(run_chunk, fn)
     specs = [
         TaskSpec(

@@ -27,9 +27,9 @@ R = TypeVar("R")
 
 
 async def in_thread(wait: Callable[[threading.Event], R]) -> R:
-    """Run `wait(given_up)` in a thread of its own. The event is set if the coroutine is cancelled.
+    """Run `wait(given_up)` in a thread of its own. Sets the event if the coroutine is cancelled.
 
-    It is not a thread of the loop's executor: those are few, and a wait may be long.
+    The loop's executor is not used, because it has few threads and a wait may be long.
     """
     import asyncio  # here: most programs have no coroutines
 
@@ -71,7 +71,8 @@ async def in_thread(wait: Callable[[threading.Event], R]) -> R:
 
 logger = get_logger("zkplan.plan")
 PROGRESS_LOOK_S = 0.2
-#: Up to this many dead tasks, each new one wakes the waiter, because it reads the whole list again.
+#: Up to this many dead tasks, each further one wakes the waiter. Above, reading the whole list
+#: again each time would cost too much.
 WATCHED_DEAD_MAX = 1000
 
 
@@ -81,14 +82,14 @@ def _watch_dead(client: Connection, plan_path: str) -> None:
     except UNREACHABLE:
         raise
     except ZooKeeperError:
-        # A client that may not read them sees a failure at its next look, once a second.
+        # A client that may not read the list sees a failure at its next look, once a second.
         logger.debug("this client cannot watch the failures of %s", plan_path, exc_info=True)
 
 
 def end_if_drained(client: Connection, plan_path: str) -> bool:
-    """End the plan if no task is left that may run. Returns whether it is done.
+    """End the plan if no task is left that may run. Returns whether the plan is done.
 
-    A client that can only read (ed25519-public) leaves that to others.
+    A client that can only read (ed25519-public) leaves this to others.
     """
     if client.keys and not client.keys[0].can_seal:
         return False
@@ -106,7 +107,7 @@ def wait_for_plan(
     fail_fast: bool = False,
     given_up: threading.Event | None = None,
 ) -> PlanStatus:
-    """See Plan.wait. It ends soon after `given_up` is set, by WaitTimeout."""
+    """See Plan.wait. Soon after `given_up` is set, this raises WaitTimeout."""
     transport = client.transport
     patience = Patience(client, plan_path, timeout, f"{plan_path} is not done")
     name = transport.run(read_status(plan_path)).name if progress else ""
@@ -122,7 +123,7 @@ def wait_for_plan(
                 _watch_dead(client, plan_path)
             status = transport.run(read_status(plan_path))
             if status.ended is not None:
-                # Nothing happens any more that would use these up: they would stay for ever.
+                # No further change will trigger these watches, so they would stay for ever.
                 transport.unwatch(f"{plan_path}/{name}" for name in ("done", "ready", "dead"))
             if show is not None:
                 dead = f", {status.dead} dead" if status.dead else ""
@@ -133,7 +134,7 @@ def wait_for_plan(
             if status.ended is not None and status.dead:
                 what = f"{plan_path} has ended; {count(status.dead, 'task')} failed"
                 raise failed(client, plan_path, what)
-            # Where failures cascade, it may end with tasks that have failed.
+            # If failures cascade, a plan may end with failed tasks.
             is_left = status.state == "running" and status.tasks == status.dead
             if is_left and end_if_drained(client, plan_path):
                 return look()
@@ -147,13 +148,13 @@ def wait_for_plan(
 
 
 class EventStream(Iterator[Event]):
-    """What `Plan.events` returns. Each `async for` begins with the first event; it uses one thread
-    while it waits, and none of the event loop's."""
+    """What `Plan.events` returns. Each `async for` begins with the first event, and uses one thread
+    of its own while it waits."""
 
     def __init__(
         self, values: Values, plan_path: str, read: Callable[[], list[Event]] | None = None
     ) -> None:
-        """`read` returns the events where it does not follow."""
+        """With `read`, yield the events that it returns instead of following the plan."""
         self._values, self._plan_path, self._read = values, plan_path, read
         self._events: Iterator[Event] | None = None
 
@@ -175,4 +176,4 @@ class EventStream(Iterator[Event]):
                 for event in found:
                     yield event
         finally:
-            follower.close()  # its thread ends, too, where the coroutine was cancelled
+            follower.close()  # so that its thread ends if the coroutine was cancelled

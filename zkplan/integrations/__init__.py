@@ -1,1 +1,1 @@
-"""Interfaces of other packages to zkplan. Each module needs its package to be installed."""
+"""Adapters between zkplan and other packages. Each module needs its package to be installed."""

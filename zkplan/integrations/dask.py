@@ -38,7 +38,7 @@ class ZkplanScheduler:
         get = ZkplanScheduler(client)
         dask.array.ones(1000, chunks=100).sum().compute(scheduler=get)
 
-    Each computation is a plan. It is removed when its results are fetched, or a function has
+    Each computation is a plan, which is removed once its results are fetched or a function has
     failed. The workers need Dask, and the packages that the graph uses.
     """
 
@@ -56,9 +56,9 @@ class ZkplanScheduler:
         """`attempts` to `priority` are the options of each task; see `Plan.add_task`.
 
         With a `name`, the plan has this name and survives its author: the next computation with
-        the same keys waits for it and takes its results. Only one process at a time may compute
-        under a name. With `keep_plan`, the plan stays, and its results can be fetched again until
-        it is removed.
+        the same keys waits for the plan and takes its results. Only one process at a time may
+        compute under a name. With `keep_plan`, the plan stays, and its results can be fetched again
+        until it is removed.
         """
         self._client, self._name, self._keep_plan = client, name, keep_plan
         self._options: dict[str, Any] = {
@@ -67,8 +67,8 @@ class ZkplanScheduler:
             "timeout": timeout,
             "priority": priority,
         }
-        #: Held while a plan with a name is used: two threads must not make two plans, and none may
-        #: remove it while another reads it.
+        #: Held while a plan with a name is used, so that two threads do not make two plans, and
+        #: none removes the plan while another reads it.
         self._lock: AbstractContextManager[Any] = (
             threading.Lock() if name is not None else nullcontext()
         )
@@ -78,8 +78,8 @@ class ZkplanScheduler:
 
         Raises the exception of a function that is out of attempts, KeyError for a key that is not
         in the graph, PlanError if the plan of this name has another graph, InvalidTask for a
-        shuffle on disk, and what `Plan.add_tasks` and `Plan.wait` raise. It ignores other keywords
-        of `compute`, such as `num_workers`.
+        shuffle on disk, and as `Plan.add_tasks` and `Plan.wait`. Other keywords of `compute`, such
+        as `num_workers`, are ignored.
         """
         graph = _Graph(dsk, keys)
         values = graph.data()
@@ -90,7 +90,7 @@ class ZkplanScheduler:
         return nested_get(keys, {key: values[graph.source(key)] for key in graph.keys})
 
     def __deepcopy__(self, memo: object) -> ZkplanScheduler:
-        """Return itself: `distributed` copies the configuration of Dask, which may hold it."""
+        """Return `self`: `distributed` copies Dask's configuration, which may hold this object."""
         return self
 
     def _attach(self, graph: _Graph) -> tuple[Plan, list[Task]] | None:
@@ -109,10 +109,10 @@ class ZkplanScheduler:
         except InvalidTask:
             raise PlanError(
                 plan.path,
-                f"{plan.path}, named {self._name!r}, has another graph than this one, or none of "
-                "Dask: compute under another name, or remove that plan. If it is the same code, "
-                "its keys differ from run to run: give dask.delayed pure=True, random arrays a "
-                "seed, and dask_key_name where Dask cannot name a value by its content",
+                f"{plan.path}, named {self._name!r}, has another graph than this one, or no graph "
+                "of Dask: compute under another name, or remove that plan. If the code is the "
+                "same, its keys differ from run to run: give dask.delayed pure=True, random arrays "
+                "a seed, and dask_key_name where Dask cannot name a value by its content",
             ) from None
         return plan, [plan.task(number) for number in numbers]
 
@@ -138,7 +138,7 @@ class ZkplanScheduler:
         return plan, asked
 
     def _results(self, plan: Plan, tasks: list[Task]) -> list[Any]:
-        has_ended = self._name is None  # without a name nobody could find it again
+        has_ended = self._name is None  # a plan without a name cannot be found again
         try:
             plan.wait(fail_fast=True)
             results = plan.results(tasks)
@@ -151,7 +151,7 @@ class ZkplanScheduler:
             raise
         except KeyboardInterrupt:
             if has_ended and self._keep_plan:
-                plan.cancel()  # nobody waits for it, but it can be looked at
+                plan.cancel()  # nobody waits for the plan, but its views stay
             raise
         finally:
             if has_ended and not self._keep_plan:
@@ -159,7 +159,7 @@ class ZkplanScheduler:
 
 
 class _Graph:
-    """A Dask graph, reduced to what the wanted keys need."""
+    """A Dask graph, reduced to the nodes that the wanted keys need."""
 
     def __init__(self, dsk: Any, keys: Any) -> None:
         """Raises KeyError and InvalidTask; RuntimeError for a cycle."""
@@ -181,32 +181,32 @@ class _Graph:
 
     @property
     def label(self) -> str:
-        """The same for graphs with the same tasks and the same wanted results."""
+        """A name that is the same for graphs with the same tasks and the same wanted results."""
         names = [*sorted(map(self._stable, self.tasks)), "", *map(self._stable, self.asked)]
         digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16)
         return f"dask graph {digest.hexdigest()}"
 
     def _stable(self, key: Any) -> str:
-        """The key. For the task that joins the blocks of an array or bag, which has another key in
-        each process, the keys of the blocks."""
+        """The key, or for the task that joins the blocks of an array or bag, the keys of the
+        blocks: the key of such a task differs between processes."""
         joined = self._nodes[key].dependencies if str(key).startswith("finalize-") else ()
         return f"finalize {sorted(map(str, joined))}" if joined else str(key)
 
     def source(self, key: Any) -> Any:
-        """The key behind all aliases; any other key itself."""
+        """The key that an alias leads to in the end; any other key itself."""
         while isinstance(node := self._nodes[key], Alias):
             key = node.target
         return key
 
     def data(self) -> dict[Any, Any]:
-        """The values of the wanted keys that are no tasks."""
+        """The values of the wanted keys that are data, not tasks."""
         sources = map(self.source, self.keys)
         return {
             key: self._nodes[key]() for key in sources if isinstance(self._nodes[key], DataNode)
         }
 
     def specs(self) -> dict[Any, TaskSpec]:
-        """The tasks by key. Raises InvalidTask for one that cannot run on several machines."""
+        """The tasks by key. Raises InvalidTask for a task that cannot run on several machines."""
         specs: dict[Any, TaskSpec] = {}
         asked = set(self.asked)
         for key in self.tasks:
@@ -257,8 +257,7 @@ def _is_file_here(function: Any) -> bool:
 
 
 def _refuse_disk(key: Any, node: GraphNode) -> None:
-    """Refuse a shuffle on disk: it appends to files of one machine, and does so again in a second
-    attempt."""
+    """Refuse a shuffle on disk: it appends to files of one machine, twice in two attempts."""
     if any(map(_is_file_here, _functions(node))):
         raise InvalidTask(
             str(key),
@@ -272,4 +271,4 @@ def _remove(plan: Plan) -> None:
     try:
         plan.remove()
     except ZkplanError as error:
-        logger.warning("%s of a Dask computation stays: %s", plan.path, error)
+        logger.warning("%s of a Dask computation was not removed: %s", plan.path, error)

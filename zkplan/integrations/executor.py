@@ -23,7 +23,7 @@ logger = get_logger("zkplan.plan")
 
 #: The most calls that one add carries.
 BATCH_MAX = 2000
-#: How many seconds a cancelled executor waits between looks for calls that were handed back.
+#: Seconds between two looks of a cancelled executor for calls that were handed back.
 _LOOK_S = 0.2
 
 
@@ -34,23 +34,23 @@ class Executor(futures.Executor):
             squares = list(executor.map(square, range(100)))
 
     The calls survive the death of any worker. Their futures end with this process: use a plan if
-    the results must outlive it. `cancel` of a future cancels its task, too: a running call sees
-    `current().cancelled`. `running` is never True. It is thread-safe.
+    the results must outlive it. `cancel` of a future also cancels its task: a running call sees
+    `current().cancelled`. `running` of a future is never True. An executor is thread-safe.
 
-    The calls are tasks of a plan. After that has drained, the next call begins another plan. A plan
-    is removed when its last future is done.
+    The calls are tasks of a plan. After the plan has drained, the next call begins another plan. A
+    plan is removed when its last future is done.
     """
 
     def __init__(self, client: Client, name: str = "executor", **options: Any) -> None:
         """`options` are those of `Client.create_plan`; `attempts` is 1 by default."""
         self._client, self._name = client, name
-        # With "cascade" a failed call has ended, so that the plan drains.
+        # With "cascade" a failed call counts as ended, so that the plan drains.
         self._options = {"attempts": 1, **options, "keep": True, "on_failure": "cascade"}
         #: Calls to send, tasks to cancel, and None after the last call.
         self._queue: queue.SimpleQueue[_Call | Task | None] = queue.SimpleQueue()
         self._lock = threading.Condition()
-        #: Held while calls are added and noted, and while a plan is removed: no call may be added
-        #: to a plan that is being removed.
+        #: Held while calls are added and noted, and while a plan is removed, so that no call is
+        #: added to a plan that is being removed.
         self._plan_lock = threading.Lock()
         self._is_shut = self._is_all_sent = False
         #: The sent calls whose futures are not done, by plan, until the plan is removed.
@@ -76,7 +76,7 @@ class Executor(futures.Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See `concurrent.futures.Executor.shutdown`.
 
-        With `cancel_futures` and without `wait`, or after Ctrl-C, running calls are cancelled, too:
+        With `cancel_futures` and without `wait`, or after Ctrl-C, running calls are also cancelled:
         they see `current().cancelled`.
         """
         with self._lock:
@@ -99,7 +99,7 @@ class Executor(futures.Executor):
         if cancel_futures:
             self._give_up()
 
-    # ---- sending, in a thread of its own: calls that arrive together are added together
+    # ---- sending, in a thread of its own, which adds calls that arrive together in one batch
 
     def _send_all(self) -> None:
         while self._send_batch():
@@ -134,7 +134,7 @@ class Executor(futures.Executor):
             for call in calls:
                 call.end(error=error)
         for task in forgotten:
-            with suppress(ZkplanError):  # it has ended, or its plan was removed
+            with suppress(ZkplanError):  # the task has ended, or its plan was removed
                 task.cancel()
         return not is_last
 
@@ -149,7 +149,7 @@ class Executor(futures.Executor):
                     raise PlanDrained("", "there is no plan yet")
                 tasks = plan.add_tasks(specs)
             except (PlanDrained, PlanNotFound):
-                # Add the calls before it is ready: an empty plan would drain at once.
+                # Add the calls before the plan is ready, because an empty plan would drain at once.
                 with self._client.create_plan(self._name, **self._options) as plan:
                     tasks = plan.add_tasks(specs)
                 self._plan = plan
@@ -174,7 +174,7 @@ class Executor(futures.Executor):
                     if completed.error is not None:
                         raise completed.error
                     if outcome is None:
-                        raise ResultNotKept(task.name, f"the result of {task!r} is gone")
+                        raise ResultNotKept(task.name, f"the result of {task!r} was lost")
                     call.end(open_outcome(self._client.values, outcome, task.path, task.name))
                 except Exception as error:
                     call.end(error=error)
@@ -183,8 +183,8 @@ class Executor(futures.Executor):
         return ended
 
     def _remove_unused(self, plan: Plan) -> None:
-        """Remove a plan whose calls have all ended, and that gets no more: it has drained, or all
-        calls were sent."""
+        """Remove a plan if all of its calls have ended and it gets no further ones, because it has
+        drained or all calls were sent."""
         with self._plan_lock:
             if self._open.get(plan, True):
                 return
@@ -193,7 +193,7 @@ class Executor(futures.Executor):
                     return
                 plan.remove()
             except ZkplanError as error:
-                logger.warning("%s of an executor stays: %s", plan.path, error)
+                logger.warning("%s of an executor was not removed: %s", plan.path, error)
             with self._lock:
                 self._open.pop(plan, None)
                 self._lock.notify_all()
@@ -203,7 +203,7 @@ class Executor(futures.Executor):
     def _give_up(self) -> None:
         """Cancel all calls, also running ones, and remove the plans."""
         self._cancel_queued()
-        self._queue.put(None)  # again, since it was removed with the calls
+        self._queue.put(None)  # again, because `_cancel_queued` took the first one
         with self._plan_lock:
             for plan in list(self._open):
                 with self._lock:
@@ -211,10 +211,10 @@ class Executor(futures.Executor):
                 try:
                     plan.remove()
                 except ZkplanError as error:
-                    logger.warning("%s of an executor stays: %s", plan.path, error)
+                    logger.warning("%s of an executor was not removed: %s", plan.path, error)
                 for call in calls:
                     call.future.cancel()
-                    call.end()  # wake up those that wait for the future
+                    call.end()  # wake up the threads that wait for the future
             with self._lock:
                 self._lock.notify_all()
 
@@ -227,20 +227,19 @@ class Executor(futures.Executor):
             pass
 
     def _cancel_sent(self) -> None:
-        """Let running calls end, and no other call begin."""
+        """Let running calls end, and prevent all others from beginning."""
         with self._lock:
             plans = list(self._open)
         for plan in plans:
             try:
                 plan.pause()
             except ZkplanError:
-                continue  # it has drained meanwhile
+                continue  # the plan has drained meanwhile
             if self._cancel_waiting(plan):
                 threading.Thread(target=self._cancel_handed_back, args=(plan,), daemon=True).start()
 
     def _cancel_waiting(self, plan: Plan) -> bool:
-        """Cancel the calls of a paused plan that no worker has claimed. Returns whether any are
-        claimed."""
+        """Cancel the unclaimed calls of a paused plan. Returns whether any call is claimed."""
         with self._lock:
             calls = dict(self._open.get(plan, {}))
         try:
@@ -250,15 +249,15 @@ class Executor(futures.Executor):
         except ZkplanError:
             return True  # no server answers: try again
         for task, call in calls.items():
-            # A task that is gone has ended, and its outcome arrives.
+            # A task that is missing has ended, and its outcome will arrive.
             if states.get(task.number, "running") != "running":
                 call.future.cancel()
                 self._ended(plan, task)(Completed(task.number, False), None)
         return any(states.get(task.number) == "running" for task in calls)
 
     def _cancel_handed_back(self, plan: Plan) -> None:
-        """Cancel calls that workers hand back without having begun them: in a paused plan they
-        never run, and their futures would never end."""
+        """Cancel calls that workers hand back before they began, because in a paused plan such
+        calls never run, and their futures would never end."""
         with self._lock:
             self._lock.wait(_LOOK_S)
         while self._cancel_waiting(plan):

@@ -55,7 +55,7 @@ class ZkplanBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """How many batches may run at once. -1 means all slots of the registered workers, -2 all
-        but one, and so on; without a worker these raise ZkplanError."""
+        but one, and so on; without a worker such numbers raise ZkplanError."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None:
@@ -65,8 +65,8 @@ class ZkplanBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         slots = sum(worker.slots for worker in self._client.workers())
         if not slots:
             raise ZkplanError(
-                f"no worker is registered under {self._client.root}, so that n_jobs={n_jobs} has "
-                "no meaning: start `zkplan worker`, or give a number above 0"
+                f"no worker is registered under {self._client.root}, so n_jobs={n_jobs} has no "
+                "meaning: start `zkplan worker`, or give a number above 0"
             )
         return max(slots + 1 + n_jobs, 1)
 
@@ -94,7 +94,7 @@ class ZkplanBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Let running calls end, and no other call begin."""
+        """Let running calls end, and prevent all others from beginning."""
         self._shutdown(cancel=True)
         if ensure_ready:
             self.start_call()

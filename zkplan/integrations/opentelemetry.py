@@ -30,9 +30,9 @@ except ImportError as missing:
 
 logger = get_logger("zkplan.tracing")
 _W3C = TraceContextTextMapPropagator()
-#: The most links of one span: the SDK keeps 128 unless OTEL_SPAN_LINK_COUNT_LIMIT says otherwise.
+#: The most links of one span. The SDK keeps 128 unless OTEL_SPAN_LINK_COUNT_LIMIT allows more.
 LINKS_MAX = 1000
-#: How many milliseconds the result of a task in a process of its own waits for its spans.
+#: How many milliseconds the result of a task in a process of its own waits for its spans' export.
 FLUSH_MS = 5000
 #: Whether `set_up` has set up the provider.
 _has_set_up = False
@@ -42,8 +42,8 @@ def instrument(tracer_provider: trace.TracerProvider | None = None) -> None:
     """Trace the tasks of this process from now on.
 
     Each attempt that workers of this process run gets a span, and tasks that are added here carry
-    the current span to the workers. The default `tracer_provider` is the global one, even if it is
-    set later. Another call replaces the provider; `uninstrument` turns tracing off.
+    the current span to the workers. The default is the global provider, even if it is set later.
+    Another call replaces the provider; `uninstrument` turns tracing off.
     """
     tracing.switch(_OpenTelemetry(tracer_provider))
 
@@ -61,8 +61,8 @@ def is_set_up() -> bool:
 def set_up() -> bool:
     """Set up a provider from the variables OTEL_…, if this process has none yet.
 
-    It does what `opentelemetry-instrument` does, with the packages that are installed for it, such
-    as opentelemetry-distro. Returns whether there is a provider now.
+    This does the same as `opentelemetry-instrument`, with the packages that are installed for it,
+    such as opentelemetry-distro. Returns whether the process has a provider now.
     """
     global _has_set_up
     if not is_set_up():
@@ -74,14 +74,14 @@ def set_up() -> bool:
 
 
 def in_set_up_process(traceparent: str) -> InProcess:
-    """InProcess, in a process whose worker has called `set_up`."""
+    """Make an InProcess for a worker that has called `set_up`: this process calls it first."""
     set_up()
     return InProcess(traceparent)
 
 
 class InProcess:
     """See `zkplan.basics.tracing.SpanInProcess`. The worker begins and ends the span of the
-    attempt. The spans and tasks that the function makes in its process are below it."""
+    attempt. Spans and tasks that the function makes in its process are children of that span."""
 
     def __init__(self, traceparent: str) -> None:
         if tracing.active is None:
@@ -89,13 +89,13 @@ class InProcess:
         self._token = contexts.attach(_W3C.extract({"traceparent": traceparent}))
 
     def end(self) -> None:
-        """Export the spans: the process may end at any moment from now on."""
+        """Export the spans now, because the process may end at any moment from here on."""
         contexts.detach(self._token)
         flush = getattr(trace.get_tracer_provider(), "force_flush", None)
         try:
             if flush is not None:
                 flush(FLUSH_MS)
-        except Exception:  # of an exporter of the user: the result counts anyway
+        except Exception:  # from the user's exporter, which must not cost the result
             logger.exception("spans of a task are lost")
 
 
@@ -122,7 +122,7 @@ class _OpenTelemetry:
                 [*_links(bodies)],
             )
             return _Attempt(job, span)
-        except Exception:  # of a processor or sampler of the user: it must not fail the task
+        except Exception:  # from the user's processor or sampler, which must not fail the task
             logger.exception("%s runs without a span", job.name)
             return None
 
@@ -151,13 +151,13 @@ class _Attempt:
         job, failure = self._job, ended.failure
         if failure is not None:
             event = {"exception.type": failure.kind}
-            if MESSAGES.isEnabledFor(logging.INFO):  # ADR 22: it may hold arguments
+            if MESSAGES.isEnabledFor(logging.INFO):  # ADR 22: messages may hold arguments
                 event["exception.message"] = failure.text
                 event["exception.stacktrace"] = failure.traceback
             self._span.add_event("exception", event)
             self._fail(failure.kind, for_log(failure, job, ended.shown))
         elif job.abandoned:
-            self._fail("abandoned", "it ended after its worker had given it up")
+            self._fail("abandoned", "the attempt ended after its worker had given it up")
         elif not ended.outcome:
             kind = _without_outcome(ended)
             self._span.set_attribute("zkplan.ended", kind)
@@ -170,7 +170,7 @@ class _Attempt:
 
 
 def _without_outcome(ended: Ended) -> str:
-    """Why an attempt has neither a result nor a failure; another attempt follows."""
+    """Why an attempt has neither a result nor a failure. Another attempt follows."""
     for name in ("cannot_run", "server_full", "store_away", "needs_claim", "fenced", "not_before"):
         if getattr(ended, name):
             return name
@@ -192,7 +192,7 @@ def _links(bodies: Sequence[bytes]) -> Iterator[Link]:
     """A link to the attempt that made each argument, if that was traced."""
     for body in bodies[:LINKS_MAX]:
         found = _failed(body) if body[:1] == FAILED else trace_of(body)
-        # Whoever can write the tree can write anything here, so it may be invalid.
+        # Anyone with write access to the tree can change the context, so it may be invalid.
         if found and (of := _span_context(found)).is_valid:
             yield Link(of)
 
@@ -205,7 +205,7 @@ def _failed(body: bytes) -> str:
 
 
 def _attributes(job: Job) -> dict[str, Any]:
-    """By the semantic conventions of messaging and code; the others begin with `zkplan.`."""
+    """Attributes by the semantic conventions of messaging and code; others begin with `zkplan.`."""
     claim, options = job.claim, job.options
     plan, task = int(claim.plan), int(claim.task)
     found = {

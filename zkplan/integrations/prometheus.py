@@ -2,7 +2,8 @@
 
     prometheus_client.REGISTRY.register(WorkerCollector(worker))
 
-The commands serve the same: `zkplan worker --metrics`, `zkplan server --metrics`, `zkplan metrics`.
+The commands `zkplan worker --metrics`, `zkplan server --metrics` and `zkplan metrics` serve the
+same metrics.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ SCRAPE_S = 4.0
 class RootCollector(Collector):
     """Collects the metrics of the roots of these clients, for a registry of prometheus_client.
 
-    Each scrape reads the trees anew, in batches, and each sample has the label `root`. A scrape is
-    answered within SCRAPE_S seconds: if a count takes longer, or fails, it gets the latest counts.
-    `zkplan_root_up` is 0 if the last count failed, because ZooKeeper does not answer or an access
-    list does not let the client read all; `zkplan_root_count_age_seconds` is the age of the counts.
-    Thread-safe. It remembers which plans have ended, so keep it between scrapes.
+    Each scrape reads the trees again, in batches, and each sample has the label `root`. A scrape is
+    answered within SCRAPE_S seconds: if a count takes longer, or fails, the scrape gets the latest
+    counts. `zkplan_root_up` is 0 if the last count failed, because ZooKeeper does not answer or an
+    access list does not let the client read everything; `zkplan_root_count_age_seconds` is the age
+    of the counts. Thread-safe. The collector remembers which plans have ended, so keep it between
+    scrapes.
     """
 
     def __init__(self, *clients: Connection) -> None:
@@ -69,8 +71,8 @@ class RootCollector(Collector):
 class _Root:
     """One root. It is counted on request, one count at a time, on a thread of its own.
 
-    So a scrape is answered in time: with a slow ZooKeeper a count takes longer than Prometheus
-    waits, and the metrics would be missing just when they are needed. Thread-safe.
+    So a scrape is answered in time. With a slow ZooKeeper a count takes longer than Prometheus
+    waits, and otherwise the metrics would be missing just when they are needed. Thread-safe.
     """
 
     def __init__(self, client: Connection) -> None:
@@ -117,12 +119,12 @@ class _Root:
         found, failed, began = list[Metric](), "", time.monotonic()
         try:
             latency = self.latency()
-            if latency is None:  # otherwise the count would wait for as long as a command may
+            if latency is None:  # otherwise the count would wait as long as a command
                 raise ZooKeeperUnavailable(_SILENT)
             found = self.count(latency)
         except ZkplanError as error:
             failed = str(error)
-            if failed != self._error:  # once, not with every scrape
+            if failed != self._error:  # log each error once, not with every scrape
                 logger.warning("the metrics of %s cannot be read: %s", self.name, error)
         except BaseException as error:
             failed = f"a count failed: {error!r}"
@@ -166,7 +168,7 @@ def _up(is_up: bool) -> Metric:
 
 
 def _merged(found: Iterable[tuple[str, list[Metric]]]) -> Iterable[Metric]:
-    """Join the families of the roots: each is named once, with the samples of all roots."""
+    """Join the families of the roots by name: each has the samples of all roots."""
     merged: dict[str, Metric] = {}
     for root, families in found:
         for family in families:
@@ -214,7 +216,7 @@ def _of_queues(counts: RootCounts) -> Iterator[Metric]:
     yield by_queue("zkplan_queue_workers", text, serving)
     text = "Seconds that the oldest runnable task of the queue has waited; 0 without one."
     yield by_queue("zkplan_queue_oldest_runnable_age_seconds", text, age_since(counts.oldest_ms))
-    text = "Seconds since the oldest standing claim of the queue was made; 0 without one."
+    text = "Seconds since the oldest present claim of the queue was made; 0 without one."
     yield by_queue("zkplan_queue_oldest_running_age_seconds", text, age_since(counts.running_ms))
     text = "Tasks whose age was not read, because there are more than one scrape reads."
     yield gauge("zkplan_root_scrape_ages_unread", text, counts.ages_unread)
@@ -228,7 +230,7 @@ def _of_workers(counts: RootCounts) -> Iterator[Metric]:
     yield gauge("zkplan_slots", text, sum(worker.slots for worker in workers))
     text = "The used share of the root's budget when it was last counted; 0 without a budget."
     yield gauge("zkplan_budget_used_ratio", text, counts.budget)
-    text = "Workers that are gone, and whose claims nobody has taken over yet."
+    text = "Vanished workers whose claims no worker has taken over yet."
     yield gauge("zkplan_vanished_workers", text, counts.left_behind)
 
 

@@ -36,11 +36,12 @@ from ..protocol.requests import ReadChildren, ReadData, ReadMany, Request, Step
 from ..protocol.transactions import claim_facts, or_error
 
 T = TypeVar("T")
-#: How many children that are no tasks every active plan has, besides those that are read here.
+#: The children of every active plan that are neither tasks nor read here.
 _OTHER_FIXED = 3  # add-count, add-ids, results
-#: The most plans whose end one count reads. The others are `unread` until the next count.
+#: The most plans outside the index that one count reads. The others are `unread` until the next
+#: count.
 PLANS_ASKED_MAX = 20_000
-#: The most runnable names that one count lists, and the most entries whose age it reads.
+#: The most runnable names that one count lists, and the most entries whose ages it reads.
 NAMES_MAX, AGES_MAX = 50_000, 5_000
 
 
@@ -48,11 +49,11 @@ NAMES_MAX, AGES_MAX = 50_000, 5_000
 class RootCounts:
     """The result of one count. Its reads were not made at one moment.
 
-    `plans` are by state: `running` and `paused` ones are active; `unread` are those beyond the
-    bound of one count. `tasks` are by state, `by_queue` by queue and state. The queues of `waiting`
-    tasks are not read. `oldest_ms` is when the oldest runnable entry of each queue was made,
-    `running_ms` its oldest claim, by the server's clock; the ages of `ages_unread` entries were not
-    read. `budget` is the used share of the budget.
+    `plans` counts plans by state: `running` and `paused` plans are active; `unread` plans are
+    beyond the bound of one count. `tasks` counts by state, and `by_queue` by queue and state. The
+    queues of `waiting` tasks are not read. `oldest_ms` is when the oldest runnable entry of each
+    queue was made, and `running_ms` when its oldest claim was made, by the server's clock; the ages
+    of `ages_unread` entries were not read. `budget` is the used share of the budget.
     """
 
     plans: Counter[str] = field(default_factory=Counter)
@@ -66,7 +67,7 @@ class RootCounts:
     ages_unread: int = 0
     budget: float = 0.0
     workers: list[WorkerRecord] = field(default_factory=list)
-    #: Claims nodes of workers that are gone, whose tasks nobody has taken over yet.
+    #: Claims nodes of vanished workers whose tasks no worker has taken over yet.
     left_behind: int = 0
 
     def add(self, state: str, queue: str, count: int = 1) -> None:
@@ -99,7 +100,7 @@ class Tally:
 
 
 class _Plan(NamedTuple):
-    """An active plan, and how many entries each of its queues has."""
+    """An active plan, and the number of entries in each of its queues."""
 
     number: str
     path: str
@@ -111,8 +112,8 @@ class _Plan(NamedTuple):
 def count_root(paths: Paths, ended: dict[str, str]) -> Step[RootCounts]:
     """Count the plans, tasks and workers under the root.
 
-    `ended` has the states of plans that have ended for good, by number. The count adds to it, so
-    that each of them is read once.
+    `ended` has the states of plans that have ended for good, by number. The count adds to `ended`,
+    so that each such plan is read once.
     """
     counts = RootCounts()
     active = yield from list_active(paths)
@@ -142,7 +143,7 @@ def _count_ended(
             ended[plan] = "done"
         elif ready is not None and control_from_bytes(ready.data) == "cancelled":
             ended[plan] = "cancelled"
-        else:  # not ready yet; or ready, and its index entry was deleted by hand
+        else:  # not ready yet, or its index entry was deleted by hand
             counts.plans["defining"] += 1
     # Failed plans may be retried, so their list is read each time.
     failed = set((yield from list_failed(paths)))
@@ -198,7 +199,7 @@ def _read_queues(plans: Sequence[_Plan]) -> Step[None]:
 
 
 def _count_indexes(paths: Paths, plans: Sequence[_Plan], counts: RootCounts) -> Step[int]:
-    """Count the entries of the root's indexes. Returns how many tasks any index has."""
+    """Count the entries of the root's indexes. Returns the number of tasks in all indexes."""
     later, gates = yield ReadMany([ReadChildren(paths.delayed), ReadChildren(paths.gates)])
     known = {plan.number: plan for plan in plans}
     for delayed in map(parse_delayed, later or ()):
@@ -227,7 +228,7 @@ def _count_indexes(paths: Paths, plans: Sequence[_Plan], counts: RootCounts) -> 
 
 
 def _find_oldest(plans: Sequence[_Plan], counts: RootCounts) -> Step[None]:
-    """Read when entries were made: of each queue as many as the bound allows."""
+    """Read when the entries of each queue were made, as many as the bound allows."""
     wanted, names_left = [], NAMES_MAX
     for plan in plans:
         for queue, count in plan.entries.items():
@@ -261,7 +262,7 @@ def _by_age(entry: Entry) -> tuple[str, int]:
 
 def _read_workers(paths: Paths, counts: RootCounts) -> Step[None]:
     registered, claims = yield ReadMany([ReadChildren(paths.workers), ReadChildren(paths.claims)])
-    # A service registers, too, but runs no tasks.
+    # A service also registers, but runs no tasks.
     ids = [name for name in registered or () if not name.startswith(SERVICE)]
     nodes = yield from read_all([ReadData(paths.worker(each)) for each in ids])
     counts.workers = [
@@ -274,8 +275,8 @@ def _read_workers(paths: Paths, counts: RootCounts) -> Step[None]:
 
 
 class ScheduleTime(NamedTuple):
-    """A schedule. `state` is `active`, `paused`, or `unreadable`. It is `due` next, and was
-    `fired` last, at these times in seconds since 1970, by the server's clock.
+    """A schedule. `state` is `active`, `paused`, or `unreadable`. `due` is when the schedule is due
+    next, and `fired` when it was fired last, in seconds since 1970 by the server's clock.
     """
 
     name: str
@@ -300,7 +301,7 @@ def read_schedules(paths: Paths) -> Step[list[ScheduleTime]]:
     nexts = [f"{paths.schedules}/{name}/next-{each.uid}" for name, each in known]
     nodes = yield from read_all([ReadData(path) for path in nexts])
     for (name, definition), node in zip(known, nodes, strict=True):
-        if node is not None:  # otherwise it was changed or removed meanwhile
+        if node is not None:  # else the schedule was changed or removed meanwhile
             found.append(_time_of(name, definition, node.data))
     return sorted(found)
 

@@ -1,6 +1,6 @@
-"""Serve metrics over HTTP, also those of several processes as one.
+"""Serve metrics over HTTP, also the merged metrics of several processes.
 
-The other modules of metrics take what they need of prometheus_client from here.
+The other modules of metrics import the names of prometheus_client from here.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ _PATIENCE_S = 10.0
 
 
 class Endpoint:
-    """Serves /metrics with the families of `collector`, and the checks at /healthz and /readyz:
-    they answer 200, or 503 with the reason.
+    """Serves /metrics with the families of `collector`, and /healthz and /readyz, which answer 200,
+    or 503 with the reason from their check.
 
-    `address` is host and port (0 takes a free one), or the path of a Unix socket. It serves from
-    `start` to `close`; its threads do not keep the process alive. There is no login: whoever
-    reaches the address may read all.
+    `address` is host and port (0 takes a free one), or the path of a Unix socket. The endpoint
+    serves from `start` to `close`; its threads do not keep the process alive. There is no login:
+    whoever reaches the address may read everything.
 
-    Raises OSError if it cannot listen there.
+    Raises OSError if the address cannot be used.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Endpoint:
         return self
 
     def close(self) -> None:
-        """Stop serving. Only after `start`."""
+        """Stop serving. Call this only after `start`."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -159,7 +159,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE_S
 
     def log_message(self, *_: Any) -> None:
-        """Log no scrapes."""
+        """Do not log scrapes."""
 
     def address_string(self) -> str:
         return "local" if not self.client_address else super().address_string()
@@ -195,13 +195,13 @@ def _listening(address: tuple[str, int] | Path) -> _Server:
     return kind((str(place[0]), int(place[1])), _Handler)
 
 
-# ---- The metrics of several worker processes as one. Each process serves its own at a socket in a
-# folder of the supervisor, so one address serves whichever processes live at the moment.
+# ---- Merge the metrics of several worker processes. Each process serves its own at a socket in a
+# folder of the supervisor, so one address serves whichever processes are alive at the moment.
 
 
 #: How many seconds a process may take for its part of a scrape, and for a check of its health.
 WITHIN_S = 7.0
-#: The path of a socket has at most about 100 bytes; a folder for temporary files may be longer.
+#: The path of a socket has at most about 100 bytes, which a folder for temporary files may exceed.
 _FOLDER_MAX = 60
 
 
@@ -215,10 +215,10 @@ def make_folder() -> Path:
 
 
 class Merged(Collector):
-    """Collects what the processes serve at the sockets in `folder`, for a registry.
+    """Collects the metrics that processes serve at the sockets in `folder`, for a registry.
 
-    `pids` returns the processes that run now; sockets of others are deleted. A process that does
-    not answer is missing in this scrape, and is counted as silent.
+    `pids` returns the processes that run now; the sockets of other processes are deleted. A process
+    that does not answer is missing in this scrape, and is counted as silent.
     """
 
     def __init__(self, folder: Path, pids: Callable[[], Iterable[int]]) -> None:
@@ -264,7 +264,7 @@ class Merged(Collector):
         return "; ".join(wrong) if answers else "there is no worker process"
 
     def _ask(self, path: str) -> list[tuple[int, str | None]]:
-        """The answer of each process, None if it does not answer. All are asked at once."""
+        """The answer of each process, or None without one. All processes are asked in parallel."""
         pids = sorted(self._pids())
         for left in self._folder.glob("*.sock"):
             if left.stem not in map(str, pids):
@@ -293,6 +293,6 @@ def _get(place: Path, path: str) -> str | None:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
     except (OSError, http.client.HTTPException):
-        return None  # it starts, ends or hangs
+        return None  # the process starts, ends or hangs
     finally:
         connection.close()

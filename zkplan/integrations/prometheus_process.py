@@ -30,13 +30,13 @@ WITHIN_S = 2.0
 def latency_s(transport: Transport, path: str, within_s: float = WITHIN_S) -> float | None:
     """Seconds until the answer to a read of `path`; None without an answer in time.
 
-    That includes the time of the client itself, and of its requests that wait before this one.
+    This includes the time of the client itself, and of its requests that wait before this one.
     """
     answered = threading.Event()
     times: list[float] = []
 
     def done(answer: Any, error: BaseException | None) -> None:
-        # A refusal by an access list is an answer, too.
+        # A refusal by an access list also is an answer.
         times.append(time.monotonic())
         answered.set()
 
@@ -55,7 +55,7 @@ def latency_s(transport: Transport, path: str, within_s: float = WITHIN_S) -> fl
 _BUCKETS = (0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 7200)
 #: Seconds within which the loop has to turn.
 TURN_S = 5.0
-#: By the fields of Statistics: the name of the counter, and its help text.
+#: Field of Statistics -> the name of the counter, and its help text.
 _COUNTERS = {
     "executed": ("attempts", "Attempts that ran to their end here."),
     "failed": ("failed_attempts", "Attempts that ended with a failure or a time-out."),
@@ -81,8 +81,8 @@ _COUNTERS = {
 class WorkerCollector(Collector):
     """Collects the metrics of a worker, for a registry of prometheus_client.
 
-    Each sample has the label `worker`, the ID of the worker's first registration. Make it before
-    the worker runs, so that all attempts are measured. Thread-safe.
+    Each sample has the label `worker`, the ID of the worker's first registration. Make the
+    collector before the worker runs, so that all attempts are measured. Thread-safe.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -129,7 +129,7 @@ class WorkerCollector(Collector):
         yield from self._durations.collect()
 
 
-#: By the end of the name: the field of Vitals, and the help text.
+#: End of the metric's name -> the field of Vitals, and the help text.
 _WORKER_GAUGES = {
     "registered": ("is_registered", "Whether the worker is registered: 1 or 0."),
     "session_answers": ("answers", "Whether ZooKeeper answers the worker: 1 or 0."),
@@ -167,7 +167,7 @@ class Health(NamedTuple):
         return "the store cannot be used, and tasks wait for it" if vitals.lacks_store else ""
 
 
-#: By the end of the name: the field, and the help text.
+#: End of the metric's name -> the field of ServerStatistics, and the help text.
 _SERVER_GAUGES = {
     "znodes": ("znodes", "Znodes in the tree."),
     "znodes_limit": ("znodes_max", "Znodes beyond which the server refuses more."),

@@ -1,7 +1,7 @@
 """Tools for tests that need a ZooKeeper: servers on loopback, pytest fixtures, planned crashes.
 
-Use these only for tests and demonstrations. In production, run an ensemble. What is here itself
-needs only the standard library: `dev.py` loads this file before anything is installed.
+Use these only for tests and demonstrations. In production, run an ensemble. This file needs only
+the standard library, because `dev.py` loads it before anything is installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "crash_at_every_step",
     "find_zookeeper",
 ]
-#: The names of each module, which is loaded when one of them is first used.
+#: The names of each module. A module is loaded when one of its names is first used.
 _HOMES = {
     "crashes": ("CrashReport", "Difference", "Step", "crash_at_every_step"),
     "server_process": ("EmbeddedServerProcess", "ServerDidNotStart"),
@@ -52,13 +52,13 @@ NO_JAVA = (
 )
 #: Where Debian and Ubuntu put the jars of the package libzookeeper-java.
 _DEBIAN_JARS = Path("/usr/share/java")
-#: The manifest of Debian's zookeeper.jar names what it needs, except a logger and the codecs of
-#: Netty, without which it cannot speak TLS.
+#: The manifest of Debian's zookeeper.jar names the other jars that it needs, except a logger and
+#: the codecs of Netty, which TLS needs.
 _DEBIAN_NAMES = ("zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar")
 
 
 def find_java() -> str | None:
-    """Return the path of `java`, that of JAVA_HOME first; None if there is none."""
+    """Return the path of `java`, preferably from JAVA_HOME; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     if home and os.access(Path(home) / "bin" / "java", os.X_OK):
         return str(Path(home) / "bin" / "java")
@@ -68,9 +68,9 @@ def find_java() -> str | None:
 def find_zookeeper() -> list[str] | None:
     """Return the class path of a ZooKeeper server; None if Java or the jars are missing.
 
-    ZOOKEEPER_HOME (an unpacked release of Apache) goes before Debian's package. Raises
-    FileNotFoundError if ZOOKEEPER_HOME names a folder without a release: a version that nobody
-    asked for is never used silently.
+    ZOOKEEPER_HOME (an unpacked release of Apache) takes precedence over Debian's package. Raises
+    FileNotFoundError if ZOOKEEPER_HOME names a folder without a release, instead of silently using
+    another version.
     """
     if find_java() is None:
         return None
@@ -81,7 +81,7 @@ def find_zookeeper() -> list[str] | None:
                 f"ZOOKEEPER_HOME={home} has no lib/zookeeper*.jar: set it to the folder of an "
                 "unpacked ZooKeeper release, or unset it to use Debian's package"
             )
-        # `conf` has the logging configuration: without it logback logs everything.
+        # `conf` has the logging configuration, without which logback logs everything.
         return [str(Path(home, "conf")), str(Path(home, "lib", "*"))]
     if not (_DEBIAN_JARS / "zookeeper.jar").exists():
         return None

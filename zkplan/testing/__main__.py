@@ -29,12 +29,12 @@ from .server_process import LOOPBACK, is_free
 def main(port: int, data: Path | None) -> None:
     """Run a ZooKeeper server on loopback until Ctrl-C.
 
-    It needs Java and the jars of ZooKeeper: Debian's libzookeeper-java, or ZOOKEEPER_HOME.
+    This needs Java and the jars of ZooKeeper: Debian's libzookeeper-java, or ZOOKEEPER_HOME.
     """
     if not is_free(port):
         raise click.UsageError(
-            f"port {port} of {LOOPBACK} is taken, perhaps by a ZooKeeper that runs already. "
-            "Choose another one with --port"
+            f"port {port} of {LOOPBACK} is taken, perhaps by a ZooKeeper that runs already: "
+            "choose another port with --port"
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

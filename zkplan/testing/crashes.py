@@ -1,4 +1,4 @@
-"""`crash_at_every_step`: test how a plan ends if its worker dies at any of its transactions."""
+"""`crash_at_every_step`: test how a plan ends if its worker dies at each of its transactions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def in_background(function: Callable[[], T]) -> Future[T]:
-    """Call it on a daemon thread, so that an interrupted program can end without it."""
+    """Call `function` on a daemon thread, so that an interrupted program does not wait for it."""
     future: Future[T] = Future()
 
     def call() -> None:
@@ -61,8 +61,8 @@ _STILL_S = 0.1
 class Step(NamedTuple):
     """A moment at which the worker was killed: `when` is "before" or "after" a transaction.
 
-    Before: the transaction was not sent, and all earlier ones were applied. After: it was applied,
-    and the worker did not use the answer. `what` names its first operations.
+    Before: the transaction was not sent, and all earlier ones were applied. After: the transaction
+    was applied, and the worker did not use the answer. `what` names the first operations.
     """
 
     number: int
@@ -84,7 +84,7 @@ class Ending(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A crash after which the plan ended differently than without one."""
+    """A crash after which the plan ended differently than without a crash."""
 
     step: Step
     ending: Ending
@@ -96,7 +96,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class CrashReport:
-    """Every step at which the worker was killed, and where the plan ended differently."""
+    """All steps at which the worker was killed, and the crashes that made a difference."""
 
     undisturbed: Ending
     steps: list[Step] = field(default_factory=list)
@@ -108,15 +108,15 @@ class CrashReport:
 
 
 def kept_results(plan: Plan) -> dict[str, Any]:
-    """The kept results of a plan by the number of their task; of a failure its text."""
+    """The kept results of a plan by the number of their task; for a failure its text."""
     found: dict[str, Any] = {}
     for number in sorted(plan.client.transport.ask(ReadChildren(f"{plan.path}/results")) or ()):
         try:
             found[number] = plan.task(number).result(timeout=_END_S)
         except (ZooKeeperError, WaitTimeout):
             raise
-        except Exception as error:  # perhaps that of the task itself
-            # Without its traceback, whose text differs between runs.
+        except Exception as error:  # perhaps raised by the task itself
+            # Leave out the traceback, whose text differs between runs.
             found[number] = f"{type(error).__name__}: {error}"
     return found
 
@@ -130,17 +130,17 @@ def crash_at_every_step(
     """Run a plan once for each moment at which its worker can die, and compare how it ended.
 
     `build` gets a client and returns the plan. It is called again for each run, must build the same
-    plan each time, and must reset what the tasks change elsewhere. A worker process with one slot
-    is killed at the chosen moment; another process takes over and finishes the plan. `outcome`
-    returns what to compare of the ended plan, by default its kept results. If tasks have effects
-    elsewhere, let it return those, too. The server is an embedded one in memory.
+    plan each time, and must undo any effects of the tasks outside zkplan. A worker process with one
+    slot is killed at the chosen moment; another process takes over and finishes the plan. `outcome`
+    gets the ended plan and returns the value to compare, by default its kept results. If tasks have
+    effects elsewhere, let `outcome` return those too. The server is an embedded one in memory.
 
         report = crash_at_every_step(build)
         assert not report.differences, report
 
     A plan that does not end within `timeout` seconds counts as ended with WaitTimeout. Differences
-    raise nothing. Raises what `build` and `outcome` raise, and ZkplanError if `build` returns no
-    plan or an empty one, or a worker cannot start. A step takes about a fifth of a second, plus the
+    are only reported. Raises as `build` and `outcome`, and ZkplanError if `build` returns no plan
+    or an empty one, or a worker cannot start. A step takes about a fifth of a second, plus the
     delays between attempts; a plan made without `retry_delay` gets a short one here.
     """
     with ExitStack() as stack:
@@ -153,7 +153,8 @@ def crash_at_every_step(
         for number in range(1, len(undisturbed.transactions) + 1):
             for when in ("before", "after"):
                 run = runs.run(number, when == "after")
-                # How finished tasks share transactions varies: the last numbers may not come.
+                # The number of transactions varies, because finished tasks may share one. So the
+                # last numbers may not occur.
                 if run.died:
                     step = Step(number, when, run.transactions[number - 1])
                     report.steps.append(step)
@@ -167,7 +168,7 @@ class _Hasty(Client):
 
     def create_plan(self, *arguments: Any, **options: Any) -> Plan:
         """See Client."""
-        # Not 0: an attempt without a delay is written elsewhere.
+        # Not 0, because an attempt without a delay takes other transactions.
         return super().create_plan(*arguments, **{"retry_delay": _RETRY_DELAY_S} | options)
 
 
@@ -217,7 +218,8 @@ class _Runs:
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
 
     def run(self, number: int, after: bool) -> _Ran:
-        """Build the plan, let a worker die at that transaction (0: never), let another finish."""
+        """Build the plan, let a worker die at transaction `number` (0: never), and let others
+        finish the plan."""
         root = f"/crash-{next(self.roots):06d}"
         settings = Settings(hosts=self.hosts, root=root, secret=self.secret.encode())
         with connect_with(settings) as client:
@@ -242,7 +244,7 @@ class _Runs:
             return _Ran(Ending(how.result(), self.outcome(plan)), transactions, as_planned)
 
     def _end_session(self, will: _Will) -> None:
-        """End the session of a dead worker at once, not after its time-out."""
+        """End the session of a dead worker at once instead of waiting for its time-out."""
         if will.session is not None:
             logs_in = [("digest", self.login)]
             kazoo = KazooClient(self.hosts, client_id=will.session, auth_data=logs_in)
@@ -263,7 +265,7 @@ def _how_it_ends(plan: Plan, timeout_s: float) -> str:
 
 
 def _wait(plan: Plan, timeout_s: float) -> None:
-    """As Plan.wait, which needs seconds to be sure that a plan with dead tasks does not go on."""
+    """Plan.wait, but faster: that needs seconds to be sure that a plan with dead tasks is stuck."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > _STILL_S:
         with suppress(WaitTimeout):
@@ -290,7 +292,7 @@ _SERVE = "from zkplan.testing.crashes import serve_orders; serve_orders()"
 
 
 class _Forkserver:
-    """The process that forks workers: one at a time."""
+    """The process that forks workers, one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._socket, its = socket.socketpair()
@@ -303,7 +305,8 @@ class _Forkserver:
             )
 
     def run(self, plan: Future[str], **order: object) -> bool:
-        """Run a worker until it has died (True), or the plan has ended: then kill the worker."""
+        """Run a worker until it has died (True), or the plan has ended (False, and the worker is
+        killed)."""
         with suppress(BrokenPipeError):  # then `_answer` raises
             self._socket.sendall(json.dumps(order).encode() + b"\n")
         pid = int.from_bytes(self._answer(4), "big")
@@ -322,7 +325,7 @@ class _Forkserver:
         raise ZkplanError(f"no workers can be started.{self._process.log_tail()}")
 
     def close(self) -> None:
-        """End it, and its worker."""
+        """End the process, and its worker."""
         self._socket.close()
         self._process.end(0)
 
@@ -331,11 +334,11 @@ class _Forkserver:
 #
 # The process has no threads and has imported zkplan, so a worker starts in milliseconds. Orders are
 # lines of JSON on an inherited socket: {"hosts", "root", "secret", "number", "after", "will"}
-# starts a worker. There are two answers to each: the process id, four bytes, and one byte when the
-# process has ended. Until the next order no other process gets that id, so killing it is safe.
+# starts a worker. Each order gets two answers: the process id in four bytes, and one byte when the
+# process has ended. Until the next order no other process gets this id, so a kill by id is safe.
 
 
-#: Long, because the test itself ends sessions.
+#: Long, because `_Runs` ends the sessions itself.
 SESSION_TIMEOUT_S = 30.0
 _ANSWERS_S = 10.0
 _OPS_SHOWN = 3
@@ -344,8 +347,8 @@ _OPS_SHOWN = 3
 class DyingTransport(Transport):
     """Ends its process at one transaction: before it is sent, or after its answer.
 
-    It writes what it submits to the file `will`, one line of JSON each. With `number` 0 it never
-    dies.
+    The transport writes each transaction to the file `will`, one line of JSON each. With `number` 0
+    it never ends the process.
     """
 
     def __init__(self, client: KazooClient, root: str, number: int, after: bool, will: str) -> None:
@@ -357,13 +360,13 @@ class DyingTransport(Transport):
         self._answers = threading.Condition()
 
     def submit(self, request: Request, done: Done) -> Call:
-        """See Transport: transactions are counted, in the order in which they are submitted."""
+        """See Transport. Transactions are numbered in the order in which they are submitted."""
         if type(request) is not Multi:
             return super().submit(request, done)
         number = next(self._numbers)
         self.write(what=describe(request.ops, self._root))
         if number == self._number and not self._after:
-            # Earlier transactions must be applied, or the same step would differ between runs.
+            # Earlier transactions must be applied first, or one step would differ between runs.
             with self._answers:
                 self._answers.wait_for(lambda: self._unanswered == 0, _ANSWERS_S)
             die()
@@ -386,7 +389,7 @@ class DyingTransport(Transport):
 
 
 def die() -> NoReturn:
-    """End this process with SIGKILL: it sends nothing more, and cleans nothing up."""
+    """End this process with SIGKILL, so that it sends nothing more and cleans nothing up."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("SIGKILL did not end the process")
 
@@ -416,7 +419,7 @@ def _work(
 
 
 def _fork(order: dict[str, Any]) -> tuple[int, int]:
-    """The process id of a new worker, and a descriptor whose close ends the worker."""
+    """The process id of a new worker, and a descriptor: closing it ends the worker."""
     ours, ends = os.pipe()
     pid = os.fork()
     if pid:
@@ -444,7 +447,7 @@ def serve_orders() -> None:
             wait_unreaped(pid)
             starter.sendall(b".")
             os.close(ends)
-            # Reaped with the next order.
+            # Reap the worker only with the next order, so that its id stays its own until then.
             orders.peek(1)
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)

@@ -1,10 +1,10 @@
 """The pytest plugin: fixtures that give a test a server, a root of its own, and a client.
 
 `zkplan_client` has a worker and uses zkplan's own server, which needs only Python, or the ZooKeeper
-that ZKPLAN_TEST_HOSTS names. The fixtures named `zookeeper_` are for tests of a real one. pytest
-loads this in every run of an environment that has zkplan. So each fixture imports what it needs,
-and the first test that needs a server starts it. A test that needs a real ZooKeeper is skipped if
-there is none. If CI is set, it fails, so that a green run means that it ran.
+that ZKPLAN_TEST_HOSTS names. The fixtures named `zookeeper_…` are for tests with a real ZooKeeper.
+Without one, such a test is skipped; if CI is set, it fails, so that a green run means that the test
+ran. pytest loads this module in every run of an environment that has zkplan. So each fixture
+imports its own modules, and a server starts only with the first test that needs it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 _used = pytest.StashKey[list[str]]()
 
-# Short, because a session ends at the first tick after its time-out, for which tests wait.
+# Short, because tests wait for the end of sessions, at the first tick after their time-out.
 _TICK_TIME_MS = 200
 _GRACE_S = 5.0
 
 
 @pytest.fixture(scope="session")
 def zk_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedServer]:
-    """zkplan's own ZooKeeper server, in memory, for the whole session; `zk_server.hosts`.
+    """zkplan's own ZooKeeper server, in memory, for the whole session, at `zk_server.hosts`.
 
-    It runs in a thread of this process and is shared, so a test must not stop it. It is closed to
-    other users of the machine. `zkplan.connect(zk_server.hosts)` logs in by itself, any other
-    ZooKeeper client with `auth_data=[("digest", zk_server.login)]`.
+    The server runs in a thread of this process. Tests share it, so they must not stop it. It is
+    closed to other users of the machine. `zkplan.connect(zk_server.hosts)` logs in by itself; any
+    other ZooKeeper client needs `auth_data=[("digest", zk_server.login)]`.
     """
     from zkplan.embedded import EmbeddedServer
 
@@ -51,9 +51,9 @@ def zk_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedServer]:
 
 @pytest.fixture(scope="session")
 def zkplan_hosts(request: pytest.FixtureRequest) -> str:
-    """Where `zkplan_client` connects to: ZKPLAN_TEST_HOSTS, else `zk_server`.
+    """The server of `zkplan_client`: ZKPLAN_TEST_HOSTS, else `zk_server`.
 
-    A project that wants another server overrides it.
+    A project may override this fixture to use another server.
     """
     from .servers import HOSTS_VARIABLE
 
@@ -67,9 +67,9 @@ def zkplan_hosts(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def zookeeper_kind() -> str:
-    """What the two fixtures below start: `zookeeper`, the real one, or `embedded`, zkplan's own.
+    """The server of the next two fixtures: `zookeeper`, the real one, or `embedded`, zkplan's own.
 
-    A project that tests on both kinds can parametrise it.
+    A project that tests on both kinds can parametrise this fixture.
     """
     return "zookeeper"
 
@@ -78,8 +78,9 @@ def zookeeper_kind() -> str:
 def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterator[str]:
     """`host:port` of a ZooKeeper in a process of its own, for the whole session.
 
-    The one that ZKPLAN_TEST_HOSTS names, else one started here (Java and the jars of Debian's
-    package or of ZOOKEEPER_HOME), else a container. It is shared, so a test must not stop it.
+    This is the ZooKeeper that ZKPLAN_TEST_HOSTS names, or else one started here (with Java and the
+    jars of Debian's package or of ZOOKEEPER_HOME), or else a container. Tests share the server, so
+    they must not stop it.
     """
     from .servers import NoZooKeeper, provided_embedded, provided_zookeeper
 
@@ -118,7 +119,7 @@ def zookeeper_server(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterat
 def zookeeper_ensemble(_session_ensemble: ZooKeeperEnsemble) -> Iterator[ZooKeeperEnsemble]:
     """Three servers that form one ensemble. A test may kill, pause and restart members.
 
-    The ensemble is that of the whole session; before and after each test every member serves.
+    Tests share the ensemble; before and after each test every member serves.
     """
     yield _session_ensemble.start()
     _session_ensemble.start()
@@ -144,7 +145,8 @@ def _root_remover(zkplan_hosts: str) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> Iterator[str]:
-    """A root path for this test alone (`/t-my_test-3f2a91bc`): not created, removed afterwards."""
+    """A root path for this test alone (`/t-my_test-3f2a91bc`). The fixture does not create the
+    root, but removes it after the test."""
     from .servers import remove_tree
 
     name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name)[:60].strip("-")
@@ -157,16 +159,17 @@ def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> I
 def zkplan_threads() -> int:
     """How many tasks the worker of `zkplan_client` runs at a time. With 0 there is no worker.
 
-    A project or a test may override it.
+    A project or a test may override this fixture.
     """
     return 4
 
 
 @pytest.fixture
 def zkplan_secret() -> str:
-    """The secret of `zkplan_client` and its worker, because other users may reach the server, too.
+    """The secret of `zkplan_client` and its worker, because other users may also reach the server.
 
-    More clients and workers of a test need it (`secret=`). A project may override it.
+    Further clients and workers of a test need this secret (`secret=`). A project may override this
+    fixture.
     """
     return secrets.token_hex(32)
 
@@ -175,7 +178,7 @@ def zkplan_secret() -> str:
 def zkplan_client(
     zkplan_hosts: str, zkplan_root: str, zkplan_secret: str, zkplan_threads: int
 ) -> Iterator[Client]:
-    """A `zkplan.Client` on `zkplan_root`, and a worker on threads of this process.
+    """A `zkplan.Client` on `zkplan_root`, with a worker on threads of this process.
 
     Both end after the test; running tasks have a few seconds to end.
     """

@@ -30,12 +30,13 @@ _given_ports: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a free loopback port, outside the range of client ports, once only.
+    """Return a free loopback port outside the range of client ports, each port once.
 
-    While this process lives, no other one of this user with the same temporary folder gets it
-    either, so that a server that was killed can start again on its port.
+    While this process lives, no other process of this user with the same temporary folder gets the
+    port either, so that a server that was killed can start again on its port.
     """
-    # Not the shared generator: tests that seed it would choose the same ports in two processes.
+    # Not the shared generator, because tests that seed it would choose the same ports in two
+    # processes.
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if port not in _given_ports and _claim(port) and is_free(port):
             _given_ports.add(port)
@@ -44,9 +45,9 @@ def free_port() -> int:
 
 
 def _claim(port: int) -> bool:
-    """Lock the byte of that number in a shared file. False if another process has locked it.
+    """Lock byte number `port` of a shared file. Returns False if another process has locked it.
 
-    Without such a file, or without locks, only the check whether the port is free remains.
+    Without such a file, or without locks, callers can only check whether the port is free.
     """
     claims = _claims()
     if claims is None:
@@ -62,19 +63,19 @@ def _claim(port: int) -> bool:
 def _claims() -> int | None:
     """The shared file, open until the end of this process, which frees its locks; None if there
     cannot be one."""
-    for folder in reversed([*own_folders("ports")]):  # first the one among the temporary files
+    for folder in reversed([*own_folders("ports")]):  # the temporary folder first
         with suppress(OSError), ExitStack() as opened:
             folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
             within = open_closed_folder(folder)
             opened.callback(os.close, within)
             claims = open_own("claimed", os.O_RDWR | os.O_CREAT, within=within)
-            os.utime(claims)  # a new age, so that no clean-up of temporary files deletes it
+            os.utime(claims)  # so that no clean-up of old temporary files deletes it
             return claims
     return None
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on that loopback port."""
+    """Whether no program listens on this loopback port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -95,7 +96,7 @@ def server_status(host: str, timeout_s: float = 1.0) -> dict[str, str]:
 
 
 def is_serving(host: str, timeout_s: float = 1.0) -> bool:
-    """Whether `host:port` answers `ruok`; a server without a quorum may answer, too."""
+    """Whether `host:port` answers `ruok`, as a server without a quorum also may."""
     return _ask(host, b"ruok", timeout_s) == b"imok"
 
 
@@ -128,15 +129,15 @@ _WATCH_S = 1.0
 
 
 class ServerDidNotStart(RuntimeError):
-    """A server ended or served no request in time; the message shows the end of its log."""
+    """A server ended, or served no request in time. The message shows the end of its log."""
 
 
 class ServerProcess:
     """A server with its own data folder and loopback port; subclasses set its command.
 
-    Its process dies with this one. After `stop()` or `kill()`, the same object can be started again
-    on the same data. `close()`, and leaving the `with` block, also remove the data, unless their
-    folder was given. Not thread-safe.
+    The server's process dies with this process. After `stop()` or `kill()`, the same object can be
+    started again on the same data. `close()` and the end of a `with` block also remove the data,
+    unless their folder was given. Not thread-safe.
     """
 
     def __init__(self, port: int | None, data: Path | None) -> None:
@@ -145,7 +146,7 @@ class ServerProcess:
         self.data = data or Path(tempfile.mkdtemp(prefix="zkplan-zookeeper-"))
         self.data.mkdir(parents=True, exist_ok=True)
         self.log = self.data / "server.log"
-        #: The environment of its process from the next start on; None: that of this process.
+        #: The environment of the server from the next start on; None for that of this process.
         self.environment: Mapping[str, str] | None = None
         self._command: Sequence[str] = ()
         self._owner_pid = os.getpid()
@@ -173,22 +174,22 @@ class ServerProcess:
         return server_status(self.hosts).get("Mode")
 
     def is_running(self) -> bool:
-        """Whether its process runs; a paused one does."""
+        """Whether the server's process runs, perhaps paused."""
         return self._process is not None and self._process.is_running()
 
     def broke_down(self) -> bool:
-        """Whether its process has ended by itself."""
+        """Whether the server's process has ended by itself."""
         process = self._process
-        # Another thread may be ending it, and then has set `_process` to None before.
+        # Another thread that ends the process first sets `_process` to None.
         return process is not None and not process.is_running() and process is self._process
 
     @property
     def exit_code(self) -> int | None:
-        """If it broke down, its exit code, or the negative number of a signal; else None."""
+        """The exit code, or a signal's negative number, after a breakdown; else None."""
         return self._process.exit_code if self._process is not None else None
 
     def start(self: S, *, wait: bool = True) -> S:
-        """Start it and wait until it serves requests. Does nothing if it runs.
+        """Start the server unless it runs, and wait until it serves requests.
 
         Raises ServerDidNotStart. With `wait=False`, call `wait_serving` later.
         """
@@ -200,7 +201,8 @@ class ServerProcess:
         return self
 
     def wait_serving(self, timeout_s: float = _START_DEADLINE_S) -> None:
-        """Wait until it serves requests (a member: has a quorum); raises ServerDidNotStart."""
+        """Wait until the server serves requests (and a member has a quorum). Raises
+        ServerDidNotStart."""
         deadline = time.monotonic() + timeout_s
         while self.mode is None:
             ended = self._process is None or self._process.wait_ended(_POLL_S)
@@ -211,25 +213,25 @@ class ServerProcess:
                 )
 
     def wait_ended(self) -> None:
-        """Wait until its process ends. Ctrl-C ends only the wait."""
+        """Wait until the server's process ends. Ctrl-C ends only the wait."""
         while self._process is not None and not self._process.wait_ended(_WATCH_S):
             pass
 
     def stop(self) -> None:
-        """Terminate it, paused or not. Its data stay. Does nothing if it does not run."""
+        """Terminate the server, paused or not, and keep its data. Does nothing if it is down."""
         self._end(_STOP_GRACE_S)
 
     def kill(self) -> None:
-        """End it with SIGKILL. Its data stay."""
+        """End the server with SIGKILL, but keep its data."""
         self._end(0)
 
     def restart(self) -> None:
-        """Stop it and start it on the same data and port. Sessions that reconnect go on."""
+        """Stop the server, and start it on the same data and port. Reconnecting sessions go on."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Stop its process with SIGSTOP: connections stay open, but it answers nothing."""
+        """Stop the process with SIGSTOP: connections stay open, but no request is answered."""
         if self._process is not None:
             self._process.pause()
 
@@ -239,7 +241,7 @@ class ServerProcess:
             self._process.resume()
 
     def close(self) -> None:
-        """End it for good, and remove its data, unless their folder was given."""
+        """End the server for good, and remove its data unless their folder was given."""
         self._end(_STOP_GRACE_S)
         self._remove_data()
         atexit.unregister(self._close_at_exit)
@@ -286,7 +288,8 @@ class EmbeddedServerProcess(ServerProcess):
 
         A session ends at most `tick_time_ms` after its time-out. `data` is a folder that outlives
         the server; without it `close` removes the data. The server is open to every user of the
-        machine, for tests with any client. With `is_open` False, `zkplan.connect` logs in to it.
+        machine, for tests with any client. With `is_open` False it is closed, and `zkplan.connect`
+        logs in by itself.
         """
         super().__init__(port, data)
         self._command = [
@@ -298,5 +301,5 @@ class EmbeddedServerProcess(ServerProcess):
 
     @property
     def mode(self) -> str | None:
-        """See ServerProcess. A closed server shows clients without a login only that it serves."""
+        """See ServerProcess. A closed server tells clients without a login only that it serves."""
         return "standalone" if is_serving(self.hosts) else None

@@ -30,17 +30,17 @@ from .server_process import (
 )
 
 _LEADER_DEADLINE_S = 60.0
-# ZooKeeper's own default is 20 ticks, which with short ticks would cut ordinary session timeouts.
+# ZooKeeper's default is 20 ticks, which with short ticks would cut ordinary session time-outs.
 _MAX_SESSION_TIMEOUT_MS = 60_000
 _POLL_S = 0.02
 
-#: A test's server ends before Java's best compilation pays: that took twice the processor time.
-#: Benchmarks do not use this option.
+#: A test's server ends before Java's best compilation, which took twice the processor time, pays
+#: off. Benchmarks do not use this option.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
 
 class ZooKeeperServer(ServerProcess):
-    """A ZooKeeper server in Java; it writes its log with fsync and has no admin server."""
+    """A ZooKeeper server in Java, which writes its log with fsync and has no admin server."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class ZooKeeperServer(ServerProcess):
         """Prepare a server; nothing is started yet.
 
         A session expires at the first multiple of `tick_time_ms` after its time-out, so tests of
-        expiry make both short. `config` adds lines to zoo.cfg, `server_id` makes it a member of an
-        ensemble. `data` is a folder that outlives the server; without it `close` removes the data.
-        Raises ServerDidNotStart if no ZooKeeper is installed.
+        expiry make both short. `config` adds lines to zoo.cfg, and `server_id` makes the server a
+        member of an ensemble. `data` is a folder that outlives the server; without it `close`
+        removes the data. Raises ServerDidNotStart if no ZooKeeper is installed.
         """
         java, class_path = find_java(), find_zookeeper()
         if java is None or class_path is None:
@@ -97,20 +97,21 @@ class ZooKeeperServer(ServerProcess):
 
 
 class PeerPorts(NamedTuple):
-    """The ports on loopback by which other members of an ensemble reach a member."""
+    """The ports on loopback at which the other members of an ensemble reach a member."""
 
     quorum: int
     election: int
 
 
-#: Returns the ports by which a member reaches another one: (member, other, the other's own ports).
+#: `detour(member, other, ports)` returns the ports at which `member` reaches `other`, whose own
+#: ports are `ports`.
 Detour = Callable[[int, int, PeerPorts], PeerPorts]
 
 
 class ZooKeeperEnsemble:
     """Three (or more) servers on loopback that form one ensemble.
 
-    `servers` are its members, each with the methods of ZooKeeperServer.
+    `servers` has the members, each with the methods of ZooKeeperServer.
     """
 
     def __init__(
@@ -125,12 +126,14 @@ class ZooKeeperEnsemble:
     ) -> None:
         """Prepare the members; nothing is started yet. Raises ServerDidNotStart as servers do.
 
-        With `detour` members reach each other by the ports that it returns, for example of proxies.
-        `config` returns more lines of zoo.cfg for each member, by its number from 1.
+        With `detour` the members reach each other at the ports that it returns, for example those
+        of proxies. `config` gets the number of a member, from 1, and returns more lines of its
+        zoo.cfg.
         """
         numbers = range(1, size + 1)
         ports = {number: PeerPorts(free_port(), free_port()) for number in numbers}
-        # Deadlines in ticks: with a small tick a busy machine still gets 10 s to form a quorum.
+        # The limits are in ticks: at least 5, and at least 10 s, so that a busy machine can form a
+        # quorum even with short ticks.
         ticks = str(max(5, 10_000 // tick_time_ms))
         self.servers = []
         for number in numbers:
@@ -156,7 +159,7 @@ class ZooKeeperEnsemble:
 
     @property
     def version(self) -> str:
-        """The version of the members that answer; `unknown` if none does."""
+        """The version of the first member that answers; `unknown` if none does."""
         return server_version(self.hosts)
 
     def start(self) -> ZooKeeperEnsemble:
@@ -205,9 +208,9 @@ _PASSES_MAX = 5
 
 
 def remove_tree(client: KazooClient, root: str) -> None:
-    """Delete `root` and all below it. Does nothing if it does not exist.
+    """Delete `root` and everything below it. Does nothing if it does not exist.
 
-    Raises kazoo's NotEmptyError if others keep creating znodes, and its connection errors.
+    Raises kazoo's NotEmptyError if others keep creating znodes, and kazoo's connection errors.
     """
     for _ in range(_PASSES_MAX):
         if client.exists(root) is None:
@@ -217,7 +220,7 @@ def remove_tree(client: KazooClient, root: str) -> None:
             listed = _ask_each(client.get_children_async, level)
             level = [f"{parent}/{name}" for parent, names in listed for name in names]
             tree = tree + level
-        # Writes of one client are applied in their order, so children go first.
+        # Delete the children first: the writes of one client are applied in their order.
         list(_ask_each(client.delete_async, tree[::-1]))
     if client.exists(root) is not None:
         client.delete(root)
@@ -260,15 +263,17 @@ class Provided(NamedTuple):
 
 
 def of_our_own(hosts: str, how: str) -> Provided:
-    """zkplan's own server: the version that it reports is only that of its protocol."""
+    """zkplan's own server, without the version that it reports, which is that of the protocol."""
     return Provided(hosts, "of zkplan's own,", how, "Server")
 
 
 @contextmanager
 def client_on_own_root(settings: Settings, name: str) -> Iterator[tuple[Client, Settings]]:
-    """A client on a new root, `name` with a suffix, which is removed at the end; and its settings.
+    """A client on a new root, `name` with a suffix, and its settings. The root is removed at the
+    end.
 
-    No other worker takes its tasks, and its workers take no tasks of other users of the machine.
+    So no other worker takes its tasks, and its workers take no tasks of others. Without a secret in
+    `settings` they get a new one.
     """
     root = f"{name}-{uuid.uuid4().hex[:8]}"
     settings = replace(with_password(settings), root=root)
@@ -280,20 +285,20 @@ def client_on_own_root(settings: Settings, name: str) -> Iterator[tuple[Client, 
         finally:
             try:
                 remove_tree(client.transport.client, root)
-            except Exception as error:  # it must not hide how the run ended
+            except Exception as error:  # must not hide the error that ended the run
                 logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 
 
 class NoZooKeeper(RuntimeError):
-    """There is no ZooKeeper for tests. The message says how to get one."""
+    """There is no ZooKeeper for tests. The message explains how to get one."""
 
 
 @contextmanager
 def provided_zookeeper(tick_time_ms: int = 2000) -> Iterator[Provided]:
     """A ZooKeeper for the block: ZKPLAN_TEST_HOSTS, else Java and jars, else Docker.
 
-    A server started for the block ends after it. One in Java has ticks of that length, and a
-    session ends at the first tick after its time-out. Raises NoZooKeeper if there is none, and
+    A server started for the block ends after it. `tick_time_ms` applies to a server in Java, where
+    a session ends at the first tick after its time-out. Raises NoZooKeeper if there is none, and
     ServerDidNotStart if one is installed but does not serve.
     """
     hosts = os.environ.get(HOSTS_VARIABLE)
@@ -313,7 +318,8 @@ def provided_zookeeper(tick_time_ms: int = 2000) -> Iterator[Provided]:
 def provided_embedded(tick_time_ms: int = 500) -> Iterator[Provided]:
     """zkplan's own server in a process of its own, for the block.
 
-    What it has answered survives kill -9, but not a power cut: it never waits for the disk.
+    Acknowledged writes survive kill -9, but not a power cut, because the server never waits for the
+    disk.
     """
     with EmbeddedServerProcess(tick_time_ms=tick_time_ms, durability="fast") as server:
         yield of_our_own(server.hosts, "started here, with Python")

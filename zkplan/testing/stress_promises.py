@@ -22,10 +22,10 @@ E_co = TypeVar("E_co", bound=Execution, covariant=True)
 
 
 class Expected(NamedTuple):
-    """What one process that runs everything in order would see, by the keys of the tasks.
+    """The oracle: the outcome of one process that runs everything in order, by the tasks' keys.
 
-    `needs` are the tasks whose results a task takes, `digests` the digests of its arguments,
-    `results` what it returns. A task without a fate is never added.
+    `needs` has the tasks whose results a task takes, `digests` the digest of its arguments,
+    `results` its return value. A task without a fate is never added.
     """
 
     needs: Mapping[str, Sequence[str]]
@@ -35,8 +35,7 @@ class Expected(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A kept result: the task and execution that it names, and the task number under which it is
-    kept."""
+    """A kept result: the task and the execution that it names, and the number it is kept under."""
 
     key: str
     result: str
@@ -46,9 +45,9 @@ class Kept(NamedTuple):
 
 @dataclass(kw_only=True)
 class Remains:
-    """What is in ZooKeeper at the end: names below the plan, and claims of all workers.
+    """The state of ZooKeeper at the end: names below the plan, and claims of all workers.
 
-    `kept` are the results that were read, `history` its history, if it keeps one.
+    `kept` has the results that were read, and `history` the plan's history, if it keeps one.
     """
 
     plan: list[str] = field(default_factory=list)
@@ -62,14 +61,14 @@ class Remains:
 
 
 class Evidence(ABC, Generic[E_co]):
-    """One plan before the checks.
+    """The evidence on one plan, before the checks.
 
-    ZooKeeper alone does not decide which execution was committed: every result names the execution
+    ZooKeeper alone does not show which execution was committed. So every result names the execution
     that made it, and every execution records whose results it got.
     """
 
     remains: Remains
-    #: Whether tasks may run without a claim of their own: pure ones, behind another.
+    #: Whether tasks may run without a claim of their own, as pure tasks do after another task.
     runs_ahead: bool = False
 
     @property
@@ -79,12 +78,12 @@ class Evidence(ABC, Generic[E_co]):
     @property
     @abstractmethod
     def executions(self) -> Mapping[str, Sequence[E_co]]:
-        """Those of each task, by its key."""
+        """The executions of each task, by its key."""
 
     @property
     @abstractmethod
     def acknowledged(self) -> Set[str]:
-        """The tasks that must run: those that were certainly added."""
+        """The tasks that were certainly added, and so must run."""
 
     @property
     @abstractmethod
@@ -93,7 +92,7 @@ class Evidence(ABC, Generic[E_co]):
 
     @abstractmethod
     def may_be_lost(self, execution: Execution, until: float) -> bool:
-        """Whether its worker may have lost the claim by then, or handed it back."""
+        """Whether the worker may have lost the claim, or handed it back, by the time `until`."""
 
     @cached_property
     def everything(self) -> list[E_co]:
@@ -105,7 +104,7 @@ class Evidence(ABC, Generic[E_co]):
 
     @cached_property
     def committed(self) -> dict[str, set[str]]:
-        """The executions whose results anybody got, by task."""
+        """The executions whose results were taken or kept, by task."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for execution in self.everything:
             for uid in execution.got:
@@ -132,17 +131,17 @@ def nothing_acknowledged_is_lost(evidence: Evidence[Execution]) -> Iterator[str]
         elif fate != "finished" and key not in evidence.dead:
             yield f"task {key} must be {fate} and has no dead letter"
         elif fate == "cut" and runs:
-            yield f"{runs[0]} ran, though a task it needs has failed"
+            yield f"{runs[0]} ran, though a task that it needs has failed"
 
 
 def arguments_are_exact(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S3: every execution had all its arguments, and the right ones, however it ended."""
+    """S3: every execution, however it ended, had exactly the right arguments."""
     for execution in evidence.everything:
         yield from wrong_arguments(evidence.expected, execution)
 
 
 def wrong_arguments(expected: Expected, execution: Execution) -> Iterator[str]:
-    """What is wrong with the arguments of that execution."""
+    """Yield each mistake in the arguments of an execution."""
     needs = expected.needs.get(execution.key)
     if needs is None:
         yield f"{execution} is of no task of the plan"
@@ -153,8 +152,7 @@ def wrong_arguments(expected: Expected, execution: Execution) -> Iterator[str]:
 
 
 def values_come_from_executions(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S3, S4: each argument was returned earlier by an execution of the task that it should come
-    from."""
+    """S3, S4: an execution of the right task had returned each argument before."""
     for execution in evidence.everything:
         needs = evidence.expected.needs.get(execution.key, ())
         for uid, needed in zip(execution.got, needs, strict=False):
@@ -162,7 +160,7 @@ def values_come_from_executions(evidence: Evidence[Execution]) -> Iterator[str]:
             if maker is None:
                 yield f"{execution} got a value of {uid}, which nobody made"
             elif maker.key != needed:
-                yield f"{execution} got a value of {maker} as that of {needed}"
+                yield f"{execution} got a value of {maker} in place of one of {needed}"
             elif not maker.returned:
                 yield f"{execution} got a value of {maker}, which never returned"
             elif maker.ended > execution.began:  # type: ignore[operator]
@@ -192,7 +190,7 @@ def the_last_claim_commits(evidence: Evidence[Execution]) -> Iterator[str]:
 
 
 def results_are_the_oracles(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S4: what was returned, and what is kept, is the oracle's result."""
+    """S4: all returned values and all kept results are those of the oracle."""
     results = evidence.expected.results
     for execution in evidence.everything:
         if execution.value not in (None, results.get(execution.key)):
@@ -226,22 +224,22 @@ def only_losses_and_failures_repeat(evidence: Evidence[Execution]) -> Iterator[s
 
 
 def nothing_is_left(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S6, S7: of a done plan nothing is left but its fixed children, outcomes and dead tasks."""
+    """S6, S7: only its fixed children, outcomes and dead tasks are left of a done plan."""
     left = evidence.remains
     dead = {f"task-{number}" for number in left.dead}
     yield from strangers([name for name in left.plan if name not in dead], "done")
-    yield from (f"{name} is dead, and gone" for name in sorted(dead - {*left.plan}))
+    yield from (f"{name} is dead, but missing" for name in sorted(dead - {*left.plan}))
     if "done" not in left.plan:
         yield "`done` is missing"
     for kind in ("runnable", "delayed", "claims"):
         yield from (f"{kind}: {name} is left" for name in getattr(left, kind))
     for key in sorted(evidence.dead):
         if evidence.fate(key) not in ("dead", "cut"):
-            yield f"task {key} has a dead letter, the oracle says: {evidence.fate(key)}"
+            yield f"task {key} has a dead letter, but must be {evidence.fate(key)}"
 
 
 def strangers(names: Iterable[str], besides: str) -> Iterator[str]:
-    """The children of a plan that zkplan has not made, or has not removed.
+    """Yield each child of a plan that zkplan has not made, or should have removed.
 
     The queues of a plan stay as long as the plan; their entries are runnable.
     """
@@ -251,17 +249,17 @@ def strangers(names: Iterable[str], besides: str) -> Iterator[str]:
     yield from (f"`{name}` is missing" for name in sorted(expected - {*names}))
 
 
-# ---- Check a history (S13): rebuilt from its events alone, it fits what stands, the results, and
-# what the tasks recorded themselves. Pure, and apart from what zkplan itself makes of a history.
+# ---- Check a history (S13): the states that follow from its events alone fit the tree, the
+# results, and the records of the tasks themselves. Pure, and without zkplan's own reading of it.
 
 
-#: The fields of an event at which its place stands, by its letter.
+#: The index of the place in an event, by the event's letter.
 _PLACES = {"a": 3, "r": 2, "u": 2, "g": 2, "m": 2, "t": 2, "f": 2, "h": 2, "l": 2, "o": 2}
 
 
 @dataclass
 class _Told:
-    """One task: how often it was added and ended, where it stood last, the claims of it."""
+    """One task in a history: how often it was added and ended, its last place, its claims."""
 
     added: int = 0
     ended: int = 0
@@ -271,12 +269,13 @@ class _Told:
 
 
 def the_history_agrees(evidence: Evidence[Any]) -> Iterator[str]:
-    """S13, as far as the history is complete. If a part was dropped, this checks the rest."""
+    """S13: the history agrees with the tree and the results. If a part of the history was dropped,
+    this checks the rest."""
     left = evidence.remains
     if left.history is None:
         return
     if left.history.untold:
-        return  # a full server or an access list prevented events: the history says so
+        return  # the history records that a full server or an access list prevented events
     tasks, ends = _rebuilt(left.history.records)
     yield from _order(left.history.records)
     yield from (f"{name} of the history cannot be read" for name in left.history.damaged)
@@ -289,7 +288,7 @@ def the_history_agrees(evidence: Evidence[Any]) -> Iterator[str]:
         if task.ended > 1:
             yield f"task {number} ended {task.ended} times"
         if bool(task.ended) == (number in standing):
-            yield f"task {number} ended {task.ended} times, and it stands: {number in standing}"
+            yield f"task {number} ended {task.ended} times, and it exists: {number in standing}"
         if (task.place == "x") != (number in dead):
             yield f"task {number} is recorded at {task.place!r}, a letter: {number in dead}"
         if task.ended and bool(task.flags & 1) != (number in kept):
@@ -344,7 +343,7 @@ def _order(records: list[Record]) -> Iterator[str]:
     numbers = [record.number for record in records]
     for before, after in itertools.pairwise(numbers):
         if after <= before:
-            yield f"number {after} comes behind number {before}"
+            yield f"number {after} comes after number {before}"
 
 
 def _attempts(evidence: Evidence[Any], tasks: dict[int, _Told]) -> Iterator[str]:
@@ -352,4 +351,4 @@ def _attempts(evidence: Evidence[Any], tasks: dict[int, _Told]) -> Iterator[str]
     recorded = {claim for task in tasks.values() for claim in task.claims}
     for execution in evidence.everything:
         if (execution.n, execution.worker) not in recorded and not evidence.runs_ahead:
-            yield f"{execution} ran, and no such claim is recorded"
+            yield f"{execution} ran, but its claim is not recorded"

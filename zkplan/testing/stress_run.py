@@ -52,14 +52,14 @@ _POLL_S = 0.002
 
 
 class WorkersDie(ZkplanError):
-    """Workers keep ending by themselves; the message shows the end of the log of the last one."""
+    """Workers keep ending by themselves. The message shows the end of the last one's log."""
 
 
 class Fleet:
     """Keeps a fixed number of worker processes running.
 
-    It records every end of a process, with the last time it was seen alive and the first time it
-    was seen dead. The end of the `with` block ends them all.
+    The fleet records every end of a process, with the last time at which the process was seen alive
+    and the first time at which it was seen dead. The end of the `with` block ends all processes.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Fleet:
         environment: Mapping[str, str] | None = None,
         settings: Settings | None = None,
     ) -> None:
-        #: Process ids of those that ended, and how many of them were killed.
+        #: The process ids of ended workers, and how many of them were killed.
         self.gone: set[int] = set()
         self.kills = 0
         self._command, self._environment, self._settings = command, environment, settings
@@ -92,13 +92,13 @@ class Fleet:
         return {process.pid for process in self._crew.processes}
 
     def is_complete(self, registered: Collection[int]) -> bool:
-        """Whether all are registered, given the process ids of the registered ones."""
+        """Whether all workers are registered, given the process ids of registered workers."""
         return len(self.pids) == self._size and self.pids <= {*registered}
 
     def kill_one(self, chance: random.Random, registered: Collection[int] = ()) -> int:
         """Kill a worker chosen by `chance` with SIGKILL and start another. Returns the process id.
 
-        It may choose a worker that is not registered yet.
+        The worker may not be registered yet.
         """
         process = chance.choice(self._crew.processes)
         sent = time.monotonic()
@@ -112,20 +112,20 @@ class Fleet:
         self._crew.tend()
 
     def stop(self, grace_s: float) -> None:
-        """Ask all to stop, and wait. A worker that does not stop within `grace_s` is killed and
-        recorded."""
+        """Tell all workers to stop, and wait. A worker that does not stop within `grace_s` is
+        killed and recorded."""
         for process in self._crew.stop(grace_s):
             self._record_slow(process, process.seen, grace_s)
 
     def note_hand_backs(self) -> None:
-        """Record how many claims the workers' logs say were handed back: each used up an attempt
-        number."""
+        """Record from the workers' logs how many claims were handed back, each of which used up an
+        attempt number."""
         logs = (log.read_text(errors="replace") for log in self._folder.glob("worker*.log"))
         claims = [int(said.replace(",", "")) for log in logs for said in _CLAIMS.findall(log)]
         self._recorder.write("handed back", times=len(claims), claims=sum(claims))
 
     def close(self) -> None:
-        """Kill all that are left with SIGKILL."""
+        """Kill all workers that are left with SIGKILL."""
         self._crew.close()
 
     def _start_one(self) -> WorkerProcess:
@@ -146,7 +146,7 @@ class Fleet:
         self.gone.add(pid)
         self._recorder.write("died", pid=pid, sent=seen, note=tail)
         if self._died > self._size:
-            raise WorkersDie(f"{self._died} workers ended by themselves, the last one so:{tail}")
+            raise WorkersDie(f"{self._died} workers ended by themselves. Of the last one:{tail}")
 
     def _record_slow(self, process: WatchedProcess, seen: float, grace_s: float) -> None:
         note = f"It did not stop within {grace_s:g} s and was killed.{process.log_tail()}"
@@ -156,8 +156,8 @@ class Fleet:
 class SupervisedFleet(Fleet):
     """The workers are processes of one `zkplan worker`, which replaces the dead.
 
-    It signs off those that are killed, so nobody waits for the end of their sessions, as one must
-    if a whole machine is gone.
+    The supervisor signs off killed workers, so nobody waits for the end of their sessions, as after
+    the loss of a whole machine.
     """
 
     def __enter__(self) -> SupervisedFleet:
@@ -183,7 +183,7 @@ class SupervisedFleet(Fleet):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            return 0  # it ended by itself, which `tend` will notice
+            return 0  # the worker ended by itself, which `tend` will notice
         _wait_dead(pid)
         self._record_kill(pid, sent)
         return pid
@@ -198,7 +198,7 @@ class SupervisedFleet(Fleet):
             raise WorkersDie(f"the supervisor ended by itself:{self._supervisor.log_tail()}")
 
     def stop(self, grace_s: float) -> None:
-        """Ask all to stop, and wait. A supervisor that does not end is killed and recorded."""
+        """Tell all workers to stop, and wait. A supervisor that goes on is killed and recorded."""
         sent = time.monotonic()
         self._supervisor.terminate()
         if not self._supervisor.wait_ended(grace_s):
@@ -206,12 +206,12 @@ class SupervisedFleet(Fleet):
         self.close()
 
     def close(self) -> None:
-        """End the supervisor with SIGKILL; its workers notice that, and drain."""
+        """End the supervisor with SIGKILL. Its workers notice, and drain."""
         self._supervisor.end(0)
 
 
 def _wait_dead(pid: int) -> None:
-    """Wait until its supervisor has reaped it. Before that it may still be working."""
+    """Wait until the supervisor has reaped the process, which may still work until then."""
     deadline = time.monotonic() + _DIES_WITHIN_S
     while time.monotonic() < deadline:
         try:
@@ -219,7 +219,7 @@ def _wait_dead(pid: int) -> None:
         except ProcessLookupError:
             return
         time.sleep(_POLL_S)
-    raise WorkersDie(f"process {pid} was killed, and is there after {_DIES_WITHIN_S:g} s")
+    raise WorkersDie(f"process {pid} was killed, but still exists after {_DIES_WITHIN_S:g} s")
 
 
 #: Seconds between two checks of the workers while the harness waits for the plan.
@@ -227,8 +227,8 @@ TICK_S = 0.1
 READY_TIMEOUT_S = 60.0
 RESULT_TIMEOUT_S = 10.0
 WORKER_GRACE_S, STOP_GRACE_S = 5.0, 15.0
-#: Kills use up attempts, so tasks get many: no run may end because kills hit one task again and
-#: again.
+#: Kills use up attempts, so tasks get many, so that no run ends because kills hit one task again
+#: and again.
 ATTEMPTS = 50
 RETRY_DELAY_S = 0.1
 
@@ -238,11 +238,12 @@ ReportProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class StressSettings:
-    """What to run. Times are in seconds; with `kill_every_s` None no worker is killed.
+    """The workload and the workers. Times are in seconds; `kill_every_s=None` kills no worker.
 
-    `supervised` workers (at least two) are processes of one `zkplan worker`, which signs off killed
-    ones. Without it, their sessions have to end. The run creates a root whose name starts with
-    `root`, and removes it at the end. `history` is a file for the whole history.
+    With `supervised` the workers (at least two) are processes of one `zkplan worker`, which signs
+    off killed ones. Without, the sessions of killed workers have to end. The run creates a root
+    whose name starts with `root`, and removes it at the end. `history` is a file for the whole
+    history.
     """
 
     workers: int = 10
@@ -263,8 +264,8 @@ class StressSettings:
 class Report:
     """The result of a run.
 
-    `elapsed_s` is the time from the start of the submission to the plan's end. `problem` says why
-    the plan did not end; it is empty if it did.
+    `elapsed_s` is the time from the start of the submission to the plan's end. `problem` is why the
+    plan did not end, or empty.
     """
 
     settings: StressSettings
@@ -304,15 +305,15 @@ def run(
         recorder = Recorder(str(folder), HARNESS)
         stack.callback(recorder.close)
         if settings.history is not None:
-            # Also if the run breaks, because then the history is needed.
+            # Keep the history also if the run breaks, because then it is needed most.
             stack.callback(keep, folder, settings.history)
-        # A root of its own, because workers of other users would not find the folder of the
-        # history.
+        # The run needs a root of its own, because workers of other users would not find the folder
+        # of the history.
         client, theirs = stack.enter_context(
             client_on_own_root(connection, f"{settings.root.rstrip('/')}-stress")
         )
         theirs = replace(theirs, session_timeout=settings.session_timeout_s)
-        client.prepare()  # if an access list forbids it, this raises before a worker starts
+        client.prepare()  # so that a refusal by an access list raises before a worker starts
         processes = settings.workers if settings.supervised else 1
         command = worker_command(settings.threads, WORKER_GRACE_S, *("--processes", str(processes)))
         kind = SupervisedFleet if settings.supervised else Fleet
@@ -408,11 +409,10 @@ class _Run:
         return plan, tasks
 
     def _wait(self, plan: Plan) -> None:
-        """Wait for the plan; meanwhile kill, replace and watch workers. Raises what Plan.wait
-        raises."""
+        """Wait for the plan; meanwhile kill, replace and watch workers. Raises as Plan.wait."""
         every = self.settings.kill_every_s
         kill_at = time.monotonic() + every if every else float("inf")
-        # In one call, because a wait needs some time to find out that nothing can run any more.
+        # Wait in one call, because a wait takes some time to prove that no task can run any more.
         waiting = in_background(lambda: plan.wait(timeout=self.settings.timeout_s))
         while not wait([waiting], timeout=TICK_S).done:
             self.fleet.tend()
@@ -435,7 +435,7 @@ class _Run:
 
 
 def _kept(number: int, task: Task) -> Kept:
-    """The kept result of a finished task. An error is returned as it is, and counts as a
+    """The kept result of a finished task. An error takes the place of the value, and counts as a
     violation."""
     try:
         value, uid = task.result(timeout=RESULT_TIMEOUT_S)
@@ -456,7 +456,7 @@ def takeovers(history: StressHistory) -> list[float]:
 
 
 def remains_of(client: Client, path: str) -> Remains:
-    """What is left of the plan in ZooKeeper, and all claims on its tasks."""
+    """Everything that is left of the plan in ZooKeeper, and all claims on its tasks."""
     paths = client.paths
     runnable = sorted(name for _, names in client.transport.run(read_names(path)) for name in names)
     kinds = ["", "/dead", "/results"]

@@ -1,5 +1,4 @@
-"""The tasks of a stress run: their random graph, their function, and the history that they
-write."""
+"""The tasks of a stress run: their graph, their function, and the history that they write."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _DIGEST_BYTES = 16
 
 
 def random_graph(tasks: int, deps: int, seed: int) -> list[list[int]]:
-    """For each task the earlier tasks it depends on: `deps` of them, or all where there are fewer.
+    """For each task `deps` random earlier tasks that it depends on, or all if there are fewer.
 
     >>> random_graph(4, 2, seed=1)
     [[], [0], [0, 1], [0, 1]]
@@ -36,7 +35,7 @@ def random_graph(tasks: int, deps: int, seed: int) -> list[list[int]]:
 
 
 def digest_of(arguments: Mapping[int, str]) -> str:
-    """A digest of arguments: equal for the same values from the same tasks, in any order."""
+    """A digest of arguments, the same for the same values of the same tasks in any order."""
     return _blake2b(repr(sorted(arguments.items(), key=repr)))
 
 
@@ -46,7 +45,7 @@ def key_of(task: int) -> str:
 
 
 def value_of(task: int, arguments: Mapping[int, str]) -> str:
-    """What a task returns: every value depends on all that was computed on the way to it."""
+    """The return value of a task, which depends on all values computed on the way to it."""
     return _blake2b(f"{task} {digest_of(arguments)}")
 
 
@@ -56,9 +55,9 @@ def _blake2b(text: str) -> str:
 
 @dataclass(frozen=True)
 class Workload:
-    """A graph and its oracle: what one process that runs everything in order would see.
+    """A graph and its oracle: the values of one process that runs everything in order.
 
-    `graph[task]` lists the tasks whose values the task takes; each is smaller than the task.
+    `graph[task]` lists the tasks whose values `task` takes, all with smaller numbers.
     """
 
     graph: list[list[int]] = field(repr=False)
@@ -87,34 +86,35 @@ class Workload:
 
     @cached_property
     def sinks(self) -> list[int]:
-        """The tasks nobody depends on: their results are kept, and read at the end."""
+        """The tasks without dependents. Their results are kept, and read at the end."""
         needed = {other for others in self.graph for other in others}
         return [task for task in range(self.tasks) if task not in needed]
 
 
-# ---- A lock for each task of a stress run, so that a task notices if another process runs it, too.
+# ---- A lock for each task of a stress run: an execution notices another one in any process.
 
 
 class TaskLocks:
     """Locks one byte of one file for each running task. Thread-safe within one process.
 
     The kernel releases a lock when its process ends, so a killed worker never blocks the next one.
-    With a file for each task, a run after another one took more than twice as long: ext4 without a
-    journal avoids inodes that were freed within the last minutes.
+    All tasks share a file. With a file for each, a run soon after another took more than twice as
+    long, because ext4 without a journal avoids inodes that were freed within the last minutes.
     """
 
     def __init__(self, folder: str) -> None:
-        # Never closed: the kernel releases all locks of a process on a file as soon as the process
-        # closes any descriptor of that file.
+        # Never close the file: the kernel releases all locks of a process on a file as soon as the
+        # process closes any descriptor of that file.
         self._file = os.open(Path(folder) / "running.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        #: The kernel's locks belong to a process. This set locks between its threads.
+        #: The locked tasks. The kernel's locks belong to a process; this set also keeps threads
+        #: apart.
         self._held: set[int] = set()
         self._change = threading.Lock()
 
     @contextmanager
     def hold(self, task: int) -> Iterator[bool]:
-        """Hold the task's lock for the block. Yields False if another thread or process holds
-        it."""
+        """Hold the lock of `task` for the block. Yields False if another thread or process holds
+        the lock."""
         with self._change:
             alone = task not in self._held and self._lock(task)
             if alone:
@@ -130,7 +130,7 @@ class TaskLocks:
     def _lock(self, task: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, task)
-        except (BlockingIOError, PermissionError):  # systems raise one or the other
+        except (BlockingIOError, PermissionError):  # which one depends on the system
             return False
         return True
 
@@ -152,7 +152,8 @@ os.register_at_fork(after_in_child=locks_here.cache_clear)
 # processes of one machine share; `wall` is for people.
 #
 # A task writes `begin` with the facts of an Execution, and `end` or `raised` with its `uid`. The
-# harness writes the rest: `ended` for a process that it ended, `died` for one that ended by itself.
+# harness writes all other events, such as `ended` for a process that it ended, and `died` for one
+# that ended by itself.
 
 
 Line = dict[str, Any]
@@ -160,7 +161,7 @@ HARNESS = "harness"
 
 
 class HistoryDamaged(ValueError):
-    """A line of the history is not one that a process of a run writes."""
+    """A line of the history is damaged, or cannot follow the lines before it."""
 
 
 # ---- the writer
@@ -171,7 +172,7 @@ class Recorder:
 
     def __init__(self, folder: str, name: str) -> None:
         self.path = Path(folder) / f"{name}.jsonl"
-        # A raw descriptor buffers nothing, so what was written survives a SIGKILL.
+        # A raw descriptor buffers nothing, so written lines survive a SIGKILL.
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, event: str, **facts: Any) -> None:
@@ -192,7 +193,7 @@ os.register_at_fork(after_in_child=recorder_here.cache_clear)
 
 
 def journal_of(folder: Path, pid: int) -> Path:
-    """The file of the process with that id, if it has recorded anything."""
+    """The file of the process with the id `pid`, which exists once it has recorded an event."""
     return folder / f"worker-{pid}.jsonl"
 
 
@@ -204,7 +205,7 @@ class Reader:
 
     def __init__(self, source: Path) -> None:
         self._source = source
-        #: How much of each file was read: bytes and lines.
+        #: The number of bytes and of lines that were read of each file.
         self._read: dict[Path, tuple[int, int]] = {}
 
     def news(self) -> Iterator[tuple[Path, Line]]:
@@ -215,8 +216,8 @@ class Reader:
             offset, number = self._read.get(file, (0, 0))
             with file.open("rb") as opened:
                 opened.seek(offset)
-                # What follows the last line end is incomplete: it is being written, or the disk was
-                # full.
+                # The text after the last line end is incomplete, because it is being written, or
+                # the disk was full.
                 whole, end, _ = opened.read().rpartition(b"\n")
             texts = whole.split(b"\n") if end else []
             self._read[file] = offset + len(whole) + len(end), number + len(texts)
@@ -247,9 +248,9 @@ def keep(folder: Path, file: Path) -> None:
 class Execution:
     """One run of a task's function. `ended` is None if its end was not recorded.
 
-    `got` are the executions that made its arguments, in order. `raised` is the error that it
-    raised. `alone`: no other living process ran the task when this began. `value` is what it
-    returned, if that was recorded.
+    `got` has the executions that made its arguments, in order. `raised` is the error that it
+    raised. `alone` means that no other living process ran the task when this execution began.
+    `value` is the return value, if it was recorded.
     """
 
     uid: str
@@ -277,7 +278,7 @@ E = TypeVar("E", bound=Execution)
 
 
 class History(Generic[E]):
-    """The executions of a run. `read` adds what was recorded since the last call."""
+    """The executions of a run. `read` adds the lines recorded since the last call."""
 
     def __init__(self, source: Path, kind: type[E]) -> None:
         self._reader, self._kind = Reader(source), kind
@@ -310,13 +311,13 @@ class History(Generic[E]):
     def has_ended(self, execution: E, line: Line) -> None: ...
 
 
-# ---- what is read of a stress run
+# ---- the history of a stress run
 
 
 class Kill(NamedTuple):
-    """The end of a worker process: alive until `sent`, dead from `reaped` on.
+    """The end of a worker process, which was alive until `sent` and dead from `reaped` on.
 
-    `intended` is False if it ended by itself.
+    `intended` is False if the process ended by itself.
     """
 
     pid: int
@@ -327,7 +328,7 @@ class Kill(NamedTuple):
 
 
 class StressHistory(History[Execution]):
-    """What is known of a stress run."""
+    """The history of a stress run: executions, kills, lost sessions and hand-backs."""
 
     def __init__(self, source: Path) -> None:
         super().__init__(source, Execution)
@@ -336,9 +337,9 @@ class StressHistory(History[Execution]):
         #: When the registration of a vanished worker was last seen, by the worker's ID.
         self.lost: dict[str, float] = {}
         self.done_at: float | None = None
-        #: How often workers handed back waiting claims: each costs a task at most one number,
+        #: How often workers handed back waiting claims. Each time costs a task at most one number.
         self.hand_backs = 0
-        #: and how many claims these were: all together cost that many numbers.
+        #: How many claims were handed back, which together cost as many numbers.
         self.handed_back = 0
 
     def take(self, line: Line, file: Path) -> None:
@@ -360,14 +361,14 @@ class StressHistory(History[Execution]):
 
     @property
     def by_task(self) -> dict[str, list[Execution]]:
-        """Executions of each task in the order they began."""
+        """The executions of each task, in the order in which they began."""
         found: defaultdict[str, list[Execution]] = defaultdict(list)
         for execution in sorted(self.executions, key=lambda execution: execution.began):
             found[execution.key].append(execution)
         return dict(found)
 
     def killed_at(self, execution: Execution) -> float | None:
-        """When the process that ran it was killed, or None."""
+        """When the process of this execution was killed, or None."""
         # A later process may get the same id, so a kill ends only executions that began before it.
         times = [
             kill.sent
@@ -377,8 +378,8 @@ class StressHistory(History[Execution]):
         return min(times, default=None)
 
     def cut_off(self, execution: Execution, at: float) -> bool:
-        """Whether its worker may have lost its claim at `at`, because it was killed or lost its
-        session."""
+        """Whether the worker may have lost the claim at the time `at`, because it was killed or
+        lost its session."""
         killed = self.killed_at(execution)
         if killed is not None and killed <= at:
             return True
@@ -389,22 +390,22 @@ class StressHistory(History[Execution]):
 # ---- The task function of a stress run: it checks itself and records what it saw.
 
 
-#: What a task returns: its value, and the execution that made it.
+#: The return value of a task: its value, and the execution that made it.
 Result = tuple[str, str]
 
 
 class StressViolation(AssertionError):
-    """A task found out while it ran that zkplan had broken a promise."""
+    """A running task has found that zkplan broke a promise."""
 
 
 def run_task(
     task: int, arguments: dict[int, Result], *, expected: str, folder: str, sleep_s: float
 ) -> Result:
-    """Compute the task's value from those of `arguments`, whose digest must be `expected`.
+    """Compute the task's value from the values of `arguments`, whose digest must be `expected`.
 
-    Raises StressViolation for wrong arguments. Later checks of the whole history find out whether
-    another process ran the same task (which is allowed if it has lost its session), or an attempt
-    number was used twice.
+    Raises StressViolation for wrong arguments. The later checks of the whole history look for other
+    processes that ran the task at the same time (which is allowed if one has lost its session), and
+    for attempt numbers that were used twice.
     """
     context = current()
     recorder = recorder_here(folder)

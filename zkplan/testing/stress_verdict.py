@@ -1,7 +1,7 @@
 """The verdict on a stress run: every promise, checked on its whole history.
 
-A worker that was killed, or lost its session, is *cut off*: others may take over its claims, so its
-executions may repeat, and an execution that goes on may overlap with its successor. No others may.
+A worker that was killed, or lost its session, is *cut off*: others may take over its claims. Only
+its executions may repeat, and only an execution of its own that goes on may overlap with the next.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StressEvidence(Evidence[Execution]):
 
 
 class Verdict(NamedTuple):
-    """One promise, and how it was broken. `violations` is empty if it was kept."""
+    """One promise, and its violations."""
 
     invariant: str
     promise: str
@@ -94,7 +94,7 @@ def only_sinks_are_kept(evidence: StressEvidence) -> Iterator[str]:
 
 
 def nobody_overlaps(evidence: StressEvidence) -> Iterator[str]:
-    """S5, S8: no two executions of a task at one time, unless one of the two was cut off before."""
+    """S5, S8: no two executions of a task overlap, unless one of them was cut off before."""
     cut_off = evidence.history.cut_off
     for executions in evidence.executions.values():
         for index, second in enumerate(executions):
@@ -111,7 +111,7 @@ def nobody_overlaps(evidence: StressEvidence) -> Iterator[str]:
 
 
 def attempts_grow(evidence: StressEvidence) -> Iterator[str]:
-    """S8: an execution has a larger attempt number than all that began before it."""
+    """S8: an execution has a larger attempt number than all earlier executions of its task."""
     for executions in evidence.executions.values():
         largest = -1
         for execution in executions:
@@ -152,14 +152,14 @@ def losses_release_once(evidence: StressEvidence) -> Iterator[str]:
 
 
 def no_execution_failed(evidence: StressEvidence) -> Iterator[str]:
-    """S3, S8: no task found something wrong while it ran."""
+    """S3, S8: no execution raised, for example because it found wrong arguments."""
     for execution in evidence.everything:
         if execution.raised:
             yield f"{execution}: {execution.raised}"
 
 
 def nothing_runs_when_done(evidence: StressEvidence) -> Iterator[str]:
-    """S7: no execution begins after the plan was done."""
+    """S7: no execution begins after the plan is done."""
     history = evidence.history
     if history.done_at is None:
         yield "the plan was not done"
@@ -171,7 +171,7 @@ def nothing_runs_when_done(evidence: StressEvidence) -> Iterator[str]:
 
 
 def workers_lived(evidence: StressEvidence) -> Iterator[str]:
-    """No invariant of the tree: every worker process lived until it was killed or asked to stop."""
+    """Apart from the invariants: each worker process lived until it was killed or told to stop."""
     for kill in evidence.history.kills:
         if not kill.intended:
             yield f"the worker of pid {kill.pid} ended by itself. {kill.note}".rstrip()
