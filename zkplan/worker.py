@@ -47,7 +47,7 @@ def check_queues(queues: Sequence[str]) -> tuple[str, ...]:
         raise ZkplanError(f"queues must be a list of at least one name, not {queues!r}")
     for queue in queues:
         if type(queue) is not str or parse_queue(queue) is None:
-            raise ZkplanError(f"{queue!r:.60} is not the name of a queue: {QUEUE_NAMES}")
+            raise ZkplanError(f"{queue!r:.60} is not the name of a queue: use {QUEUE_NAMES}")
     return tuple(dict.fromkeys(queues))
 
 

@@ -228,7 +228,7 @@ def _queued(name: str) -> tuple[Entry, str] | None:
 
 
 #: For errors about names of queues.
-QUEUE_NAMES = "it has 1 to 40 of the characters a-z 0-9 . _ -"
+QUEUE_NAMES = "1 to 40 of the characters a-z 0-9 . _ -"
 
 
 def parse_queue(name: str) -> str | None:

@@ -99,7 +99,7 @@ class Leases:
         lets no one else settle its claims (`is_held_by`). Raises InvalidTask for a name that no
         queue or kind may have, ZooKeeperUnavailable, ServerFull.
         """
-        for names, rule in ((queues, f"a queue: {QUEUE_NAMES}"), (kinds or (), KIND_NAMES)):
+        for names, rule in ((queues, f"a queue has {QUEUE_NAMES}"), (kinds or (), KIND_NAMES)):
             for name in names:
                 if parse_queue(name) is None:
                     raise InvalidTask("", f"{rule}, unlike {name!r:.60}")
