@@ -69,7 +69,7 @@ def no_socket_is_left() -> Iterator[None]:
 @pytest.mark.timeout(180 + 90 * MINUTES)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.usefixtures("no_socket_is_left")
-def test_who_lacks_the_password_harms_nothing_and_says_so(
+def test_a_process_without_the_password_harms_nothing_and_reports_it(
     tmp_path: Path, secured_server: Secured
 ) -> None:
     runs, server = recorded(tmp_path / "runs"), secured_server
@@ -200,7 +200,7 @@ def operated(tmp_path: Path, server: ServerProcess) -> Iterator[Operated]:
 
 
 @pytest.mark.timeout(240)
-def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
+def test_a_plan_that_locks_out_its_workers_for_a_while_loses_nothing(
     tmp_path: Path, operated: Operated
 ) -> None:
     """They go on with another plan meanwhile, and nobody has to start them anew."""
@@ -226,7 +226,7 @@ def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
 
 
 @pytest.mark.timeout(240)
-def test_a_root_that_shuts_its_workers_out_ends_them_and_loses_nothing(
+def test_a_root_that_locks_out_its_workers_ends_them_and_loses_nothing(
     tmp_path: Path, operated: Operated
 ) -> None:
     """They say why; what supervises them starts them anew."""

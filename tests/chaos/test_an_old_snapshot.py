@@ -92,7 +92,7 @@ class Setup:
 
 
 @pytest.mark.timeout(180)
-def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
+def test_after_a_rollback_all_reconnect_and_plans_go_on_from_the_snapshot(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:

@@ -201,7 +201,7 @@ def plan_in(raw: KazooClient, path: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("setting", ["plain", "sealed", "store"])
 @pytest.mark.parametrize("writer", ["before", "present"])
-def test_a_plan_of_another_format_is_left_alone(
+def test_a_worker_leaves_a_plan_of_another_format_alone(
     tmp_path: Path, before: Path, writer: str, setting: str
 ) -> None:
     present_says, before_says = "(format 1; this one reads 3)", "format 3, this zkplan reads 1"

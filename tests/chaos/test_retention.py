@@ -35,7 +35,7 @@ def cancelled(client: zkplan.Client, name: str, retention: float) -> zkplan.Plan
 
 
 @pytest.mark.timeout(200)
-def test_finished_plans_go_archived_and_no_other_whatever_dies(
+def test_only_finished_plans_are_removed_all_archived_whatever_dies(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, store = random.Random(SEED), f"file://{tmp_path / 'store'}"

@@ -146,7 +146,7 @@ OF_PROCESSES = (
 
 
 @pytest.mark.timeout(240)
-def test_every_command_of_the_reference_works(
+def test_every_command_of_the_reference_works_with_a_profile_alone(
     config: Path,
     server: Secured,
     tmp_path: Path,

@@ -36,7 +36,7 @@ def go_back(server: ServerProcess, folder: Path, lose: Callable[[int], object]) 
     server.start()
 
 
-def test_a_client_that_has_seen_more_than_the_server_reports_a_restore(
+def test_a_client_that_has_seen_newer_data_than_the_server_reports_a_restore(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """The server just closes its connection; without asking anew it would wait for ever."""
@@ -51,7 +51,7 @@ def test_a_client_that_has_seen_more_than_the_server_reports_a_restore(
         assert [plan.name for plan in client.plans()] == ["stands in the snapshot"]
 
 
-def test_a_client_whose_server_was_away_for_several_sessions_goes_on(
+def test_a_client_goes_on_after_its_server_was_away_for_several_sessions(
     zookeeper_server: ServerProcess,
 ) -> None:
     with zkplan.connect(zookeeper_server.hosts, ROOT, session_timeout=SESSION_S) as client:

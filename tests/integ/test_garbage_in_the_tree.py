@@ -150,7 +150,7 @@ def quiet(workers: list[zkplan.Worker]) -> list[float]:
     [pytest.param(kind, marks=pytest.mark.slow if at % 5 else ()) for at, kind in enumerate(KINDS)],
     ids=lambda kind: kind.__name__,
 )
-def test_every_command_says_what_is_wrong_without_a_traceback(
+def test_every_command_reports_garbage_without_a_traceback(
     kind: Callable[[ForeignZnodes], None],
     run: Run,
     zkplan_client: Client,
@@ -203,7 +203,7 @@ def test_a_wait_for_a_plan_with_a_strange_znode_reports_it(
     assert plan.wait(30).state == "done"
 
 
-def test_an_author_passes_numbers_that_somebody_has_taken(
+def test_an_author_skips_numbers_that_foreign_znodes_have_taken(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     first = zkplan_client.create_plan()
@@ -216,7 +216,7 @@ def test_an_author_passes_numbers_that_somebody_has_taken(
 
 
 @pytest.mark.parametrize("name", ["add-ids", "add-count"])
-def test_the_error_names_what_a_plan_lacks(
+def test_the_error_names_the_znode_that_a_plan_lacks(
     name: str, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()

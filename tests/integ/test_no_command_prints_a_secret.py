@@ -163,7 +163,7 @@ STAYING = (
 )
 
 
-def test_each_command_has_a_line() -> None:
+def test_these_tests_try_each_command() -> None:
     named = {f"zkplan {line.command}" for line in (*READS, *CHANGES, *STAYING, *WRONG)}
     assert named == set(commands(cli, "zkplan"))
 

@@ -85,7 +85,7 @@ def test_shares_follow_the_weights_and_their_changes_within_a_tenth(
 
 
 @pytest.mark.parametrize(("policy", "share"), [("greedy", 1.0), ("balanced", 0.5)])
-def test_a_worker_shares_its_slots_by_the_policy_it_was_given(
+def test_a_worker_shares_its_slots_by_its_policy(
     zkplan_client: zkplan.Client, here: Here, policy: str, share: float
 ) -> None:
     with beside(zkplan_client, 7), working(*here, of_worker={"share": policy}):
@@ -93,7 +93,7 @@ def test_a_worker_shares_its_slots_by_the_policy_it_was_given(
         assert share_of("old") == pytest.approx(share, rel=0.1)
 
 
-def test_chains_of_an_old_plan_leave_a_new_one_its_turn(
+def test_chains_of_an_old_plan_do_not_starve_a_new_plan(
     zkplan_client: zkplan.Client, here: Here
 ) -> None:
     """A commit claims the next task of a chain by itself, so no slot would ever be free."""
@@ -112,7 +112,7 @@ def test_chains_of_an_old_plan_leave_a_new_one_its_turn(
         old.cancel()
 
 
-def test_a_share_is_changed_only_where_it_counts_and_survives_a_pause(
+def test_the_share_of_a_plan_is_not_set_before_it_is_ready_and_survives_a_pause(
     zkplan_client: zkplan.Client,
 ) -> None:
     with pytest.raises(InvalidTask, match="weight is a whole number from 1 to 1000, not 0"):

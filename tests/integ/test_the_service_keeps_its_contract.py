@@ -81,7 +81,7 @@ def contract(service: Service) -> Any:
 
 
 @pytest.mark.timeout(max(600, 60 * EXAMPLES))
-def test_every_route_answers_as_its_contract_says(contract_service: Service) -> None:
+def test_every_route_answers_as_the_contract_says(contract_service: Service) -> None:
     asked, token = 0, {"Authorization": f"Bearer {contract_service.token}"}
     for found in contract(contract_service).get_all_operations():
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):

@@ -285,7 +285,7 @@ def fall(client: Client, znodes: KazooClient, name: str, go_on: Path) -> Standin
 
 
 @pytest.mark.timeout(120)
-def test_each_kind_of_znode_of_a_plan_that_has_failed_may_be_deleted(
+def test_each_kind_of_znode_of_a_failed_plan_may_be_deleted(
     zkplan_client: Client, here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     go_on = tmp_path / "go on"
@@ -396,7 +396,7 @@ def test_each_kind_of_znode_of_a_root_may_be_deleted(
     _only_what_fails_is_dead(caplog)
 
 
-def test_the_manual_says_what_becomes_of_each_kind() -> None:
+def test_the_manual_says_what_happens_for_each_kind_of_deleted_znode() -> None:
     told = (TOP / "docs" / "operate" / "operating.md").read_text("utf-8")
     rows = re.findall(r"^\| (mended|decided|harmless) \| [^|]+ \| ([^|]+) \|$", told, re.MULTILINE)
     said = {kind.replace("`", ""): becomes for becomes, kinds in rows for kind in kinds.split(", ")}

@@ -51,7 +51,7 @@ def test_a_broken_protocol_is_found(mutant: Mutant, capsys: pytest.CaptureFixtur
         mutant.makes(seed).run()  # what is not broken passes where its mutant fails
 
 
-def test_a_search_begins_with_a_seed_for_mutants_that_there_are() -> None:
+def test_each_recorded_seed_is_of_an_existing_mutant() -> None:
     assert set(FOUND_AT) <= {mutant.name for mutant in ALL}
 
 

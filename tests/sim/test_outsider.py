@@ -65,13 +65,13 @@ def first_seed_that_finds(mutant: tuple[Any, str, Any]) -> tuple[int, str] | Non
     return None
 
 
-def test_nothing_is_used_that_no_holder_of_the_key_sealed_for_its_place() -> None:
+def test_nothing_is_used_unless_a_key_holder_sealed_it_for_its_place() -> None:
     judged = sum(Run(seed).run() for seed in range(SEEDS))
     assert judged > 3 * SEEDS  # else these runs would show nothing
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_an_outsider_profits_from_a_broken_protection(
+def test_an_outsider_exploits_each_broken_protection(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = first_seed_that_finds(MUTANTS[name])

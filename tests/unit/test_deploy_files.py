@@ -24,7 +24,7 @@ def test_prometheus_takes_the_configuration_and_the_rules() -> None:
     assert "SUCCESS" in run("check", "config", "prometheus.yml")
 
 
-def test_each_alert_fires_where_it_has_to() -> None:
+def test_each_alert_fires_when_it_must() -> None:
     run("test", "rules", "zkplan-alerts-test.yml")
     alerts = re.findall(r"- alert: (\w+)", (DEPLOY / "zkplan-alerts.yml").read_text())
     tested = (DEPLOY / "zkplan-alerts-test.yml").read_text()

@@ -34,12 +34,12 @@ def znode(data: bytes, version: int = 3) -> Seen:
         ("/a", {"timeout": "5"}, "timeout is seconds"),
     ],
 )
-def test_what_makes_no_condition_is_refused(path: Any, options: Any, said: str) -> None:
+def test_an_invalid_condition_is_refused(path: Any, options: Any, said: str) -> None:
     with pytest.raises(InvalidTask, match=said):
         when(path, **options)
 
 
-def test_a_condition_fits_a_znode_and_checks_what_zookeeper_can_check() -> None:
+def test_a_condition_is_evaluated_and_becomes_a_check_that_zookeeper_can_make() -> None:
     gone, here = Seen(None), znode(b"x")
     cases = [
         (when("/a"), [False, True], [Check("/a", 3)]),
@@ -56,7 +56,7 @@ def test_a_condition_fits_a_znode_and_checks_what_zookeeper_can_check() -> None:
     assert here.guard(two) == [Check("/a", -1)]
 
 
-def test_a_condition_is_put_into_an_envelope_and_nothing_else_is_taken() -> None:
+def test_a_condition_is_sealed_and_nothing_else_is_opened_as_a_condition() -> None:
     condition = Condition("/a", "value", b"\xff", timeout=1.5, take=False)
     codec = Codec()
     sealed = sealed_condition(codec, condition)

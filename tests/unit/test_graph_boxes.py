@@ -53,7 +53,7 @@ def pictures(nodes: list[dict[str, Any]], edges: set[tuple[int, int]]) -> list[d
     return found
 
 
-def test_ten_thousand_random_tasks_are_few_boxes_that_open_down_to_single_tasks() -> None:
+def test_ten_thousand_tasks_make_few_boxes_that_open_down_to_single_tasks() -> None:
     chance = random.Random(7)
     layers, wide = 50, 200
     functions = ("load", "clean", "join", "write")

@@ -52,13 +52,13 @@ def test_a_file_of_the_page_keeps_the_rules(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in OWN if path.suffix == ".js"], ids=name_of)
-def test_a_module_of_the_page_imports_what_is_there(path: Path) -> None:
+def test_a_module_of_the_page_imports_only_existing_files(path: Path) -> None:
     imported = re.findall(r'(?:from|new URL\() ?"(\.[^"]+)"', path.read_text(encoding="utf-8"))
     for name in imported:
         assert (path.parent / name).is_file(), name
 
 
-def test_the_vendored_files_are_those_that_are_written_down() -> None:
+def test_the_vendored_files_match_their_list() -> None:
     vendor = ASSETS / "vendor"
     found = {
         path.relative_to(vendor).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:16]

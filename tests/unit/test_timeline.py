@@ -43,7 +43,7 @@ def row(drawn: list[Line], name: str) -> tuple[str, str, bool]:
     return found.text[26:80], " ".join(found.text[80:].split()), found.fails
 
 
-def test_many_tasks_are_drawn_by_name_and_by_worker() -> None:
+def test_many_tasks_are_drawn_grouped_by_name_and_by_worker() -> None:
     drawn = list(timeline(pages(), 120))
     assert drawn[1].text.startswith("100 of 133 tasks ended, 1 dead, 1 delayed, 1 running, 30 wait")
     assert row(drawn, "page #") == ("█" * 54, "100 100.0 s", False)
@@ -73,7 +73,7 @@ def test_groups_with_failures_are_drawn_first_and_nothing_is_left_out() -> None:
     assert {tuple(each.running[:2]) for each in told.rows} == {(1, 0)}
 
 
-def test_a_circle_of_edges_in_a_damaged_history_has_a_path() -> None:
+def test_a_cycle_of_edges_in_a_damaged_history_still_gives_a_critical_path() -> None:
     one, two = task(1, "one", 0, 5), task(2, "two", 5, 5)
     one.deps, two.deps = (2,), (1,)
     assert [each.number for each in critical_path({1: one, 2: two})] == [1, 2]
