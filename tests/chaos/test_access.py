@@ -1,4 +1,4 @@
-"""Access lists beside faults: who may not, harms nothing and says so; who may, loses nothing."""
+"""Access lists under faults: a refused process harms nothing and says so; others lose nothing."""
 
 from __future__ import annotations
 

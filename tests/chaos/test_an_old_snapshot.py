@@ -1,4 +1,4 @@
-"""The data of a server go back in time: nobody goes on with what is true no more, nothing hangs."""
+"""A server is restored from an old snapshot: nothing hangs, and no process trusts stale data."""
 
 from __future__ import annotations
 

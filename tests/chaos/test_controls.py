@@ -1,4 +1,4 @@
-"""What the checks of queues, limits, keys and schedules find, and that runs draw what they need."""
+"""The checks of queues, limits, keys and schedules find violations, and seeds draw each case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault excuses those that it may have touched, and nobody else."""
+"""A fault excuses only the processes and plans that it may have touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault counts only if it took effect, by its own doing; no two of a round undo each other."""
+"""A fault counts only if it took effect itself, and no fault undoes another of the same round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A limit under load and kills: never one task too many, and hardly a place that stays empty."""
+"""A limit under load and kills: never one task too many, and hardly an unused permit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Workers and authors of an earlier commit beside today's: one format is shared, under faults, and
-another is left alone."""
+"""Workers and authors of an earlier commit share plans of one format with today's under faults,
+and leave another format alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans whose retention is over go, archived before, whatever dies; and no other plan does."""
+"""Only plans whose retention is over are removed, each archived before, whatever process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run fails where a process or a server ends wrongly, plans stand too long, or memory grows."""
+"""A run fails if a process or server ends wrongly, a plan is stuck too long, or memory grows."""
 
 from __future__ import annotations
 

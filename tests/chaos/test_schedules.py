@@ -1,4 +1,4 @@
-"""A schedule of every second: one plan for each second, whatever dies, whoever's clock is wrong.
+"""A schedule of every second makes one plan a second, even with kills and wrong clocks.
 
 ZKPLAN_SCHEDULE_SECONDS says for how long, 40 by default.
 """

@@ -1,4 +1,4 @@
-"""Great sizes: 100 000 tasks, 10 000 dependents and dependencies, 1 000 plans; a worker is killed.
+"""Large sizes: 100 000 tasks, 10 000 dependents and dependencies, 1 000 plans; with a kill.
 
 What each took is printed, and kept as a property of the test: `pytest -rP` shows it.
 """

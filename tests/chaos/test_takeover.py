@@ -1,4 +1,4 @@
-"""A dead worker's tasks run elsewhere within a bound, a stopped one's at once: a few of each."""
+"""Tasks of a dead worker run elsewhere within a bound, and those of a stopped worker at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the tree and what lies in the store of a run are compared, and both are blamed."""
+"""The judge compares the tree of a run with its store, and finds faults in both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each plan is checked, whatever becomes of the others, and what was removed is shown by nobody.
+"""The validator checks each plan despite faults in others, and finds removed plans that return.
 
 On two servers that know nothing of each other, as two members of a damaged ensemble would be.
 """

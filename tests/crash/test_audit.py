@@ -1,4 +1,4 @@
-"""The judge of the crashes, on trees made by hand: what it lets pass and what it does not."""
+"""The judge of crash tests, on trees made by hand: which states it accepts and which it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged, foreign or used data folder is refused with what to do, and left as it was."""
+"""A damaged, foreign or used data folder is refused with what to do, and left unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server is killed under load: what it acknowledged is there, and nothing is half applied."""
+"""After a kill under load each acknowledged write is there, and no request is half applied."""
 
 from __future__ import annotations
 

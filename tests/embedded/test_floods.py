@@ -1,4 +1,4 @@
-"""Floods: clients that ask for much and read little cost bounded memory, and hinder nobody."""
+"""Floods: clients that ask for much and read little cost bounded memory and block no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the fuzz: the server stays up, in order and quick, whatever it is sent."""
+"""A short fuzz run: the server stays up, consistent and fast, whatever it is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits: what is too much is refused or cut off, and nobody else is hindered by it."""
+"""Limits: the server refuses or cuts off a client that exceeds one, without blocking others."""
 
 from __future__ import annotations
 

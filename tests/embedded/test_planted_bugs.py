@@ -1,4 +1,4 @@
-"""Each planted bug is found by the test that it names: that test fails on a server with it."""
+"""Each planted bug is found by the test that it names: that test fails on a server with the bug."""
 
 from __future__ import annotations
 

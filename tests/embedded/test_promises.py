@@ -1,4 +1,4 @@
-"""What a client may rely on: stored before told, in the order of asking, whole, and allowed."""
+"""Promises to clients: changes are stored before they are told, ordered, atomic and permitted."""
 
 from __future__ import annotations
 

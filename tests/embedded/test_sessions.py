@@ -1,4 +1,4 @@
-"""Sessions on real sockets: when they end, who may have them, and what they keep over a restart."""
+"""Sessions on real sockets: when they end, who may use them, and what survives a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts and ends: what a server has when it begins to listen; that it leaves nothing taken."""
+"""Starts and stops: what a server has ready when it listens, and that it releases everything."""
 
 from __future__ import annotations
 

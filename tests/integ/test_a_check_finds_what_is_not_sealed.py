@@ -1,4 +1,4 @@
-"""`zkplan plan check` with keys names each znode of a plan that is not sealed for its place."""
+"""`zkplan plan check` with keys names each znode of a plan that was not sealed for its place."""
 
 from __future__ import annotations
 

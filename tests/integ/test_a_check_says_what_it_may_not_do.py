@@ -1,4 +1,4 @@
-"""A check that an access list keeps from a repair says so, and repairs once it may."""
+"""A check whose repair an access list refuses reports a problem, and repairs once it may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan plan rm` removes what was meant: one plan, after a yes. A mistyped root is told."""
+"""`zkplan plan rm` removes one plan after confirmation, and reports ambiguous names and roots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who cannot reach ZooKeeper, or must not, says so; a worker can be stopped meanwhile."""
+"""A process that cannot or must not reach ZooKeeper says so; a worker can be stopped meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process dies beside its supervisor: its tasks do not wait for the end of its session."""
+"""A supervisor signs off a dead worker process, so its tasks do not wait for its session to end."""
 
 from __future__ import annotations
 

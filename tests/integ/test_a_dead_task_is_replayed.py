@@ -1,4 +1,4 @@
-"""`zkplan task replay`: the function of a dead task runs here, and nothing of it is committed."""
+"""`zkplan task replay` runs the function of a dead task here and commits nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that has no more room: what runs goes on, who is refused is told why."""
+"""On a server without room running plans go on, and a refused client is told why."""
 
 from __future__ import annotations
 

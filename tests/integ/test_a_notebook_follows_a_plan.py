@@ -1,4 +1,4 @@
-"""What a notebook shows of a plan follows it in a real kernel, and stops by itself."""
+"""The display of a plan in a real notebook kernel follows the plan, and stops by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever ends the last task of a plan ends the plan: nobody has to wait for it, or to check it."""
+"""The worker that ends the last task of a plan ends the plan, without any wait or check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export shows one moment or is refused; an import makes all of a plan or nothing that runs."""
+"""An export shows one moment or is refused; an import makes a whole plan or nothing that runs."""
 
 from __future__ import annotations
 

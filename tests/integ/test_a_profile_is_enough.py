@@ -1,4 +1,4 @@
-"""Every command works on a secured server with a profile alone, and leaves nothing open there."""
+"""With only a profile every command works on a secured server, and leaves no znode open."""
 
 from __future__ import annotations
 

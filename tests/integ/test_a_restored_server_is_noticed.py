@@ -1,4 +1,4 @@
-"""A client whose server went back in time is told so; one whose server was away goes on."""
+"""A client reports a server that was restored, and goes on after a server that was away."""
 
 from __future__ import annotations
 

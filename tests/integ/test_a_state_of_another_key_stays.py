@@ -1,4 +1,4 @@
-"""Who cannot read the state of a plan does not change it: it may have been cancelled."""
+"""A client that cannot read the state of a plan does not change it: it may be cancelled."""
 
 from __future__ import annotations
 

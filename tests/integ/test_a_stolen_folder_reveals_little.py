@@ -1,4 +1,4 @@
-"""A copy of the folder of an embedded server, in the hands of whoever has stolen it."""
+"""What a thief can do with a copy of the folder of an embedded server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that comes and goes: what is told of it is right, and nothing is left behind."""
+"""A store that comes and goes: messages about it are right, and no blob is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an access list refuses is told: each command says the path and the right, and ends with 2.
+"""Each command that an access list refuses names the path and the right, and exits with 2.
 
 On ZooKeeper and on the embedded server alike.
 """

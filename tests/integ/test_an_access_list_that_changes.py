@@ -1,4 +1,4 @@
-"""An access list shuts workers out of a task and is taken back: told once, and the task ends.
+"""An access list shuts workers out of a task and is lifted: it is logged, and the task ends.
 
 The worker that holds its claim lives on meanwhile, so nobody else may settle it.
 """

@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is written, with an error that says what to do."""
+"""Bad input is refused before anything is written, with an error that says what to do."""
 
 from __future__ import annotations
 

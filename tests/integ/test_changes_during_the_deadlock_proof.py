@@ -1,4 +1,4 @@
-"""Who waits hears the truth, also where something comes between a look and the proof after it."""
+"""A wait reports the truth even if a plan changes between a look and its deadlock proof."""
 
 from __future__ import annotations
 

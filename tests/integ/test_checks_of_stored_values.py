@@ -1,4 +1,4 @@
-"""`zkplan plan check` and the store: which values are lost, and which nobody needs."""
+"""`zkplan plan check` finds lost values in the store, and deletes values that nothing needs."""
 
 from __future__ import annotations
 

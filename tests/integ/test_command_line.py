@@ -1,4 +1,4 @@
-"""Each command of `zkplan`: data on stdout, words on stderr, and an exit code a script can use."""
+"""Each command of `zkplan` prints data to stdout and messages to stderr, and sets an exit code."""
 
 from __future__ import annotations
 

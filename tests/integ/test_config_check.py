@@ -1,4 +1,4 @@
-"""`zkplan config check` says what is broken, and what to do, for each of ten broken set-ups."""
+"""`zkplan config check` says what is broken and what to do, for each of many broken set-ups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connecting: what is wrong is said at once, and nobody waits a whole session for an answer."""
+"""Connecting reports a mistake at once, and does not wait a whole session for an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`crash_at_every_step` kills a worker at each transaction and tells where the outcome differs."""
+"""`crash_at_every_step` kills a worker at each transaction and reports different outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demonstration as a person runs it: exit codes, what it says, and that nothing is left."""
+"""The demonstration as a person runs it: its exit codes and output, and that nothing is left."""
 
 from __future__ import annotations
 

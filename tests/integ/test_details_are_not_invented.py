@@ -1,4 +1,4 @@
-"""Nothing is invented of a task that is gone: all say what the history knows, or that it is not."""
+"""All views of an ended task show only what the history knows, and say so if it is missing."""
 
 from __future__ import annotations
 

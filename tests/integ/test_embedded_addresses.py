@@ -1,4 +1,4 @@
-"""`embedded:` and `embedded:FOLDER`: one server for an address, however many clients."""
+"""`embedded:` and `embedded:FOLDER` address one server each, for any number of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded server over TLS: for who trusts its authority, has a certificate, and logs in."""
+"""The embedded server over TLS admits a client with a trusted certificate and a login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan.Executor` is an executor: Python's own tests of executors, and what they do not know."""
+"""`zkplan.Executor` passes Python's own tests of executors, and some of our own."""
 
 from __future__ import annotations
 

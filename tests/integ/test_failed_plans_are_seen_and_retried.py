@@ -1,4 +1,4 @@
-"""A plan that has ended with failures says so in every view, and what failed in it runs again."""
+"""Every view shows that a plan ended with failures, and a retry runs its failed tasks again."""
 
 from __future__ import annotations
 

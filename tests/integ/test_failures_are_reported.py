@@ -1,4 +1,4 @@
-"""A function that fails is tried again, then dead, and everything about it can be read."""
+"""A failing function is retried until its task is dead, and every detail can be read."""
 
 from __future__ import annotations
 

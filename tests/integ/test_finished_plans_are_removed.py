@@ -1,4 +1,4 @@
-"""`gc` removes plans that have ended, by rule or by their own retention, and nothing that runs."""
+"""`gc` removes ended plans by rule or by their own retention, and no running plan."""
 
 from __future__ import annotations
 

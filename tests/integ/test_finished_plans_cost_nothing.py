@@ -1,4 +1,4 @@
-"""Workers find plans by the index of active ones: what else lies in the root costs them nothing."""
+"""Workers find plans by the index of active plans; other plans in the root cost them nothing."""
 
 from __future__ import annotations
 

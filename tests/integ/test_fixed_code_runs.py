@@ -1,4 +1,4 @@
-"""Code that was fixed runs after SIGHUP or with --reload; where it does not run, zkplan says so."""
+"""Fixed code runs after SIGHUP or with --reload; zkplan says when a fix does not run."""
 
 from __future__ import annotations
 

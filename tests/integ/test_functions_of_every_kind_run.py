@@ -1,4 +1,4 @@
-"""Lambdas, closures, classes, coroutine functions and what a script defines all run."""
+"""Lambdas, closures, classes, coroutine functions and functions of a script all run."""
 
 from __future__ import annotations
 

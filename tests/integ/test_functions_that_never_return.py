@@ -1,4 +1,4 @@
-"""Functions that run past their time-out and do not return: they cost threads, within a bound."""
+"""Functions that time out and never return cost a bounded number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever others leave in the tree, healthy plans go on, and who meets it is told, once."""
+"""Despite garbage in the tree healthy plans go on, and the garbage is reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is too much of a history for the tree goes to the store, and is read with the rest."""
+"""The part of a history that is too large for the tree moves to the store and is still read."""
 
 from __future__ import annotations
 

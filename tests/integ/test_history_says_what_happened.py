@@ -1,4 +1,4 @@
-"""S13 on real servers: the history of a plan says what happened, and the tree agrees."""
+"""S13 on real servers: the history of a plan agrees with its tree."""
 
 from __future__ import annotations
 

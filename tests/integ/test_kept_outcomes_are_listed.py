@@ -1,4 +1,4 @@
-"""The kept outcomes of a plan are found again: which tasks have one, of what kind and size."""
+"""The kept outcomes of a plan are listed with their task, kind and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys with identities: one is added, made the first, and the old one goes, while plans run."""
+"""While plans run, a key is added, made the first, and the old key is removed."""
 
 from __future__ import annotations
 

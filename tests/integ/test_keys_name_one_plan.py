@@ -1,4 +1,4 @@
-"""A key names one plan while that stands, and a task's key one task of its plan."""
+"""A key names one plan at a time, and the key of a task one task of its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims under a lease: what they may claim, what they wait for, and what they cost."""
+"""Claims under a lease: which tasks they get, what they wait for, and what they cost."""
 
 from __future__ import annotations
 

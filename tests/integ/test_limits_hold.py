@@ -1,4 +1,4 @@
-"""No more tasks run at the same time than a limit says, and nothing of a limit is left behind."""
+"""A limit bounds the tasks that run at the same time, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan.local`: a block that has a server, workers and a client, and leaves nothing behind."""
+"""`zkplan.local` is a block with a server, workers and a client that leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan.local` shows what its tasks say, and tells other programs how they reach its plans."""
+"""`zkplan.local` shows the output of its tasks, and lets other programs reach its plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction whose answer is lost is applied once: adds never double, results come once."""
+"""A transaction whose answer is lost is applied once: no add and no result is doubled."""
 
 from __future__ import annotations
 

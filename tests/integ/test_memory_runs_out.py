@@ -1,4 +1,4 @@
-"""A worker out of memory goes on, or ends so that others take over: it never just stands still."""
+"""A worker out of memory goes on, or ends so that others take over; it never hangs."""
 
 from __future__ import annotations
 

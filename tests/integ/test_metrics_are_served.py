@@ -1,4 +1,4 @@
-"""Metrics: each endpoint says what is there, in Prometheus' format, and what a scrape costs."""
+"""Each endpoint serves its metrics in the format of Prometheus, at a bounded cost for a scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task is shown with the tasks at the other ends of its edges, and with its due time."""
+"""A task is shown with its dependencies, its dependents and its due time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No command shows a password, a key or an argument, whoever runs it: each is run in six worlds."""
+"""No command shows a password, a key or an argument: each is run under several conditions."""
 
 from __future__ import annotations
 

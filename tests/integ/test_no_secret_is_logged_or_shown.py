@@ -1,4 +1,4 @@
-"""A secret, a password and an argument are planted: no error, log or process shows them.
+"""No error, log or process shows a planted secret, password or argument.
 
 Commands have a module of their own: `test_no_command_prints_a_secret.py`.
 """

@@ -1,4 +1,4 @@
-"""What runs until it is told to stop, or starts processes, shows no password, key or argument."""
+"""No long-running command, and none that starts processes, shows a password, key or argument."""
 
 from __future__ import annotations
 

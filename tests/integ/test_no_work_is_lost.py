@@ -1,4 +1,4 @@
-"""Workers die and hang, sessions expire, servers die: nothing is lost or comes twice."""
+"""Workers die and hang, sessions expire, servers die: no result is lost or delivered twice."""
 
 from __future__ import annotations
 

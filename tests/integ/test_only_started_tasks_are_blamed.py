@@ -1,4 +1,4 @@
-"""What a worker holds and has not started loses nothing when it dies, is paused or is cancelled."""
+"""Tasks that a worker holds and has not started are not blamed when it dies or their plan stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans and tasks of another format: no worker of today touches them, and no author writes there.
+"""No worker touches plans and tasks of another format, and no author writes to them.
 
 The old ones are those of `tests/unit/golden_files`, which a zkplan of format 1 has written.
 """

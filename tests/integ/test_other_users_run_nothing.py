@@ -1,4 +1,4 @@
-"""Whoever has the login of a server on loopback, but not its secret, runs nothing there."""
+"""A user with the login of a server on loopback but without its secret can run nothing there."""
 
 from __future__ import annotations
 

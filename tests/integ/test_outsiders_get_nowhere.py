@@ -1,4 +1,4 @@
-"""Who has no login, or another one, can list, read, write, create and delete nothing."""
+"""A client without a login, or with another, can list, read, write, create and delete nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at again and again costs ZooKeeper little while nothing of it changes."""
+"""Polling pages and renewals cost ZooKeeper little while nothing changes."""
 
 from __future__ import annotations
 

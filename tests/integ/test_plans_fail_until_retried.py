@@ -1,4 +1,4 @@
-"""A plan none of whose tasks can run has failed, until a retry, which reaches every dead task."""
+"""A plan without a task that can run has failed until a retry, which reaches every dead task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan is exported to a file and goes on from it on another server, as if it had stayed."""
+"""A plan that is exported to a file goes on on another server as if it had stayed."""
 
 from __future__ import annotations
 

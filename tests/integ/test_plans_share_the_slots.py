@@ -1,4 +1,4 @@
-"""Plans that run beside each other get the slots of the workers as their weights say."""
+"""Plans that run at the same time share the slots of the workers by their weights."""
 
 from __future__ import annotations
 

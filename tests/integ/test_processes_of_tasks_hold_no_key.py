@@ -1,4 +1,4 @@
-"""A task in a process of its own finds no key there, wherever it looks.
+"""A task in its own process finds no key there, wherever it looks.
 
 Its worker, whose process it may read too, has the key: docs/operate/security.md says so.
 """

@@ -1,4 +1,4 @@
-"""Chains of pure tasks run without waiting for ZooKeeper, and give what others give."""
+"""Chains of pure tasks run without waiting for ZooKeeper, and give the same results as others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task runs only on workers that serve its queue, and the author is told where nobody does."""
+"""A task runs only on workers that serve its queue, and the author is warned if none does."""
 
 from __future__ import annotations
 

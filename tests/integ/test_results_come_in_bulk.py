@@ -1,4 +1,4 @@
-"""Results of many tasks at once, and tasks as they complete: in order, named, never in silence."""
+"""Results of many tasks at once, and tasks as they complete: in order, with all errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task gets the results of the tasks among its arguments, wherever they stand in them."""
+"""A task gets the results of the tasks among its arguments, at any depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan root`: creates a closed root, shows what an outsider could do, closes an open one."""
+"""`zkplan root` creates a closed root, shows what an outsider could do, and closes an open root."""
 
 from __future__ import annotations
 

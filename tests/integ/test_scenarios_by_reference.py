@@ -1,4 +1,4 @@
-"""Scenarios of other modules hold where every value lies in a store, also in other processes."""
+"""Scenarios of other modules also pass when every value is in a store, even across processes."""
 
 from __future__ import annotations
 

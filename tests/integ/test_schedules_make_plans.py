@@ -1,4 +1,4 @@
-"""Schedules make one plan for each due time, whoever fires them."""
+"""A schedule makes one plan for each due time, whichever worker fires it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan server` as a person starts it: what it says, how it ends, what it refuses."""
+"""`zkplan server` as a person starts it: what it prints, how it ends and what it refuses."""
 
 from __future__ import annotations
 

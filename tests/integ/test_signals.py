@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what a command that is told to stop does, and the exit code that says so."""
+"""Ctrl-C and SIGTERM: what a command does when it must stop, and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator skips, cancels, retries and moves single tasks: nothing runs on behind his back."""
+"""An operator skips, cancels, retries and reprioritises tasks; no skipped task commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks print and log is kept with the history of their plan, and seen while they run."""
+"""Output and logs of tasks are kept with the history of their plan, and shown while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs, waits or failed under a root, in whatever plan: `task ls --all-plans`, `worker ls`."""
+"""`task ls --all-plans` and overviews show the tasks that run, wait or failed in any plan."""
 
 from __future__ import annotations
 

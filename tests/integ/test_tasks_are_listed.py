@@ -1,4 +1,4 @@
-"""Where the unfinished tasks of a plan are: listed, found by name, shown with who works on them."""
+"""The unfinished tasks of a plan are listed, found by name, and shown with their worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: a span for each attempt, below its author's, linked along the edges."""
+"""Traces have a span for each attempt, below the span of the author and linked along the edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task in a process of its own may die in any way: it costs one attempt of this task alone."""
+"""A task in its own process may die in any way, at the cost of one attempt of only this task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task with `run_if` gets the failures of those that it waits for; some failures are final."""
+"""A task with `run_if` gets the failures of its dependencies; some failures are final."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates: tasks that wait for a znode, which take no slot and open once, when it is as asked."""
+"""Gates are tasks that wait for a znode: they take no slot and open once, on their condition."""
 
 from __future__ import annotations
 

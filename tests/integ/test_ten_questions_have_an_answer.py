@@ -1,4 +1,4 @@
-"""The ten questions of docs/operate/questions.md, on a small root: each answer is right."""
+"""The ten questions of docs/operate/questions.md get right answers on a small root."""
 
 from __future__ import annotations
 

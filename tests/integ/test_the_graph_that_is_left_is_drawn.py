@@ -1,4 +1,4 @@
-"""`zkplan plan graph` draws the unfinished tasks, alike ones in one box, in every format."""
+"""`zkplan plan graph` draws the unfinished tasks in every format, with similar tasks in one box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: live, hostile names, actions, a restart, axe, widths and schemes."""
+"""The page in a real Chromium: live updates, hostile names, actions, a restart, accessibility."""
 
 from __future__ import annotations
 

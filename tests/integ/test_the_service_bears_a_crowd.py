@@ -1,4 +1,4 @@
-"""Idle, slow and greedy clients of a service keep nobody else waiting, and fill no log."""
+"""Idle, slow and greedy clients of a service do not block other clients or fill the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent, each route of the service answers as its contract says, and never with 5xx."""
+"""Each route of the service answers any request as its contract says, and never with 5xx."""
 
 from __future__ import annotations
 

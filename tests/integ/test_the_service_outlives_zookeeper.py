@@ -1,4 +1,4 @@
-"""ZooKeeper goes away and comes back: the service says so, loses nothing, and goes on by itself."""
+"""While ZooKeeper is away the service says so, loses nothing, and goes on by itself afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service refuses: strangers, other pages, endless bodies, pickles, slow listeners."""
+"""A service refuses strangers, other pages, endless bodies, pickles and slow listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The znodes that any other client sees are exactly those that docs/internals/protocol.md names."""
+"""Other clients see exactly the znodes that docs/internals/protocol.md names."""
 
 from __future__ import annotations
 

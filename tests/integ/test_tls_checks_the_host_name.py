@@ -1,5 +1,5 @@
-"""Over TLS a client talks only to a server whose certificate names the host that it asked for, and
-that an authority has signed which it was told to trust.
+"""Over TLS a client talks only to a server whose certificate names the requested host and is signed
+by a trusted authority.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Traces are turned on by one option, in each process of a worker, and cost nothing before."""
+"""One option turns traces on in each process of a worker; without it they cost nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A worker and an author with different stores: each is told which one a value lies in, and nothing
-is taken for lost."""
+"""A worker and an author with different stores are told which store holds a value, and no value
+counts as lost."""
 
 from __future__ import annotations
 

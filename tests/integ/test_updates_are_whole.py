@@ -1,4 +1,4 @@
-"""An update of several tasks is applied whole or not at all, and says everything against it."""
+"""An update of several tasks is applied whole or not at all, and a refusal gives every reason."""
 
 from __future__ import annotations
 

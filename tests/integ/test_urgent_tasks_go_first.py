@@ -1,4 +1,4 @@
-"""Of thousands of tasks that wait, those of a lost worker and those of a high priority go first."""
+"""Tasks of a lost worker and tasks of high priority run before thousands of waiting tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that lie in a store are as good as others, go when nobody needs them, and are missed."""
+"""Values in a store work like others, are deleted when not needed, and are reported when lost."""
 
 from __future__ import annotations
 

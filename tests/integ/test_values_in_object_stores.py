@@ -1,5 +1,4 @@
-"""Stores that are no folder of this machine: a blob is whole or not there, and reads go side by
-side."""
+"""In an object store a blob is whole or missing, and several are read at the same time."""
 
 from __future__ import annotations
 

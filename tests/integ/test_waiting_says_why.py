@@ -1,4 +1,4 @@
-"""Whoever waits is told why nothing comes: by an error at once, a warning, or the time-out."""
+"""A wait says why no result comes: by an error at once, a warning, or the message of a timeout."""
 
 from __future__ import annotations
 

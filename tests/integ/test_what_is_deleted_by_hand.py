@@ -1,4 +1,4 @@
-"""What somebody deletes by hand is reported, and mended or decided: no healthy task dies of it."""
+"""A znode deleted by hand is reported, and restored or decided on; no healthy task dies of it."""
 
 from __future__ import annotations
 

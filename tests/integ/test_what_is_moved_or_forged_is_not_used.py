@@ -1,4 +1,4 @@
-"""Who may write the tree and has no key moves, records and forges: nothing of it runs or is told.
+"""An attacker without a key moves, records and forges znodes: none of them is run or reported.
 
 At b4e8416 each of these attacks succeeded, with the same key given to all clients and workers.
 """

@@ -1,4 +1,4 @@
-"""What messages tell to do works as printed; where nothing can be done, they say that."""
+"""Commands printed in messages work as printed; if nothing can be done, the message says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever stops a running task: it is told, its process ends, and its slot is free after a grace.
+"""Whatever stops a running task notifies it, ends its process, and frees its slot after a grace.
 
 The table "What ends when" of `docs/operate/operating.md` is what these tests prove.
 """

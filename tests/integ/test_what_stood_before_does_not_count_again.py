@@ -1,4 +1,4 @@
-"""Who may write the tree and has no key puts back what stood in the same place before.
+"""An attacker without a key puts earlier data back into the same znode.
 
 The table says of each kind of znode what follows. At 8aed3c5c each attack that is refused here
 succeeded.

@@ -1,4 +1,4 @@
-"""With serializer json functions go by name, values as JSON, and no pickle is ever decoded."""
+"""With serializer json functions travel by name, values as JSON, and no pickle is ever decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs in Python, JavaScript and shell do the tasks of one plan together, through a service."""
+"""Programs in Python, JavaScript and shell run the tasks of one plan together through a service."""
 
 from __future__ import annotations
 

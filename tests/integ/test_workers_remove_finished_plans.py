@@ -1,4 +1,4 @@
-"""Workers remove plans whose retention is over, and archive them before; a root has a budget."""
+"""Workers archive and remove plans whose retention is over; a root can have a budget."""
 
 from __future__ import annotations
 

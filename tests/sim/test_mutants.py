@@ -1,4 +1,4 @@
-"""The checker bites: each broken variant of the protocol is found, the real one is not blamed."""
+"""The checker finds each broken variant of the protocol, and does not blame the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S20: what was not sealed for its place is never used, whatever an outsider writes."""
+"""S20: data that was not sealed for its place is never used, whatever an outsider writes."""
 
 from __future__ import annotations
 

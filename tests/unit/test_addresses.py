@@ -1,4 +1,4 @@
-"""Addresses that name an embedded server: what they mean, and which are refused."""
+"""Addresses of an embedded server: what each means, and which are refused."""
 
 from __future__ import annotations
 

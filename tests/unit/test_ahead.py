@@ -1,4 +1,4 @@
-"""What is read ahead: several at once, a window that moves, and never more of them than it says."""
+"""Reading ahead: several reads at once in a moving window of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of this user is found by its address while it lives, and nobody else's counts as one."""
+"""A running server of this user is found by its address; entries of other users are ignored."""
 
 from __future__ import annotations
 

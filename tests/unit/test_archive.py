@@ -1,4 +1,4 @@
-"""The file of an exported plan: what was written is read again, and damage is known at once."""
+"""The file of an exported plan is read back as it was written, and any damage is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an attempt to connect may take: little at first, and as long as kazoo's in the end."""
+"""The timeout of attempts to connect is short at first and grows to that of kazoo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other executors are given to run, and the rows that come of it."""
+"""The graphs given to other executors in benchmarks, and the rows made of their results."""
 
 from __future__ import annotations
 

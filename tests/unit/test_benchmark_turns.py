@@ -1,4 +1,4 @@
-"""Sides of a benchmark take turns, and the rows that come of two servers or two sizes."""
+"""The sides of a benchmark take turns, and rows compare two servers or two sizes."""
 
 from __future__ import annotations
 

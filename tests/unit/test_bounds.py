@@ -1,4 +1,4 @@
-"""The bounds of a root: what its znode says, when a budget is spent, how plans are counted."""
+"""The bounds of a root: how they are stored, when a budget is spent, and how plans are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker prefers its share of a plan, takes others' late, and comes back to what changed."""
+"""A worker prefers its share of a plan, steals from other shares late, and returns on changes."""
 
 from __future__ import annotations
 

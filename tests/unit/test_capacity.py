@@ -1,4 +1,4 @@
-"""How many tasks a worker claims: ahead where it helps, no more than it can commit."""
+"""A worker claims tasks ahead if that helps, and no more than it can commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands print: tables that align, JSON that parses, data on standard output alone."""
+"""Commands print aligned tables and valid JSON, with only data on standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and functions survive the way to signed bytes and back; damage is always noticed."""
+"""Values and functions are serialised to sealed bytes and read back; damage is always noticed."""
 
 from __future__ import annotations
 

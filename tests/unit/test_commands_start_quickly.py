@@ -1,4 +1,4 @@
-"""Commands start quickly: they import what they need, and look for no garbage meanwhile."""
+"""Commands start quickly: they import only what they need, without garbage collection."""
 
 from __future__ import annotations
 

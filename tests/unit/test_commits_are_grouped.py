@@ -1,4 +1,4 @@
-"""Which parts share the transaction of a commit."""
+"""Parts of commits are grouped into transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The context of a running task: what it tells, how it stops, what it logs."""
+"""The context of a running task: what it reports, how it stops and what it logs."""
 
 from __future__ import annotations
 

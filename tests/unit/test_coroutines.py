@@ -1,4 +1,4 @@
-"""Running a task that is a coroutine: in one event loop, until it is done, cancelled or left."""
+"""Coroutines run in one event loop until they are done, cancelled or abandoned."""
 
 from __future__ import annotations
 

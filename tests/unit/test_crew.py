@@ -1,4 +1,4 @@
-"""A crew of processes: awaited, replaced when they die, stopped, and none is left."""
+"""A crew of processes is awaited, replaced when they die, and stopped without leaving one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof that nothing of a plan can run, answer by answer."""
+"""The proof that no task of a plan can run, for each possible answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delayed entries are due by the wall clock here, or once their whole delay was seen."""
+"""Delayed entries are due by the local wall clock, or after their whole delay was observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analysis of the demonstration: right figures, whatever way the files are split and merged."""
+"""The analysis of the demonstration gives right figures however files are split and merged."""
 
 from __future__ import annotations
 

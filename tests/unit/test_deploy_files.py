@@ -1,4 +1,4 @@
-"""The files of `deploy/`: Prometheus takes the rules, and each alert fires where it has to."""
+"""The files of `deploy/`: Prometheus accepts the rules, and each alert fires when it must."""
 
 from __future__ import annotations
 

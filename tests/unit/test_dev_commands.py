@@ -1,4 +1,4 @@
-"""dev.py: what its commands run, and when runs side by side pass."""
+"""dev.py: what its commands run, and when parallel runs pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of the embedded server at given times: never early, never stolen, never the same id."""
+"""Sessions of the embedded server at given times: they never expire early or reuse an id."""
 
 from __future__ import annotations
 

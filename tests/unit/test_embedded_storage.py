@@ -1,4 +1,4 @@
-"""The data folder of the embedded server: what was committed is loaded, and nothing else ever."""
+"""The data folder of the embedded server: exactly the committed groups are loaded."""
 
 from __future__ import annotations
 

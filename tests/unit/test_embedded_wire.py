@@ -1,4 +1,4 @@
-"""The embedded server reads what clients write, refuses garbage by name, and is read by kazoo.
+"""The embedded server reads requests, refuses garbage with a reason, and is understood by kazoo.
 
 What real answers look like, byte by byte, tests/differential compares with a ZooKeeper.
 """

@@ -1,4 +1,4 @@
-"""The errors: drawn in the docstring as they are, they travel, and show the lines of the user."""
+"""Errors match their tree in the docstring, can be serialised, and show the lines of the user."""
 
 from __future__ import annotations
 

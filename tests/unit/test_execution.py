@@ -1,4 +1,4 @@
-"""Running one claimed task: what its end says, and what is never run."""
+"""Running one claimed task: what its outcome holds, and when it is not run."""
 
 from __future__ import annotations
 

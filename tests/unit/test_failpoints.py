@@ -1,4 +1,4 @@
-"""The named points of the code: nothing unless armed; they delay, stop once, and kill."""
+"""Failpoints do nothing unless armed; an armed one delays, fails, stops or kills."""
 
 from __future__ import annotations
 

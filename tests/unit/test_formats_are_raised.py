@@ -1,4 +1,4 @@
-"""Bytes that change without a new format are found here; other formats are refused in words."""
+"""Changed bytes require a new format, and other formats are refused with a clear message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that travel by value take their globals along, also when many threads send some."""
+"""Functions that travel by value keep their globals, even if many threads send them at once."""
 
 from __future__ import annotations
 

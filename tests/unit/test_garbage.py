@@ -1,4 +1,4 @@
-"""Whatever stands in a znode or is its name: reading it ends no worker, and is told once."""
+"""Reading any znode, whatever its data or name, ends no worker and is reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan.when`: what it refuses, and what of a znode fits it."""
+"""`zkplan.when`: which conditions it refuses, and which znodes fulfil a condition."""
 
 from __future__ import annotations
 

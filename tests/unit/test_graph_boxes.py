@@ -1,4 +1,4 @@
-"""How the page groups the graph of a plan, in node: few boxes, which open down to single tasks."""
+"""The page groups the graph of a plan into few boxes that open down to single tasks (in node)."""
 
 from __future__ import annotations
 

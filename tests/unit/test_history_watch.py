@@ -1,4 +1,4 @@
-"""A client that is cut off asks whether ZooKeeper was restored, and asks again until it knows."""
+"""A client that was disconnected checks whether ZooKeeper was restored, until it knows."""
 
 from __future__ import annotations
 

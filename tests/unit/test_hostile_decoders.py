@@ -1,4 +1,4 @@
-"""Every decoder of what is read from ZooKeeper gives a value or its documented error.
+"""Every decoder of data from ZooKeeper returns a value or raises its documented error.
 
 Whatever comes, and in bounded memory. A decoder without a fuzz test here makes a test fail: see
 `found_decoders`.

@@ -1,4 +1,4 @@
-"""With keys, no payload that is not sealed for its place runs any code, wherever it is left."""
+"""With keys, a payload that is not sealed for its place runs no code, wherever it is put."""
 
 from __future__ import annotations
 

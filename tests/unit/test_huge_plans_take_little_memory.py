@@ -1,4 +1,4 @@
-"""What a worker needs of a listing with very many names stays small beside the listing itself."""
+"""The memory that a worker needs for a very long listing stays small beside the listing itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker takes from the process of a task, and what options say of such processes."""
+"""Packets that a worker accepts from the process of a task, and the options of such processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private members of kazoo that zkplan uses exist, and stand in one module."""
+"""The private members of kazoo that zkplan uses exist, and only one module uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps whose answers were lost: each finds what a late copy of its transactions has made."""
+"""A step whose answers were lost finds what a late copy of its transactions has written."""
 
 from __future__ import annotations
 

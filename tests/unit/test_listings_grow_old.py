@@ -1,4 +1,4 @@
-"""A listing is repeated when it is old; what is urgent in it is tried first, by any worker."""
+"""A listing is repeated when it is old, and any worker tries its urgent tasks first."""
 
 from __future__ import annotations
 

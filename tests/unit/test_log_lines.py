@@ -1,4 +1,4 @@
-"""A line of the log is one printable line, whoever formats it, and holds no login."""
+"""A log record is one printable line with any formatter, and holds no login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's log tells the type of a task's exception, and its message where asked for."""
+"""The log of a worker has the type of a task's exception, and its message only if asked for."""
 
 from __future__ import annotations
 

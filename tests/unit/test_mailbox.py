@@ -1,4 +1,4 @@
-"""A wait at a mailbox ends: by an item, or when its time is over, however short that is."""
+"""A wait at a mailbox ends with an item or after its timeout, however short."""
 
 from __future__ import annotations
 

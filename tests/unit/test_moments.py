@@ -1,4 +1,4 @@
-"""Moments as people type them: a time ago, a time of the day, a date and time."""
+"""Moments as people type them: an age, a time of day, or a date and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In folders that all users share, nobody else can have us wait, read or write in his place."""
+"""In shared folders no other user can make zkplan wait, or read or write a file of theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the page: small, from here alone, no markup out of text; the vendored ones."""
+"""The files of the page are small, load nothing from elsewhere, and make no markup out of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page makes of a history, in node: the time line of a plan, the events of a task."""
+"""The page turns a history into the time line of a plan and the events of a task (in node)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a history in a store: any bytes are one or refused, and what is read is bounded."""
+"""Parts of a history in a store: any bytes are decoded or refused, and reads are bounded."""
 
 from __future__ import annotations
 

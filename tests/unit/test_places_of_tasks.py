@@ -1,4 +1,4 @@
-"""Where a task stands is found by several reads, between which it may move."""
+"""The state of a task is found by several reads, between which it may change."""
 
 from __future__ import annotations
 

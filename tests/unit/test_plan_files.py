@@ -1,4 +1,4 @@
-"""Plan files: what they may say, and that every mistake is told with its file, task and key."""
+"""Plan files: what they may contain, and each mistake is reported with its file, task and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan for plans without an entry: which it asks for, and which it never asks for again."""
+"""The scan for plans without an index entry: which it reads, and which it never reads again."""
 
 from __future__ import annotations
 

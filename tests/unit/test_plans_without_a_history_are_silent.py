@@ -1,4 +1,4 @@
-"""Unit: what a commit changes in a plan without a history is passed over, and nothing else is."""
+"""A commit in a plan without a history derives no events; every other change is examined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port that a process was given is nobody else's while it lives."""
+"""A port given to a process is given to no other while that process lives."""
 
 from __future__ import annotations
 

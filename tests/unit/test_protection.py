@@ -1,4 +1,4 @@
-"""Data are sealed for one place: nothing opens them anywhere else, changed, or with another key."""
+"""Data sealed for one place cannot be opened elsewhere, if changed, or with another key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public surface of zkplan is exactly this; whoever changes it changes this list."""
+"""The exact list of the public names of zkplan: a change of the interface changes this list."""
 
 from __future__ import annotations
 

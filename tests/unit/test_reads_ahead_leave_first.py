@@ -1,4 +1,4 @@
-"""Unit: the read of a task's dependents is sent before a slot can end the task."""
+"""The read of a task's dependents is sent before a slot can end the task."""
 
 from __future__ import annotations
 

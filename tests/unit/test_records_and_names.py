@@ -1,4 +1,4 @@
-"""Records and names survive the way to bytes and back; nothing else is taken for one."""
+"""Records and names are read back as written, and nothing else is accepted as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests on kazoo's connection: their order, their wake-ups, and signals and ends between them.
+"""Requests on the connection of kazoo: their order, wake-ups, signals and a close in between.
 
 One byte wakes kazoo's thread for each request. Only that thread makes room for more of them: if it
 waits in a wake-up, or for a lock of a thread that does, it never answers anybody again. The socket

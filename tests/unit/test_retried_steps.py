@@ -1,4 +1,4 @@
-"""A step that met somebody else's znodes is made again, each time after a longer rest."""
+"""A step obstructed by foreign znodes is retried, each time after a longer rest."""
 
 from __future__ import annotations
 

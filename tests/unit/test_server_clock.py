@@ -1,4 +1,4 @@
-"""The server's clock is known from brackets around the times that it wrote."""
+"""The clock of the server is estimated from brackets around the times that it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans share the slots of a worker by their weights, and none starves another."""
+"""Plans share the slots of a worker by their weights, and no plan starves another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zkplan.shell` without a worker: what a command gets, what it results in, and how it ends."""
+"""`zkplan.shell` without a worker: the input of a command, its result, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kazoo's thread reads and writes arrives whole, and what breaks is told as kazoo tells it."""
+"""The thread of kazoo reads and writes whole messages, and reports a failure as kazoo does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that meet what a server does not show, or refuses for ever: each ends, and says why."""
+"""A step on a server that has diverged or always refuses ends and says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store on a local folder and on another file system of fsspec: what it keeps, and its errors."""
+"""A store on a local folder and on another file system of fsspec: its contents and its errors."""
 
 from __future__ import annotations
 

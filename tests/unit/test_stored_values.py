@@ -1,4 +1,4 @@
-"""What lies in a store: buffers apart from the pickle, compressed where it pays, and the cache."""
+"""Stored values: buffers beside the pickle, compression where it pays, and the cache."""
 
 from __future__ import annotations
 

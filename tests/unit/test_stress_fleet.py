@@ -1,4 +1,4 @@
-"""The fleet of a stress run, also under one supervisor: it records every end of a process."""
+"""The fleet of a stress run, with and without a supervisor, records every end of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a stress run: its report, its history, its workload, and what a task notices."""
+"""The parts of a stress run: its report, history, workload and detection of concurrent tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed is known beforehand, by version and digest, and what is served by name."""
+"""Packages are pinned by version and digest, and ports are served only to this machine."""
 
 from __future__ import annotations
 

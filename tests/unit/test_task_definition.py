@@ -1,4 +1,4 @@
-"""Defining a task: arguments become edges, options are checked, every error names the task."""
+"""Defining a task: arguments become edges, options are checked, and every error names the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of task options: records hold what it allows, and every place names what it names."""
+"""The table of task options: records and every interface hold exactly the options it allows."""
 
 from __future__ import annotations
 

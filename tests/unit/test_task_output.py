@@ -1,4 +1,4 @@
-"""What tasks print: the last bytes are kept, told while they run, and put together again."""
+"""Task output: its last bytes are kept, stored while the task runs, and joined again."""
 
 from __future__ import annotations
 

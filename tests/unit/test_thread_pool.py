@@ -1,4 +1,4 @@
-"""Slots: jobs run on so many threads at once, no free slot stays idle, a hung one is replaced."""
+"""Slots run jobs on a fixed number of threads; no free slot stays idle, a hung one is replaced."""
 
 from __future__ import annotations
 

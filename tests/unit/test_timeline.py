@@ -1,4 +1,4 @@
-"""The time line of many tasks: rows by name and by worker that say what runs, waits and fails."""
+"""The time line of many tasks has rows by name and by worker that show what runs and fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of `zkplan top` fits whatever it shows; what is late is told with by how much."""
+"""The picture of `zkplan top` always fits, and shows how late each late item is."""
 
 from __future__ import annotations
 

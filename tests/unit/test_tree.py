@@ -1,4 +1,4 @@
-"""The znode tree in memory: what a comparison with a ZooKeeper (tests/differential) cannot show."""
+"""The znode tree in memory: properties that a comparison with ZooKeeper cannot show."""
 
 from __future__ import annotations
 

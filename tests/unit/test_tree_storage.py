@@ -1,4 +1,4 @@
-"""What the tree gives to be stored is enough to build the same tree again, and no more."""
+"""The changes that the tree records for storage are enough to rebuild it, and no more."""
 
 from __future__ import annotations
 

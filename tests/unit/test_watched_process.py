@@ -1,4 +1,4 @@
-"""Processes that are watched: what they write, how they end, and how they are signed off."""
+"""Watched processes: what they write, how they end, and how they are signed off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests are packed as kazoo packs them, and each answer is understood."""
+"""Requests are packed as kazoo packs them, and each kind of answer is understood."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction that znodes of somebody else obstruct is sent again once these are deleted."""
+"""A transaction obstructed by foreign znodes is sent again after these are deleted."""
 
 from __future__ import annotations
 
