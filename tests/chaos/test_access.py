@@ -38,7 +38,7 @@ MINUTES = float(os.environ.get("ZKPLAN_ACCESS_MINUTES", "0"))
 SOME = 3
 #: `digest` and `embedded` let everybody connect, and the access lists alone refuse.
 ACCESS_SETUPS = ("embedded", "embedded-closed", "digest", "tls", "sasl", "ensemble")
-#: Who may change the lists of all, and whom alone they let in meanwhile.
+#: The login that may change all access lists, and the only one admitted while they are closed.
 OPERATOR = "operator:other"
 
 
@@ -77,7 +77,7 @@ def test_a_process_without_the_password_harms_nothing_and_reports_it(
     with ExitStack() as stack:
         client = stack.enter_context(zkplan.connect(profile="team"))
         client.prepare()
-        # Beside the root where plans run: what is put there by hand would be met by its workers.
+        # In a root of its own: workers of the other root would find the znodes put there by hand.
         kinds = stack.enter_context(
             zkplan.connect(profile="team", root=f"{secured_servers.ROOT}-kinds")
         )

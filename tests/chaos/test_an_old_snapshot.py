@@ -21,7 +21,7 @@ from .recorded import Recorded
 ROOT = "/restored"
 SESSION_S = 2.0
 WORKERS = 2
-#: Of a plan with some seconds of work: it stands half done when it is kept.
+#: The seed of a plan with some seconds of work, which is half done when the snapshot is kept.
 SLOW_SEED = 44
 #: A task's place in the two histories is not the same, so these have no meaning here.
 OF_ONE_HISTORY = (

@@ -51,5 +51,5 @@ def test_seeds_draw_both_queues_limits_keys_and_weights() -> None:
     options = [controls.options_of(workload) for workload in made]
     assert len({each["weight"] for each in options}) == 3
     assert {each["key"] for each in options} > {None}
-    # What is to come of a plan does not change.
+    # The expected results of a plan do not change.
     assert [each.digests for each in made] == [Workload.make(seed).digests for seed in range(40)]

@@ -56,7 +56,7 @@ def take_poke(cluster: Cluster, what: str, process: Process) -> None:
         ("author answers held", 1, []),
         ("worker pauses at point claim.made", 1, []),
         ("worker dies at point claim.made", 1, [-signal.SIGKILL]),
-        # With the one that gets the trigger.
+        # The victims include the process that gets the trigger.
         ("worker dies at point clear.listed", 4, [-signal.SIGKILL]),
         # Until a task has taken the poke.
         ("task exits", 0, [EXIT_CODE]),

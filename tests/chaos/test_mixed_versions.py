@@ -31,7 +31,7 @@ from .validate.validator import Validator
 
 #: A commit of the format before.
 BEFORE = "5d5187985ffbf2873369d81af272cdaf364d8dc8"
-#: What has changed after the last change of these has left the bytes as they are.
+#: Changes after the last change of these files have left the stored bytes as they are.
 FORMAT_FILES = ("zkplan/protocol/formats.py", "tests/unit/golden_files")
 FAULTS = ("worker killed", "worker told to stop", "worker expired", "author killed")
 ROUNDS = 24

@@ -16,7 +16,7 @@ from tests.tools.support import WorkerProcess, wait_until
 from zkplan.testing import EmbeddedServerProcess, ZooKeeperServer
 
 WORKERS, PLANS, TASKS, SEED = 3, 20, 400, 7
-#: Seconds from one kill of a worker to the next; the server is restarted after so many kills.
+#: Seconds between two kills of workers, and the number of kills after which the server restarts.
 KILL_S, RESTART_AFTER = 2.0, 4
 SERVERS = {"embedded": EmbeddedServerProcess, "zookeeper": ZooKeeperServer}
 

@@ -54,7 +54,7 @@ ALL = {**BOTH, OWN: node(b"w-0000001", 6)}
         ((None, None), {LEFT: MADE}, -1, None),
         ((None, None), {OWN: ALL[OWN]}, -1, None),
         ((None, None), {LEFT: MADE, RIGHT: MADE._replace(data=b"")}, -1, None),
-        # What was answered must be there with its zxid, and what somebody has seen.
+        # Answered writes must be there with their zxid, and so must all that a client has seen.
         ((Answer(0, 5), None), BOTH, -1, 1),
         ((Answer(0, 5), None), {}, -1, None),
         ((Answer(0, 4), None), BOTH, -1, None),

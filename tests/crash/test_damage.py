@@ -16,7 +16,7 @@ from tests.tools.rawsocket import Closed
 from tests.tools.session import Client
 from zkplan.embedded import EmbeddedServer, StorageDamaged, StorageError, StorageLocked, address_of
 
-#: Written anew by each attempt: who holds the folder, and SQLite's index of the log.
+#: Files that each attempt rewrites: the holder of the folder, and SQLite's index of the log.
 _SCRATCH = ("lock", "address", "zkplan.db-shm")
 _PAGE_BYTES = 4096
 FRAME_BYTES = 24 + _PAGE_BYTES

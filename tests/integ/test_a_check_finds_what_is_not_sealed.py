@@ -140,7 +140,7 @@ def test_a_check_of_a_sound_plan_finds_nothing_at_any_time(
     assert ended.check().problems == []
     plan.cancel()
     assert plan.check().problems == []
-    # Of an ended plan what is kept is read, too.
+    # The check also reads the kept results of an ended plan.
     znodes.set(f"{plan.path}/results/{kept[0].number}", b"forged")
     assert len(plan.check().problems) == 1
 

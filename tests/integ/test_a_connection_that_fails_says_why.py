@@ -83,7 +83,7 @@ def test_a_call_on_a_closed_client_says_that_it_is_closed(here: Here) -> None:
 def test_a_forked_child_is_told_to_connect_again(zkplan_client: Client, tmp_path: Path) -> None:
     plan = zkplan_client.create_plan()
     file = tmp_path / "child"
-    # As where another thread asks at the moment of the fork: nobody will let go of it in the child.
+    # As if another thread sent a request during the fork: no thread of the child frees this lock.
     with zkplan_client.transport._requests._lock:
         child = os.fork()
         if child == 0:  # pragma: no cover - in another process

@@ -199,7 +199,7 @@ def refuse(
         if len(refused) == times or not made or not is_meant(made):
             return real(self, request, done)
         refused.append(request)
-        # What is refused is an operation of the step: without room for the history it would go on.
+        # Refuse an operation of the step itself: without room for its history the step would go on.
         at = max(at for at, op in enumerate(ops) if type(op) is Create and op.path[-5:] != "/seg-")
         answer = Refused(at, Reason.FULL, ops[at].path)
         return real(self, Multi([Check("/")]), lambda _, error: done(answer, error))
@@ -300,6 +300,6 @@ def test_claims_that_wait_for_their_commit_are_bounded_on_a_server(
     plan.mark_ready()
     while not plan.is_drained():
         most = max(most, standing_claims(zkplan_client))
-    # Four slots, what is claimed ahead, and what may wait to be committed.
+    # Four slots, the claims ahead, and the claims that may wait for their commit.
     assert 0 < most <= 4 + 160 + 640
     plan.remove()

@@ -64,7 +64,7 @@ def test_an_interrupted_add_of_several_transactions_says_how_much_was_added(
         wait_until(same.is_drained, "the plan is drained")
         yield from add_wide_join(author, task)
 
-    # A join of so many edges has transactions of its own; what stands before it has ended by then.
+    # Such a wide join has transactions of its own; the tasks before it have ended by then.
     monkeypatch.setattr(wide_join, "add_wide_join", add_when_drained)
     parts = [TaskSpec(abs, [-number], keep=True) for number in range(EDGES_PER_MULTI + 1)]
     with pytest.raises(
@@ -210,7 +210,7 @@ def test_a_builder_without_dependents_may_return_the_tasks_it_adds(
     assert builder.result(1) is None
 
 
-#: What no request carries, with a join of more edges than one transaction makes.
+#: More than one request carries, with a join of more edges than one transaction makes.
 PARTS, LARGE = EDGES_PER_MULTI, 5
 
 

@@ -17,8 +17,8 @@ from zkplan.testing.server_process import ServerProcess
 
 ROOT = "/restored"
 SESSION_S = 1.0
-#: More transactions than a server makes by itself when it is back; once it has caught up, nobody
-#: can see any more that it went back.
+#: More transactions than a restored server makes by itself: once it has caught up, no client can
+#: see that it went back.
 LOST = 50
 
 
@@ -86,7 +86,7 @@ def test_worker_processes_just_started_are_replaced_when_the_server_is_restored(
 
         def lose(number: int) -> None:
             with client.create_plan(f"lost {number}") as plan:
-                # Who was not connected meanwhile has lost nothing; the last plan needs both.
+                # A worker that was not connected has lost nothing; the last plan needs both.
                 if number == LOST - 1:
                     plan.add_tasks([TaskSpec(meet, [str(met), 2]) for _ in range(2)])
             if number == LOST - 1:

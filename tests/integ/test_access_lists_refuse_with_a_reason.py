@@ -64,7 +64,7 @@ READING = {
     "root show": "",
     "root init": "",
 }
-#: What ends with 1 where all may be read: a plan that has failed, or a root that is open.
+#: Commands that exit with 1 when all may be read: the plan has failed, or the root is open.
 ENDS_WITH_1 = ("plan wait", "task replay", "root show", "root init")
 WRITING = {
     "plan gc": ("--state failed --keep 0 --yes", "write", "{failed_path}/ready"),
@@ -98,7 +98,7 @@ WRITING = {
     "run": ("{plan_file} --no-wait", "create", "{root}"),
     "root lock": ("", "admin", "{root}"),
 }
-#: Those with a test of their own below, and those that read nothing of ZooKeeper.
+#: Commands with a test of their own below, and commands that read nothing of ZooKeeper.
 TRIED_ELSEWHERE = {"root rotate-key", "serve", "worker", "demo", "stress"}
 NOT_OF_A_ROOT = {"root new-key", "serve new-token", "plan archived", "server"}
 NOT_OF_A_ROOT |= {"config show", "config check"}  # the latter: test_config_check.py

@@ -151,7 +151,7 @@ import select, sys, zkplan
 with zkplan.connect(sys.argv[1]) as client:
     client.prepare()
     print(client.transport.hosts, flush=True)
-    # Not by one read: a signal that comes just before it is noticed only behind it.
+    # Not one blocking read: a signal that comes just before it is noticed only after it.
     while not select.select([sys.stdin], [], [], 0.1)[0]:
         pass
 """

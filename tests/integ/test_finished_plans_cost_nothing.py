@@ -30,7 +30,7 @@ from zkplan.transport import Transport
 
 #: Numbers that no counter of these tests reaches, so that a scan comes to these plans first.
 FIRST = 5_000_000
-#: How much longer it may take beside them, in seconds: the shortest of so many tries.
+#: How many seconds longer a worker may take beside such plans: the shortest of TRIES tries.
 LATER_S, TRIES = 1.0, 3
 FINISHED, NOT_READY = ("ready", "done"), ("add-count", "runnable")
 

@@ -164,7 +164,7 @@ def test_every_command_reports_garbage_without_a_traceback(
         if ran.code == 1:
             assert "problems" in ran.out, arguments
         elif ran.code != 0:
-            # What it is about; of a name that is no plan's, what it was taken for.
+            # The message names its object, or what a name that is not of a plan was taken for.
             number = arguments[2][-10:].lstrip("0")
             named = (arguments[2], f"plan {number} was", "there is no plan ")
             assert any(each in ran.err for each in named), ran.err

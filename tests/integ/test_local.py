@@ -238,7 +238,7 @@ with zkplan.local(workers=2) as client:
     assert len(stored.result(timeout=30)) == 100_000
     print(*(worker.pid for worker in client.workers()), flush=True)
     if len(sys.argv) > 1:
-        # Not by one read: a signal that comes just before it is noticed only behind it.
+        # Not one blocking read: a signal that comes just before it is noticed only after it.
         while not select.select([sys.stdin], [], [], 0.1)[0]:
             pass
 """

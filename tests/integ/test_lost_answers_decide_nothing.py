@@ -216,7 +216,7 @@ def test_a_worker_goes_on_after_bad_answers_of_a_server(
     """
     file = tmp_path / "ran"
     zkplan_client.prepare()
-    # Two slots have less under way than that: what is sent again is not lost again for ever.
+    # Two slots have fewer than 7 requests in transit, so a repeated one is not lost for ever.
     proxy = proxied(every(7, (kind,)))
     with zkplan_client.create_plan("answered badly") as plan:
         plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])

@@ -156,7 +156,7 @@ def test_a_paused_or_cancelled_plan_starts_no_more_tasks(
         wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
         wait_until(lambda: claims() > 2, "others are claimed behind them")
         what(plan)
-        # What was claimed may start until the worker has heard of it: both slots are held. Nothing
+        # Claimed tasks may start until the worker has heard of it: both slots are held. Nothing
         # goes back for want of a slot here, so what goes back does so for the pause or the cancel.
         wait_until(lambda: claims() == 2, "what has not started is handed back")
         assert worker.statistics().handed_back > 0

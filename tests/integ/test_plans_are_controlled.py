@@ -251,7 +251,7 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
         stopping.join(30)
         assert not stopping.is_alive()
     assert task.result(10) == "open"
-    # What it claimed it would mostly hand back before a slot begins it.
+    # A stopping worker would mostly hand a new claim back before a slot begins it.
     handed_back = worker.statistics().handed_back
     assert (notes(file), handed_back) == ([], 0), "a worker that stops claims nothing more"
     assert znodes.get_children(f"{zkplan_client.root}/claims") == []

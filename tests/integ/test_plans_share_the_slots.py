@@ -14,9 +14,9 @@ import zkplan
 from tests.tools.support import Here, Run, wait_until, working
 from zkplan.errors import InvalidTask, PlanCancelled, PlanDrained, PlanError
 
-#: What tasks have noted of themselves: when they ended, the name of their plan, their seconds.
+#: The notes of tasks: when each ended, the name of its plan, and its seconds.
 RECORD: list[tuple[float, str, float]] = []
-#: So long a share is measured, and so long nobody looks after a change.
+#: Seconds for which a share is measured, and seconds after a change that are not measured.
 WINDOW_S, FOLLOWS_S = 1.2, 1.0
 
 

@@ -315,7 +315,7 @@ def test_a_fenced_run_commits_nothing_and_runs_again(
         with zkplan_client.create_plan(pure=True) as plan:
             tasks = chain(plan, gated)
         assert gate.reached.wait(30)
-        # As the clearing of a worker that counts as gone does it.
+        # As the clearing of the claims node of a vanished worker does.
         node = f"{here[1]}/claims/{worker.id}"
         (claim,) = (name for name in znodes.get_children(node) if "pending" not in name)
         release = znodes.transaction()

@@ -158,7 +158,7 @@ def test_no_request_mentions_queues_if_no_task_names_one(
             for _ in range(20):
                 tasks.append(plan.add_task(where, [tasks[-1], tasks[0]]))
         plan.wait(timeout=20)
-    # What ends a plan asks whether it has queues, in a request that is sent anyhow.
+    # The end of a plan asks whether the plan has queues, in a request that is sent anyhow.
     per_task = [text for text in seen if "/queues" in text and "/add-count" not in text]
     per_task = [text for text in per_task if "/done" not in text]
     assert per_task == [], per_task[0]

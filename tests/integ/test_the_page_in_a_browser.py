@@ -320,7 +320,7 @@ def test_no_view_has_a_serious_fault_and_dead_tasks_are_retried_together(
 
 
 FITS = "return document.documentElement.scrollWidth <= innerWidth"
-#: What the log of a task shows in two lists: its texts, and what is between them.
+#: Two lists of the log of a task: its texts, and the gaps between them.
 SHOWN = """
 const of = kind => [...document.querySelectorAll(`pre.log > ${kind}`)].map(each => each.innerText);
 return [of('span:not(.gap)'), of('.gap')];

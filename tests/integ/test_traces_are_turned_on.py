@@ -14,7 +14,7 @@ from opentelemetry import trace
 from tests.tools.support import TOP, Here, WorkerProcess, run_python, wait_until
 from zkplan import Client
 
-#: What opentelemetry-distro is for a program: it sets up the SDK as the environment says.
+#: As opentelemetry-distro does for a program: set up the SDK as the environment says.
 _DISTRO = """
 import os
 from opentelemetry import trace

@@ -121,7 +121,7 @@ def test_workers_with_different_modules_together_run_all_tasks(
             monkeypatch.setenv("PYTHONPATH", str(tmp_path / letter))
             log = tmp_path / f"log-{letter}"
             stack.enter_context(WorkerProcess(*here, log, "--threads", "1").wait_ready())
-        # Which of two tasks falls to which worker is not known: it is so in one of the two plans.
+        # It is not known which worker gets which task, so each order is tried in a plan of its own.
         for first, second in (works, works[::-1]):
             with zkplan_client.create_plan(attempts=1, keep=True) as plan:
                 tasks = [plan.add_task(work) for work in (first, second, *[int] * 100)]

@@ -19,7 +19,7 @@ from zkplan import Client, Plan, Task
 from zkplan.protocol.layout import key_digest
 from zkplan.protocol.requests import Create, Multi, Step
 
-#: What becomes of a plan after one deletion. Workers or the check put it right.
+#: What happens to a plan after one deletion: here, workers or the check restore the znode.
 MENDED = "mended"
 #: The check names the task; it is skipped, and all others run to their ends.
 DECIDED = "decided"
@@ -309,7 +309,7 @@ def test_each_kind_of_znode_of_a_failed_plan_may_be_deleted(
             assert deletion.lost or each.tasks["after"].result(30) == ["there"], kind
 
 
-#: What a plan has of these is mended; the rest comes back with whoever needs it.
+#: Znodes of a root: those of plans are restored, the others return when they are needed.
 OF_A_ROOT = {
     "workers": MENDED,
     "workers/ID": HARMLESS,

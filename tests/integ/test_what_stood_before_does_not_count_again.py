@@ -23,7 +23,7 @@ from .serving import serving
 
 WAIT_S = 30.0
 REFUSED = "refused"
-#: Nothing else ever stood there, or whatever stands there is the same.
+#: The znode never held anything else, or always holds the same.
 ONCE = "written once"
 #: Its name or its version counts, or it has no data: it says when something runs, never what.
 OPEN = "names and counts"

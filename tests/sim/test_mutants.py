@@ -19,7 +19,7 @@ from .found_at import FOUND_AT
 from .mutant import Mutant, first_seed_that_finds
 from .mutants import MUTANTS, SIMULATION_ONLY
 
-#: Within so many seeds every mutant must be found.
+#: Every mutant must be found within this number of seeds.
 SEEDS_MAX = 20_000
 ALL = (
     *(*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS, *OF_HISTORY, *OF_UPDATES),

@@ -21,7 +21,7 @@ from .outsider import Run
 from .story import Violation
 
 SEEDS = max(10, int(os.environ.get("ZKPLAN_SIM_SEEDS", "20000")) // 200)
-#: Within so many seeds each mutant must be found.
+#: Each mutant must be found within this number of seeds.
 SEEDS_MAX = 400
 
 

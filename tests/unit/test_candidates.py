@@ -96,7 +96,7 @@ def test_a_worker_that_has_stolen_goes_on_with_new_entries_of_other_shares() -> 
     assert seen.take(1).names == names(5)
     seen.update(running(names(3, 7, 9, 11)), (0, 2), 5.0)
     assert list(seen.own) == names(9, 11)
-    # What was used up waits a moment again: others may list as well.
+    # After its entries are used up the worker waits again: others may list as well.
     seen.take(2)
     seen.update(running(names(3, 7)), (0, 2), 6.0)
     assert list(seen.own) == []

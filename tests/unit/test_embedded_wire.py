@@ -131,7 +131,7 @@ UNDERSTOOD: list[tuple[bytes, Any]] = [
     (frame(7, None, None, 1), SetAcl("", (), 1)),
     (frame(1, "/a", b"", [(31, "auth", None)], 0), Create("/a", acl=(Acl(31, "auth", ""),))),
     (frame(6, b"/\xff\xc3(\xed\xa0\x80"), ask.GetAcl("/\ufffd\ufffd(\ufffd")),
-    # What follows a request is ignored.
+    # Bytes after a request are ignored.
     (frame(6, b"/a") + b"garbage", ask.GetAcl("/a")),
 ]
 
@@ -171,7 +171,7 @@ REFUSED = [
     frame(22, (4, False, -1, None, False), MULTI_END),
     frame(101, long(1), None, [], []),
     frame(101, long(1), [None], [], []),
-    # What a multi cannot hold, no end, a time to live without the time.
+    # An operation that a multi cannot hold, a missing end, a TTL node without its TTL.
     *(frame(14, (kind, False, -1, "/a", b"", 1), MULTI_END) for kind in (4, 7, 99, -1)),
     *(frame(22, (kind, False, -1, "/a", b"", 1), MULTI_END) for kind in (1, 12)),
     frame(14, (13, False, -1, "/a", -1)),

@@ -72,5 +72,5 @@ def test_a_value_that_is_too_large_fails_the_gate_with_its_size() -> None:
     large = argument(codec, condition, znode(b"x" * 600_000))
     with pytest.raises(InvalidTask, match="znode /a holds 600000 bytes, and a gate hands on"):
         passed(load(codec.open(VALUE, large)[1]))
-    # Who only waits for it takes no value.
+    # A task that only waits for the gate takes no value.
     assert argument(codec, condition._replace(take=False), znode(b"x" * 600_000)) == codec.none

@@ -71,10 +71,10 @@ NAMED = re.compile(
 )
 READERS = ("loads", "unpack", "unpack_from", "b64decode")
 CODEC = Codec()
-#: What shows a record to people must be able to write it.
+#: The claim to test with when a drawn name is not that of a claim.
 CLAIM = layout.ClaimName("0000000001", "0000000002", 9_999_999_999, "u")
 SPAN = history.Span(7, 9, "merged-0000000007-0000000009.1", 1)
-#: Of a segment that is not packed, of one that is, and of none.
+#: The heads of an unpacked segment, of a packed one, and of none.
 HEADS = (history.MAGIC + b"j", history.MAGIC + b"z", b"")
 
 

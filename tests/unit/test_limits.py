@@ -35,7 +35,7 @@ def test_the_permits_of_a_limit_never_exceed_its_size(size: int, held: frozenset
     free = Limit(0, size, held).free
     assert not held.intersection(free)
     assert all(number < size for number in free)
-    # Below the size at most one for each free number, above it those that stand.
+    # Below the size at most one permit for each number, above it only the permits held already.
     assert len(held.union(free)) <= max(size, len(held))
 
 

@@ -16,7 +16,7 @@ OWN = [
     if path.suffix in (".html", ".js", ".css", ".svg") and ASSETS / "vendor" not in path.parents
 ]
 LINES_MAX = 400
-#: What makes markup or code out of a text.
+#: Functions that make markup or code out of a text.
 UNSAFE = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc|"
     r"javascript:"

@@ -214,7 +214,7 @@ def test_a_name_is_parsed_only_if_it_is_the_canonical_name(name: str) -> None:
     "name",
     [
         *("pending-1", "5000-0000000012.1", "", "5000-000000001٢.1.0", "²"),
-        # Those that int would refuse, and those that have a twin.
+        # Numbers that int() would refuse, and names that equal another after parsing.
         f"5000-{TASK}.{ENDLESS}.0",
         f"5000-{TASK}.0.{ENDLESS}",
         f"5000-{TASK}.01.0",

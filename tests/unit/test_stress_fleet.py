@@ -167,7 +167,7 @@ def test_a_supervisor_that_does_not_stop_is_killed_and_recorded(fleets: Fleets) 
 
 
 def test_a_fleet_of_one_worker_is_refused_before_anything_is_started() -> None:
-    # Of a single process `zkplan worker` makes no supervisor: nobody would sign it off.
+    # `zkplan worker` with a single process has no supervisor that would sign it off.
     options = ["--supervised", "--workers", "1", "--hosts", "127.0.0.1:1"]
     said = CliRunner().invoke(cli, ["stress", *options])
     assert said.exit_code == 2

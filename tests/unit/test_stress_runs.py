@@ -192,7 +192,7 @@ def test_digests_differ_for_changed_values_changed_sources_and_missing_values() 
     assert digest_of({1: "b", 0: "a"}) == digests[0]
 
 
-#: Holds the lock of a task, tells whether nobody else held it, and keeps it until its input ends.
+#: Takes the lock of a task, says whether the lock was free, and keeps it until its input ends.
 HOLDER = """
 import sys
 from zkplan.testing.stress_tasks import TaskLocks

@@ -50,7 +50,7 @@ def test_many_tasks_are_drawn_grouped_by_name_and_by_worker() -> None:
     assert row(drawn, "waits") == (" " * 54, "0 of 30 0.00 s", False)
     bar, told, fails = row(drawn, "merge 1")
     assert (bar.rstrip(), told, fails) == ("▄█▂", "0 of 1 3.00 s 1 dead", True)
-    # What is delayed does not run, and what is claimed does until now.
+    # A delayed task is not drawn as running, and a claimed task is drawn up to now.
     assert set(row(drawn, "late")[0][2:]) == {" "}
     assert row(drawn, "now")[0] == "·" * 48 + "▄" + "█" * 5
     # One scale for all workers: the first one was busy, then the second.

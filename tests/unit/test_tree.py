@@ -214,7 +214,7 @@ def test_a_dropped_recursive_watch_leaves_the_others_armed() -> None:
     tree.watches.drop("stays")
     tree.apply(SetData("/a/b"))
     assert tree.watches.take_events() == []
-    # With nobody listening recursively, no event looks at the paths above.
+    # Without a recursive watch no event looks at the paths above.
     assert tree.watches._data.recursive == tree.watches._child.recursive == 0
 
 

@@ -89,7 +89,7 @@ def test_recorded_changes_rebuild_the_same_tree(seed: int) -> None:
             store(rows, tree)
     store(rows, tree)
     again = restored(rows, tree.zxid)
-    # The bytes too: counted here with every change, and there anew.
+    # The bytes are equal, too: one tree counted them with every change, the other at its restore.
     assert everything(again) == everything(tree)
     assert again.znodes.take_changes() == []
     assert rows.keys() == {node.number for node in tree._nodes.values()}
@@ -171,7 +171,7 @@ def test_adds_are_refused_before_the_work_that_shortens_the_queue() -> None:
     with pytest.raises(MultiFailed) as failed:
         tree.multi(queued)
     assert failed.value.error.code == -125
-    # What is under way: a claim with its mark, a log entry of its own.
+    # Work in progress: a claim with its mark, and a log entry.
     tree.multi([Delete("/0"), Create("/claim"), Create("/owner")])
     tree.apply(Create("/log-", sequence=True))
     assert tree.node_count == 97
