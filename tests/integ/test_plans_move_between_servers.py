@@ -54,7 +54,7 @@ def make_due(client: Client, plan: Plan) -> None:
     ("origin", "target", "width"),
     [("here", "another root", 5), ("here", "embedded", 1300), ("embedded", "here", 1300)],
 )
-def test_a_half_run_plan_goes_on_on_the_server_where_it_was_imported(
+def test_a_half_run_plan_goes_on_after_its_import_elsewhere(
     origin: str, target: str, width: int, places: dict[str, Any], tmp_path: Path
 ) -> None:
     """With 1300 edges and more the join is added in several transactions, behind a hold."""

@@ -140,7 +140,7 @@ def test_an_invalid_queue_name_is_refused_before_anything_is_written(
     assert plan.status().tasks == 0
 
 
-def test_no_request_mentions_queues_if_no_task_names_one(
+def test_tasks_without_a_named_queue_cause_no_request_about_queues(
     zkplan_client: zkplan.Client, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []

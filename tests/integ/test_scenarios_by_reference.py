@@ -74,6 +74,6 @@ class TestWithProcesses:
         places: dict[str, Any],  # noqa: F811 - the fixture
         tmp_path: Path,
     ) -> None:
-        moving.test_a_half_run_plan_goes_on_on_the_server_where_it_was_imported(
+        moving.test_a_half_run_plan_goes_on_after_its_import_elsewhere(
             origin, target, 5, places, tmp_path
         )
